@@ -1,0 +1,121 @@
+"""Every error that postroad raises, in one tree. A name says who must act.
+
+    PostroadError
+    ├── InvalidMessage          the caller: this message cannot be added as it is
+    ├── InvalidSetting          the caller: this setting or argument is wrong
+    ├── MissingExtra            the caller: an optional dependency is not installed
+    ├── UnknownConnection       the caller: that object is no connection we know
+    ├── NoTransaction           the caller: the message would be committed by itself
+    ├── ConnectionClosed        the caller: the connection can't be used any more
+    ├── NotMigrated             the operator: run `postroad migrate`
+    ├── ClientTooOld            the operator: upgrade postroad
+    ├── LogNotReadable          the operator: this server's log must not be read from
+    ├── StoreUnavailable        wait: the database could not be asked
+    ├── BrokerUnavailable       wait: the broker could not be asked
+    ├── LaneChanged             reload: somebody changed the lane since it was loaded
+    └── LeaseLost               let go: the lane belongs to another relay
+
+The words of an error name the thing, its value, and what would be right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+__all__ = [
+    "BrokerUnavailable",
+    "ClientTooOld",
+    "ConnectionClosed",
+    "InvalidMessage",
+    "InvalidSetting",
+    "LaneChanged",
+    "LeaseLost",
+    "LogNotReadable",
+    "MissingExtra",
+    "NoTransaction",
+    "NotMigrated",
+    "PostroadError",
+    "Refusal",
+    "StoreUnavailable",
+    "UnknownConnection",
+]
+
+
+class PostroadError(Exception):
+    """What all errors of postroad have in common."""
+
+
+class InvalidMessage(PostroadError):
+    """This message cannot be added as it is; nothing was written."""
+
+
+class InvalidSetting(PostroadError):
+    """A setting or an argument is wrong."""
+
+
+class MissingExtra(PostroadError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs a package that is not installed; install it with: pip install 'postroad[{extra}]'")
+        self.extra = extra
+
+
+class UnknownConnection(PostroadError):
+    """The object given is no connection that postroad knows."""
+
+
+class NoTransaction(PostroadError):
+    """The connection is in no transaction, so the message would be committed apart from its data."""
+
+
+class ConnectionClosed(PostroadError):
+    """The connection given is closed."""
+
+
+class NotMigrated(PostroadError):
+    """The database has no postroad schema, or an older one than this version needs."""
+
+
+class ClientTooOld(PostroadError):
+    """The database's schema asks for a newer postroad than this one."""
+
+
+class LogNotReadable(PostroadError):
+    """Reading the log from this server would lose rows, so it is refused."""
+
+
+class StoreUnavailable(PostroadError):
+    """The database could not be asked."""
+
+
+class Refusal(NamedTuple):
+    """The broker said no to one message. Not an exception: the others of its page go on."""
+
+    position: int
+    reason: str
+    permanent: bool = False
+    """Asking again can't help: too large, cannot be encoded."""
+
+
+class BrokerUnavailable(PostroadError):
+    """The broker could not be asked; what it had said before is kept, so that it is not asked again.
+
+    `confirmed` are the positions it confirmed, `refusals` what it refused, before it could not be asked any more.
+    """
+
+    def __init__(
+        self, reason: str, *, confirmed: Collection[int] = frozenset(), refusals: Collection[Refusal] = ()
+    ) -> None:
+        super().__init__(reason)
+        self.confirmed = frozenset(confirmed)
+        self.refusals = tuple(refusals)
+
+
+class LaneChanged(PostroadError):
+    """The lane's row is not as it was loaded: another has changed it, or the database went back in time."""
+
+
+class LeaseLost(PostroadError):
+    """The lane belongs to another relay now."""

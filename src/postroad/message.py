@@ -1,0 +1,353 @@
+"""What a message is: its fields, its limits, its ids, how an event becomes bytes, and in which slot it falls.
+
+Nothing here does I/O. A `Message` is what an application adds, a `NewRow` is what is written for it, and a
+`StoredMessage` is what a relay reads back. Whatever is wrong with a message is found here, before anything is written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from hashlib import sha256
+from typing import Any, Final, Literal, NamedTuple, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from postroad.errors import InvalidMessage
+
+__all__ = [
+    "SLOTS",
+    "UNSET",
+    "Message",
+    "NewRow",
+    "StoredMessage",
+    "Unset",
+    "correlated",
+    "correlation_id",
+    "encode",
+    "event",
+    "new_id",
+    "slot_of",
+    "type_name",
+]
+
+SLOTS: Final = 1024
+LONGEST_NAME: Final = 255  # bytes of a topic or type: what an AMQP routing key can carry
+LONGEST_KEY: Final = 1024  # bytes of a key
+LARGEST_PAYLOAD: Final = 1024 * 1024
+RESERVED_HEADERS: Final = frozenset({"source", "correlation_id", "causation_id"})
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_TYPE_ATTRIBUTE: Final = "__postroad_type__"
+# A word ends before an upper-case letter that follows a lower-case one or a digit, and before the last capital of an
+# abbreviation: HTTPRequestSent -> HTTP Request Sent.
+_WORD_BREAK: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+C = TypeVar("C", bound=type)
+
+
+class Unset(Enum):
+    """The argument was left out, which for a key is not the same as None."""
+
+    UNSET = "unset"
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET: Final = Unset.UNSET
+
+
+# -- types and correlation -------------------------------------------------------------------------------------------
+
+
+def event(type: str) -> Callable[[C], C]:
+    """Say which type a class's messages have: `@event("order.created.v1")`.
+
+    The name belongs to that class alone; a subclass says its own or is named after its class.
+    """
+    checked_name("type", type)
+
+    def name_it(cls: C) -> C:
+        setattr(cls, _TYPE_ATTRIBUTE, type)
+        return cls
+
+    return name_it
+
+
+def type_name(cls: type) -> str:
+    """The type of a class's messages: what `@event` says, else the class name in dotted words without `Event`."""
+    said = cls.__dict__.get(_TYPE_ATTRIBUTE)
+    if said is not None:
+        return str(said)
+    words = _WORD_BREAK.split(cls.__name__.strip("_").replace("_", "."))
+    if len(words) > 1 and words[-1] == "Event":
+        words.pop()
+    return ".".join(words).lower()
+
+
+_correlation: ContextVar[str | None] = ContextVar("postroad_correlation_id", default=None)
+
+
+def correlation_id() -> str | None:
+    """The correlation id that messages added here and now would get."""
+    return _correlation.get()
+
+
+@contextmanager
+def correlated(correlation_id: str) -> Iterator[None]:
+    """Give every message that is added inside this block the same correlation id."""
+    token = _correlation.set(_checked_text("correlation_id", correlation_id))
+    try:
+        yield
+    finally:
+        _correlation.reset(token)
+
+
+# -- ids and slots ---------------------------------------------------------------------------------------------------
+
+
+def new_id() -> UUID:
+    """A UUIDv7: milliseconds since 1970, then 74 random bits."""
+    milliseconds = time.time_ns() // 1_000_000
+    random = int.from_bytes(os.urandom(10), "big")
+    return UUID(
+        int=(milliseconds & (1 << 48) - 1) << 80
+        | 0x7 << 76
+        | (random >> 68) << 64
+        | 0b10 << 62
+        | random & (1 << 62) - 1
+    )
+
+
+def slot_of(key: str | None, id: UUID) -> int:
+    """The slot of a key, or of the id (in its canonical text form) when there is no key."""
+    digest = sha256((str(id) if key is None else key).encode()).digest()
+    return (digest[0] << 8 | digest[1]) % SLOTS
+
+
+# -- what is added ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """An event and what is to be known about it, for `Outbox.add_many`. See `Outbox.add` for the fields."""
+
+    event: Any
+    key: str | Unset = field(default=UNSET, kw_only=True)
+    type: str | None = field(default=None, kw_only=True)
+    topic: str | None = field(default=None, kw_only=True)
+    id: UUID | None = field(default=None, kw_only=True)
+    headers: Mapping[str, str] | None = field(default=None, kw_only=True)
+    correlation_id: str | None = field(default=None, kw_only=True)
+    causation_id: str | None = field(default=None, kw_only=True)
+
+
+class NewRow(NamedTuple):
+    """A message as it is written: the columns that the writer gives, in this order, in every database."""
+
+    id: UUID
+    topic: str
+    key: str | None
+    slot: int
+    type: str
+    payload: bytes
+    content_type: str
+    headers: str
+
+
+def encode(message: Message, source: str, largest_payload: int = LARGEST_PAYLOAD) -> NewRow:
+    """Check a message and turn it into the row to write. Raises InvalidMessage."""
+    id = message.id if message.id is not None else new_id()
+    if not isinstance(id, UUID):
+        raise InvalidMessage(f"id is {_shown(id)}; it must be a uuid.UUID")
+    key = _checked_key(message.key)
+    type = _type_of(message)
+    payload, content_type = _encode_event(message.event)
+    if len(payload) > largest_payload:
+        raise InvalidMessage(
+            f"the payload of this {type!r} has {len(payload):,} bytes and the limit is {largest_payload:,}; "
+            "store large data elsewhere and send a reference, or raise the Outbox's largest_payload"
+        )
+    return NewRow(
+        id=id,
+        topic=type if message.topic is None else checked_name("topic", message.topic),
+        key=key,
+        slot=slot_of(key, id),
+        type=type,
+        payload=payload,
+        content_type=content_type,
+        headers=_encode_headers(message, source),
+    )
+
+
+def _type_of(message: Message) -> str:
+    if message.type is not None:
+        return checked_name("type", message.type)
+    cls = message.event.__class__
+    if cls.__module__ == "builtins":
+        raise InvalidMessage(
+            f"a {cls.__name__} has no type of its own; say it, for example type='order.created'"
+        )
+    return checked_name("type", type_name(cls))
+
+
+def _encode_event(event: Any) -> tuple[bytes, str]:
+    match event:
+        case bytes() | bytearray() | memoryview():
+            return bytes(event), "application/octet-stream"
+        case str():
+            return _checked_text("the event", event).encode(), "text/plain; charset=utf-8"
+    try:
+        if hasattr(event, "model_dump_json"):  # pydantic knows best how to write its own models
+            return event.model_dump_json().encode(), "application/json"
+        if isinstance(event, dict | msgspec.Struct) or dataclasses.is_dataclass(event) or _is_attrs(event):
+            return _json.encode(event), "application/json"
+    except Exception as error:  # whatever a user's own type raises while it is written
+        raise InvalidMessage(f"a {event.__class__.__name__} could not be encoded as JSON: {error}") from error
+    raise InvalidMessage(
+        f"an event of type {event.__class__.__name__} can't be added; "
+        "use a dataclass, a msgspec Struct, a pydantic or attrs model, a dict, a str or bytes"
+    )
+
+
+def _is_attrs(event: Any) -> bool:
+    return hasattr(event.__class__, "__attrs_attrs__")
+
+
+def _encode_nested(value: Any) -> Any:
+    """What msgspec does not know inside an event: pydantic models."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    raise TypeError(f"{value.__class__.__name__} is not supported")
+
+
+_json: Final = msgspec.json.Encoder(enc_hook=_encode_nested)
+
+
+def _encode_headers(message: Message, source: str) -> str:
+    headers = {"source": source}
+    correlation = message.correlation_id if message.correlation_id is not None else _correlation.get()
+    if correlation is not None:
+        headers["correlation_id"] = _checked_text("correlation_id", correlation)
+    if message.causation_id is not None:
+        headers["causation_id"] = _checked_text("causation_id", message.causation_id)
+    if message.headers:
+        headers |= _checked_headers(message.headers)
+    return _json.encode(headers).decode()
+
+
+# -- checks ----------------------------------------------------------------------------------------------------------
+
+
+def checked_name(what: Literal["topic", "type"], value: Any) -> str:
+    """A topic or a type: not empty, not longer than a routing key can be."""
+    return _checked_text(what, value, longest=LONGEST_NAME)
+
+
+def _checked_key(key: Any) -> str | None:
+    if key is UNSET:
+        return None
+    if key is None:
+        raise InvalidMessage(
+            "key is None, which usually is an id that was not there yet; "
+            "flush first to get it, or leave key out if this message needs no order"
+        )
+    if isinstance(key, int | UUID) and not isinstance(key, bool):
+        key = str(key)
+    return _checked_text("key", key, longest=LONGEST_KEY)
+
+
+def _checked_headers(headers: Any) -> dict[str, str]:
+    if not isinstance(headers, Mapping):
+        raise InvalidMessage(f"headers is {_shown(headers)}; it must be a mapping of str to str")
+    checked = {}
+    for name, value in headers.items():
+        _checked_text("a header's name", name)
+        if name in RESERVED_HEADERS:
+            raise InvalidMessage(f"header {name!r} is postroad's own; use the argument or the Outbox's setting")
+        checked[name] = _checked_text(f"header {name!r}", value, may_be_empty=True)
+    return checked
+
+
+def _checked_text(what: str, value: Any, *, longest: int | None = None, may_be_empty: bool = False) -> str:
+    if not isinstance(value, str):
+        raise InvalidMessage(f"{what} is {_shown(value)}; it must be a str")
+    if not value and not may_be_empty and what != "the event":
+        raise InvalidMessage(f"{what} is empty")
+    if "\0" in value and what != "the event":
+        raise InvalidMessage(f"{what} is {_shown(value)}; it must not contain a NUL character")
+    try:
+        length = len(value.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidMessage(f"{what} is {_shown(value)}, which is no valid Unicode text: {error.reason}") from None
+    if longest is not None and length > longest:
+        raise InvalidMessage(f"{what} has {length:,} bytes and the limit is {longest:,}: {_shown(value)}")
+    return value
+
+
+def _shown(value: Any) -> str:
+    """A value as it may stand in an error: short, whatever it is."""
+    text = ascii(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+# -- what is read back -----------------------------------------------------------------------------------------------
+
+
+class StoredMessage(msgspec.Struct, frozen=True, gc=False):
+    """A message as it stands in the log. Headers and the time are decoded when they are asked for."""
+
+    position: int
+    id: UUID
+    topic: str
+    key: str | None
+    slot: int
+    type: str
+    payload: bytes
+    content_type: str
+    headers_json: str
+    created_us: int
+    """When the transaction that added it began, in microseconds since 1970."""
+
+    @property
+    def all_headers(self) -> dict[str, str]:
+        """Postroad's own headers and the user's."""
+        return _decode_headers(self.headers_json)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The user's own headers."""
+        return {name: value for name, value in self.all_headers.items() if name not in RESERVED_HEADERS}
+
+    @property
+    def source(self) -> str:
+        """Who added it: the `source` of its Outbox."""
+        return self.all_headers["source"]
+
+    @property
+    def correlation_id(self) -> str | None:
+        """What everything that belongs to one cause has in common."""
+        return self.all_headers.get("correlation_id")
+
+    @property
+    def causation_id(self) -> str | None:
+        """The id of the message that led to this one."""
+        return self.all_headers.get("causation_id")
+
+    @property
+    def created_at(self) -> datetime:
+        """When the transaction that added it began, by the database's clock."""
+        return _EPOCH + timedelta(microseconds=self.created_us)
+
+
+_decode_headers = msgspec.json.Decoder(dict[str, str]).decode
