@@ -1,0 +1,53 @@
+"""The transactional outbox and inbox for Python: a row and its event never part ways."""
+
+from __future__ import annotations
+
+import logging
+
+from postroad.errors import (
+    BrokerUnavailable,
+    ClientTooOld,
+    ConnectionClosed,
+    InvalidMessage,
+    InvalidSetting,
+    LaneChanged,
+    LeaseLost,
+    LogNotReadable,
+    MissingExtra,
+    NoTransaction,
+    NotMigrated,
+    PostroadError,
+    Refusal,
+    StoreUnavailable,
+    UnknownConnection,
+)
+from postroad.message import Message, StoredMessage, correlated, correlation_id, event
+from postroad.outbox import Outbox
+
+__all__ = [
+    "BrokerUnavailable",
+    "ClientTooOld",
+    "ConnectionClosed",
+    "InvalidMessage",
+    "InvalidSetting",
+    "LaneChanged",
+    "LeaseLost",
+    "LogNotReadable",
+    "Message",
+    "MissingExtra",
+    "NoTransaction",
+    "NotMigrated",
+    "Outbox",
+    "PostroadError",
+    "Refusal",
+    "StoreUnavailable",
+    "StoredMessage",
+    "UnknownConnection",
+    "correlated",
+    "correlation_id",
+    "event",
+]
+
+__version__ = "0.1.0"
+
+logging.getLogger("postroad").addHandler(logging.NullHandler())

@@ -143,7 +143,7 @@ class Message:
     """An event and what is to be known about it, for `Outbox.add_many`. See `Outbox.add` for the fields."""
 
     event: Any
-    key: str | Unset = field(default=UNSET, kw_only=True)
+    key: str | int | UUID | Unset = field(default=UNSET, kw_only=True)
     type: str | None = field(default=None, kw_only=True)
     topic: str | None = field(default=None, kw_only=True)
     id: UUID | None = field(default=None, kw_only=True)

@@ -1,0 +1,88 @@
+"""What the broker has said of the messages that one call wrote on one channel. No I/O: told by the channel, asked by all.
+
+A channel numbers what it publishes (the delivery tag); acks and nacks name a tag, or all up to it. An unroutable message
+is returned with its properties, before its ack.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from postroad.errors import Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from postroad.message import StoredMessage
+
+__all__ = ["Page"]
+
+
+class Page:
+    """The messages with consecutive tags, from `first_tag` on, and the answers to them."""
+
+    def __init__(self, first_tag: int) -> None:
+        self.messages: list[StoredMessage] = []
+        self._first = first_tag
+        self._lowest = first_tag  # all tags below have been answered
+        self._pending: set[int] = set()
+        self._refused: dict[int, str] = {}
+        self._tag_of: dict[str, int] = {}  # by message id; filled when a message is returned, which is rare
+
+    @property
+    def next_tag(self) -> int:
+        """The tag of the message that is written next."""
+        return self._first + len(self.messages)
+
+    @property
+    def answered(self) -> bool:
+        """Nothing that was written waits for an answer."""
+        return not self._pending
+
+    def wrote(self, messages: Sequence[StoredMessage]) -> None:
+        """These were written, in this order."""
+        start = self.next_tag
+        self.messages.extend(messages)
+        self._pending.update(range(start, self.next_tag))
+
+    def acked(self, tag: int, multiple: bool) -> None:
+        """The broker has taken the message, or all up to it. Of a returned one that only means that it is done with."""
+        self._pending.difference_update(self._tags(tag, multiple))
+
+    def nacked(self, tag: int, multiple: bool) -> None:
+        """The broker has not taken the message, or all up to it that had no answer yet."""
+        tags = self._pending.intersection(self._tags(tag, multiple))
+        self._pending -= tags
+        for each in tags:
+            self._refused.setdefault(
+                each, "RabbitMQ did not take it (basic.nack): a queue is full and rejects messages, or failed to store it"
+            )
+
+    def returned(self, message_id: str | None, reason: str) -> None:
+        """The broker could not route the message. Its ack is still to come."""
+        for message in self.messages[len(self._tag_of) :]:
+            self._tag_of[str(message.id)] = self._first + len(self._tag_of)
+        tag = self._tag_of.get(message_id or "")
+        if tag is not None:
+            self._refused[tag] = reason
+
+    def _tags(self, tag: int, multiple: bool) -> range:
+        if not multiple:
+            return range(tag, tag + 1)
+        tags = range(self._lowest, tag + 1)
+        self._lowest = max(self._lowest, tag + 1)
+        return tags
+
+    @property
+    def confirmed(self) -> list[int]:
+        """The positions that the broker has taken."""
+        return [
+            message.position
+            for tag, message in enumerate(self.messages, self._first)
+            if tag not in self._pending and tag not in self._refused
+        ]
+
+    @property
+    def refusals(self) -> list[Refusal]:
+        """What the broker has not taken, in the order of the page."""
+        return [Refusal(self.messages[tag - self._first].position, why) for tag, why in sorted(self._refused.items())]

@@ -1,0 +1,214 @@
+"""One lane: read → publish → settle. Only this module moves a cursor.
+
+The rules, each of which has cost somebody messages:
+
+- The cursor moves past a message only after the broker has confirmed it.
+- The next page is read while this one is published, and dropped whenever this one was not confirmed whole.
+- After any error of the store, and whenever the lane's row is not as it was loaded, everything known is forgotten and
+  loaded again: the database may have gone back to before what is remembered here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from postroad.errors import BrokerUnavailable, LaneChanged, LeaseLost, PostroadError, StoreUnavailable
+from postroad.relay.waves import in_waves
+from postroad.stores.cursor import PageLimit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from postroad.brokers.base import Publisher
+    from postroad.config import RelaySettings
+    from postroad.errors import Refusal
+    from postroad.message import StoredMessage
+    from postroad.stores.base import Lease, Store
+    from postroad.stores.cursor import Cursor, Page
+
+__all__ = ["Lane"]
+
+logger = logging.getLogger("postroad.relay")
+
+FIRST_PAUSE = 0.05
+
+
+class Interrupted(PostroadError):
+    """The page was left before all of it was confirmed: the relay is stopping, or a message was refused."""
+
+
+class Lane:
+    """Carries the messages of one lane until it is stopped, loses the lane, or a message is refused."""
+
+    def __init__(self, store: Store, publisher: Publisher, lease: Lease, settings: RelaySettings) -> None:
+        self._store = store
+        self._publisher = publisher
+        self._settings = settings
+        self._limit = PageLimit(settings.batch_size, settings.page_bytes)
+        self._stopping = asyncio.Event()
+        self._publishing: asyncio.Task[Sequence[Refusal]] | None = None
+        self._load(lease)
+        self.published = 0
+        self.pages = 0
+        self.refusal: Refusal | None = None
+        self.lost = False
+
+    @property
+    def name(self) -> str:
+        """The lane as logs call it."""
+        return f"{self._lease.sink}/{self._lease.lane}"
+
+    async def run(self, *, until_empty: bool = False) -> None:
+        """Carry messages until told to stop, or until there are none left."""
+        pause = FIRST_PAUSE
+        try:
+            while not self._stopping.is_set():
+                pages = self.pages
+                try:
+                    await self._carry(until_empty=until_empty)
+                    return
+                except LaneChanged as changed:
+                    logger.warning("lane %s: %s; loading it again", self.name, changed)
+                except StoreUnavailable as error:
+                    pause = FIRST_PAUSE if self.pages > pages else min(2 * pause, self._settings.seconds("outage_backoff"))
+                    logger.warning("lane %s: %s; trying again in %.1f s", self.name, error, pause)
+                    await self._pause(pause)
+                await self._reload()
+        except LeaseLost as lost:
+            self.lost = True
+            logger.warning("lane %s: %s; leaving it to the other", self.name, lost)
+
+    def stop(self) -> None:
+        """Take no new page and begin no new wave; what is under way may still be confirmed."""
+        self._stopping.set()
+
+    def give_up(self) -> None:
+        """Wait no longer for the broker."""
+        if self._publishing is not None:
+            self._publishing.cancel()
+
+    # -- read → publish → settle -------------------------------------------------------------------------------------
+
+    async def _carry(self, *, until_empty: bool) -> None:
+        idle = self._settings.seconds("poll_interval")
+        reading = self._begin_reading(self._confirmed)
+        try:
+            while not self._stopping.is_set():
+                page = await reading
+                if page.messages:
+                    reading = self._begin_reading(page.after)
+                    await self._publish(page)
+                    await self._settle(page.after)
+                    idle = self._settings.seconds("poll_interval")
+                    continue
+                await self._settle(page.after, now=True)
+                if until_empty:
+                    return
+                await self._pause(idle)
+                idle = min(2 * idle, self._settings.seconds("max_idle_backoff"))
+                reading = self._begin_reading(page.after)
+            await self._settle(self._confirmed, now=True)
+        except Interrupted as interrupted:
+            logger.log(logging.ERROR if self.refusal else logging.INFO, "lane %s: %s", self.name, interrupted)
+            await self._settle(self._confirmed, now=True)
+        finally:
+            reading.cancel()
+            with suppress(asyncio.CancelledError, PostroadError):
+                await reading
+
+    def _begin_reading(self, cursor: Cursor) -> asyncio.Task[Page]:
+        return asyncio.create_task(self._store.read(self._lease, cursor, self._limit))
+
+    async def _publish(self, page: Page) -> None:
+        """Have every message of the page confirmed. Raises Interrupted with the confirmed beginning noted."""
+        waves = [page.messages] if self._settings.ordering == "none" else in_waves(page.messages)
+        confirmed: set[int] = set()
+        try:
+            for wave in waves:
+                await self._publish_wave(wave, confirmed)
+        except Interrupted:
+            beginning = next((n for n, message in enumerate(page.messages) if message.position not in confirmed), None)
+            self._note(page.cursor_after(len(page.messages) if beginning is None else beginning), beginning)
+            raise
+        self.pages += 1
+        self._note(page.after, len(page.messages))
+
+    async def _publish_wave(self, wave: Sequence[StoredMessage], confirmed: set[int]) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            if self._stopping.is_set():
+                raise Interrupted("stopped; what was confirmed is saved")
+            try:
+                refusals = await self._ask_publisher(wave)
+                confirmed.update([message.position for message in wave])
+            except BrokerUnavailable as outage:
+                refusals = outage.refusals
+                confirmed |= outage.confirmed
+                wave = [message for message in wave if message.position not in confirmed]
+                pause = FIRST_PAUSE if outage.confirmed else min(2 * pause, self._settings.seconds("outage_backoff"))
+                logger.warning("lane %s: %s; %d wait, trying again in %.1f s", self.name, outage, len(wave), pause)
+            else:
+                wave = ()
+            if refusals:
+                confirmed.difference_update([refusal.position for refusal in refusals])
+                raise self._refused(refusals[0])
+            if not wave:
+                return
+            await self._pause(pause)
+
+    async def _ask_publisher(self, wave: Sequence[StoredMessage]) -> Sequence[Refusal]:
+        self._publishing = asyncio.ensure_future(self._publisher.publish(wave))
+        try:
+            return await self._publishing
+        except asyncio.CancelledError:
+            if self._publishing.cancelled() and self._stopping.is_set():
+                raise Interrupted("the broker did not confirm in time; what it had confirmed is saved") from None
+            self._publishing.cancel()
+            raise
+        finally:
+            self._publishing = None
+
+    def _refused(self, refusal: Refusal) -> Interrupted:
+        self.refusal = refusal
+        return Interrupted(
+            f"the message at position {refusal.position} was refused: {refusal.reason}; "
+            "this lane stands still so that nothing is skipped, the others go on"
+        )
+
+    # -- the cursor --------------------------------------------------------------------------------------------------
+
+    def _load(self, lease: Lease) -> None:
+        """Begin from what the database says, and nothing else."""
+        self._lease = lease
+        self._confirmed = lease.cursor
+        self._unsaved = False
+        self._saved_at = time.monotonic()
+
+    async def _reload(self) -> None:
+        with suppress(StoreUnavailable):  # the next round asks again, and a lane that can't be loaded can't be read
+            self._load(await self._store.load(self._lease))
+
+    def _note(self, cursor: Cursor, messages: int | None) -> None:
+        if messages:
+            self.published += messages
+            self._unsaved = True
+        self._confirmed = cursor
+
+    async def _settle(self, cursor: Cursor, *, now: bool = False) -> None:
+        """Save the cursor: at once when the lane has nothing else to do, every so often under load."""
+        self._confirmed = cursor
+        moved = self._unsaved or cursor.position != self._lease.cursor.position
+        if moved and (now or time.monotonic() - self._saved_at >= self._settings.seconds("settle_interval")):
+            self._lease = await self._store.settle(self._lease, cursor)
+            self._unsaved = False
+            self._saved_at = time.monotonic()
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but not when the relay is being stopped."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()

@@ -1,0 +1,127 @@
+"""The relay: take the lanes of one sink and run them side by side."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from postroad.config import RelaySettings
+from postroad.errors import BrokerUnavailable, InvalidSetting, StoreUnavailable
+from postroad.message import new_id
+from postroad.relay.lane import Lane
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from postroad.brokers.base import Publisher
+    from postroad.errors import Refusal
+    from postroad.stores.base import Store
+
+__all__ = ["Relay", "Summary"]
+
+logger = logging.getLogger("postroad.relay")
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """What a relay did."""
+
+    published: int
+    pages: int
+    seconds: float
+    refusals: Sequence[Refusal]
+    """What made a lane stand still."""
+    lanes_lost: int
+    """Lanes that another relay took."""
+
+    def __str__(self) -> str:
+        rate = f" ({self.published / self.seconds:,.0f}/s)" if self.seconds > 0 and self.published else ""
+        text = f"published {self.published:,} messages in {self.seconds:.2f} s{rate}"
+        if self.refusals:
+            text += f"; {len(self.refusals)} lanes stand still after a refusal"
+        if self.lanes_lost:
+            text += f"; {self.lanes_lost} lanes were taken by another relay"
+        return text
+
+
+class Relay:
+    """Carries what is committed to one destination.
+
+    The newest relay of a sink takes its lanes; an older one finds out at its next write and leaves them alone.
+    """
+
+    def __init__(
+        self, store: Store, publisher: Publisher, *, sink: str = "default", settings: RelaySettings | None = None
+    ) -> None:
+        if not sink or not isinstance(sink, str):
+            raise InvalidSetting(f"sink is {sink!r}; it must be a name")
+        self._store = store
+        self._publisher = publisher
+        self._sink = sink
+        self._settings = settings or RelaySettings()
+        self._lanes: list[Lane] = []
+        self._stopped = False
+
+    async def run(self) -> Summary:
+        """Carry messages until `stop` is called, or until another relay has taken all lanes."""
+        return await self._run(until_empty=False)
+
+    async def run_until_empty(self) -> Summary:
+        """Carry all that is committed, and end."""
+        return await self._run(until_empty=True)
+
+    def stop(self) -> None:
+        """Take no new page, wait for the confirms under way, save what is known, and end. Not a coroutine: a signal
+        handler may call it.
+        """
+        self._stopped = True
+        grace = self._settings.seconds("grace")
+        for lane in self._lanes:
+            lane.stop()
+            asyncio.get_running_loop().call_later(grace, lane.give_up)
+
+    async def _run(self, *, until_empty: bool) -> Summary:
+        began = time.monotonic()
+        await self._store.open()
+        try:
+            await self._open_publisher(must_work=until_empty)
+            await self._take_lanes()
+            async with asyncio.TaskGroup() as group:
+                for lane in self._lanes:
+                    group.create_task(lane.run(until_empty=until_empty), name=f"postroad lane {lane.name}")
+        finally:
+            await self._publisher.close()
+            await self._store.close()
+        summary = self._summary(time.monotonic() - began)
+        logger.info("relay %s: %s", self._sink, summary)
+        return summary
+
+    async def _open_publisher(self, *, must_work: bool) -> None:
+        try:
+            await self._publisher.open()
+        except BrokerUnavailable as outage:
+            if must_work:
+                raise
+            logger.warning("relay %s: %s; messages wait until it can be reached", self._sink, outage)
+
+    async def _take_lanes(self) -> None:
+        wanted = self._settings.lanes
+        leases = await self._store.take_lanes(self._sink, new_id(), lanes=wanted, start=self._settings.start)
+        if len(leases) != wanted:
+            logger.info("relay %s: lanes is %d, but the sink was created with %d", self._sink, wanted, len(leases))
+        self._lanes = [Lane(self._store, self._publisher, lease, self._settings) for lease in leases]
+        logger.info("relay %s: took %d lanes", self._sink, len(leases))
+        if self._stopped:
+            self.stop()
+
+    def _summary(self, seconds: float) -> Summary:
+        return Summary(
+            published=sum(lane.published for lane in self._lanes),
+            pages=sum(lane.pages for lane in self._lanes),
+            seconds=seconds,
+            refusals=[lane.refusal for lane in self._lanes if lane.refusal is not None],
+            lanes_lost=sum(lane.lost for lane in self._lanes),
+        )

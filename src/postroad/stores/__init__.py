@@ -1,0 +1,50 @@
+"""Databases with the log in them. `open_store` picks one by its URL; a driver is imported only when it is used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from postroad.config import DEFAULT_SCHEMA
+from postroad.errors import InvalidSetting
+
+if TYPE_CHECKING:
+    from postroad.stores.base import Store
+    from postroad.stores.queries import Dialect
+
+__all__ = ["dialect_of", "sqlite_path", "store_for"]
+
+_DIALECTS: dict[str, Dialect] = {"postgresql": "postgresql", "postgres": "postgresql", "sqlite": "sqlite"}
+
+
+def dialect_of(url: str) -> Dialect:
+    """Which kind of database a URL names."""
+    scheme = url.partition(":")[0]
+    if "://" not in url or scheme not in _DIALECTS:
+        raise InvalidSetting(
+            f"database is a URL that begins with {scheme!r}; it must be postgresql://user@host/name or sqlite:///path/to/file"
+        )
+    return _DIALECTS[scheme]
+
+
+def sqlite_path(url: str) -> Path:
+    """The file of an sqlite:/// URL; three slashes for a relative path, four for an absolute one."""
+    parts = urlsplit(url)
+    path = unquote(parts.path)[1:]
+    if parts.netloc or path in {"", ":memory:"}:
+        raise InvalidSetting(
+            f"database is {url!r}; it must name a file that several processes can open, such as sqlite:///orders.db"
+        )
+    return Path(path)
+
+
+def store_for(url: str, *, schema: str = DEFAULT_SCHEMA) -> Store:
+    """The store for a database URL. It is not connected yet."""
+    if dialect_of(url) == "postgresql":
+        from postroad.stores.postgresql import PostgreSQLStore
+
+        return PostgreSQLStore(url, schema=schema)
+    from postroad.stores.sqlite import SQLiteStore
+
+    return SQLiteStore(sqlite_path(url), schema=schema)

@@ -1,0 +1,231 @@
+"""The log in PostgreSQL 13 or newer, through asyncpg.
+
+What this file knows and the contract does not say: every connection is checked before it reads, because a standby's
+snapshots are incomplete and another cluster's transaction ids mean nothing here; and any error of the driver becomes
+StoreUnavailable, upon which the relay forgets what it knew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from postroad.config import DEFAULT_SCHEMA, checked_schema
+from postroad.errors import LaneChanged, LeaseLost, LogNotReadable, MissingExtra, StoreUnavailable
+from postroad.message import StoredMessage
+from postroad.stores.base import Cleaned, LaneStatus, Lease
+from postroad.stores.cursor import Cursor, turn_page
+from postroad.stores.migrations import check_version, not_migrated
+from postroad.stores.queries import named_queries
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from uuid import UUID
+
+    from postroad.stores.base import Start
+    from postroad.stores.cursor import Page, PageLimit
+
+try:
+    import asyncpg
+except ImportError as error:
+    raise MissingExtra("a postgresql:// database", "postgresql") from error
+
+__all__ = ["PostgreSQLStore"]
+
+logger = logging.getLogger("postroad.stores.postgresql")
+
+_MICROSECONDS_1970_TO_2000: Final = 946_684_800_000_000
+# A page's statement must be planned for its own snapshot and position: a generic plan walks the whole log, and so does
+# a sequential scan, which the planner may choose because it can't estimate ranges of xid8.
+_SESSION_SETTINGS: Final = """
+    set plan_cache_mode = force_custom_plan; set enable_seqscan = off;
+    set jit = off; set max_parallel_workers_per_gather = 0;
+"""
+
+
+class PostgreSQLStore:
+    """A store in a PostgreSQL database; see `Store` for the contract."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str = DEFAULT_SCHEMA,
+        connections: int = 5,
+        statement_timeout: timedelta = timedelta(seconds=60),
+    ) -> None:
+        self._url = url
+        self._schema = checked_schema(schema)
+        self._sql = named_queries("postgresql", schema)
+        self._connections = connections
+        self._timeout = statement_timeout.total_seconds()
+        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+
+    async def open(self) -> None:
+        async with self._errors_translated():
+            self._pool = await asyncpg.create_pool(
+                self._url,
+                min_size=1,
+                max_size=self._connections,
+                command_timeout=self._timeout,
+                init=self._prepare,
+                reset=_leave_as_it_is,
+                server_settings={"application_name": "postroad"},
+            )
+
+    async def close(self) -> None:
+        if self._pool is not None:
+            self._pool.terminate()  # nothing is under way that must be waited for, and a dead server can't be
+            self._pool = None
+
+    async def take_lanes(self, sink: str, owner: UUID, *, lanes: int, start: Start) -> Sequence[Lease]:
+        async with self._connection() as connection, connection.transaction():
+            if not await connection.fetchval(self._sql["count_lanes"], sink):
+                await connection.execute(self._sql["lock_lanes"])
+                await connection.execute(self._sql["create_lanes"], sink, lanes, start)
+            taken = await connection.fetch(self._sql["take_lanes"], sink, owner)
+        return sorted((_lease(row) for row in taken), key=lambda lease: lease.lane)
+
+    async def load(self, lease: Lease) -> Lease:
+        async with self._connection() as connection:
+            row = await connection.fetchrow(self._sql["load_lane"], lease.sink, lease.lane)
+        if row is None or (row["owner"], row["epoch"]) != (lease.owner, lease.epoch):
+            raise LeaseLost(f"lane {lease.lane} of sink {lease.sink!r} was taken by another relay")
+        return _lease(row)
+
+    async def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> Page:
+        arguments = (
+            lease.first_slot,
+            lease.last_slot,
+            cursor.position,
+            *_xmax_and_xip(cursor.snapshot),
+            limit.rows,
+            limit.payload_bytes,
+        )
+        async with self._connection() as connection:
+            if cursor.catching_up:
+                query = self._sql["read_late_page"]
+                rows = await connection.fetch(query, *arguments, cursor.late_position, cursor.late_snapshot)
+                log_end, snapshot = 0, cursor.late_snapshot
+            else:
+                rows = await connection.fetch(self._sql["read_page"], *arguments)
+                end = rows.pop()
+                log_end, snapshot = end["position"], end["topic"]
+        messages = [StoredMessage(*row) for row in rows]
+        return turn_page(cursor, messages, limit=limit, snapshot=snapshot, log_end=log_end)
+
+    async def settle(self, lease: Lease, cursor: Cursor) -> Lease:
+        async with self._connection() as connection:
+            changed = await connection.execute(
+                self._sql["settle"],
+                lease.sink,
+                lease.lane,
+                lease.owner,
+                lease.epoch,
+                lease.version,
+                cursor.position,
+                cursor.snapshot,
+                cursor.late_position,
+                cursor.late_snapshot,
+            )
+        if changed != "UPDATE 1":
+            raise LaneChanged(f"lane {lease.lane} of sink {lease.sink!r} is no longer at version {lease.version}")
+        return lease.settled(cursor)
+
+    async def delete_passed(self, *, after: int, older_than: timedelta, batch: int) -> Cleaned:
+        async with self._connection() as connection:
+            row = await connection.fetchrow(self._sql["delete_passed"], after, batch, older_than)
+        return Cleaned(*row)
+
+    async def status(self) -> Sequence[LaneStatus]:
+        async with self._connection() as connection:
+            rows = await connection.fetch(self._sql["status"])
+        return [LaneStatus(**dict(row)) for row in rows]
+
+    # -- connections -------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Any]:
+        if self._pool is None:
+            raise StoreUnavailable("the store is not open")
+        async with self._errors_translated(), self._pool.acquire() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def _errors_translated(self) -> AsyncIterator[None]:
+        try:
+            yield
+        except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError) as error:
+            raise not_migrated(self._schema) from error
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+            raise StoreUnavailable(f"PostgreSQL: {error}") from error
+        except (OSError, TimeoutError, asyncio.TimeoutError) as error:
+            raise StoreUnavailable(f"PostgreSQL can't be reached: {error or type(error).__name__}") from error
+
+    async def _prepare(self, connection: Any) -> None:
+        """Make a new connection ours, and refuse a server whose log must not be read."""
+        await connection.execute(_SESSION_SETTINGS)
+        await connection.set_type_codec(
+            # As a datetime it would cost more than all the other columns of a row together.
+            "timestamptz",
+            schema="pg_catalog",
+            format="tuple",
+            encoder=_no_encoder,
+            decoder=_microseconds_since_1970,
+        )
+        check_version(await connection.fetchrow(self._sql["schema_version"]), self._schema)
+        facts = await connection.fetchrow(self._sql["server_facts"])
+        if facts["standby"]:
+            raise LogNotReadable(
+                "this PostgreSQL server is a standby, whose snapshots don't show the transactions in progress; "
+                "connect the relay to the primary (target_session_attrs=primary)"
+            )
+        if facts["subscribed"]:
+            raise LogNotReadable(
+                f"{self._schema}.outbox is filled by a logical replication subscription, whose rows carry another "
+                "cluster's transaction ids; run the relay on the publisher, or drop the subscription first"
+            )
+        if facts["moved"] or facts["future"]:
+            await self._restore(connection)
+
+    async def _restore(self, connection: Any) -> None:
+        """The log was copied from another cluster: make its transaction ids ours."""
+        async with connection.transaction():
+            await connection.execute(self._sql["lock_for_restore"])
+            facts = await connection.fetchrow(self._sql["server_facts"])
+            if not (facts["moved"] or facts["future"]):
+                return  # another relay was faster
+            await connection.execute(self._sql["restore_rows"])
+            await connection.execute(self._sql["restore_lanes"])
+            await connection.execute(self._sql["restore_identity"])
+        logger.warning(
+            "schema %s was restored from another PostgreSQL cluster: the log and all cursors were carried over",
+            self._schema,
+        )
+
+
+def _lease(row: Any) -> Lease:
+    *fields, position, snapshot, late_position, late_snapshot = row
+    return Lease(*fields, Cursor(position, snapshot, late_position, late_snapshot))
+
+
+def _xmax_and_xip(snapshot: str | None) -> tuple[int, list[int]]:
+    """What decides visibility: the first transaction id not yet handed out to a finished one, and those in progress."""
+    assert snapshot is not None  # noqa: S101 - a lane's row has one
+    _, xmax, xip = snapshot.split(":")
+    return int(xmax), [int(xid) for xid in xip.split(",")] if xip else []
+
+
+def _microseconds_since_1970(value: tuple[int]) -> int:
+    return value[0] + _MICROSECONDS_1970_TO_2000
+
+
+def _no_encoder(_: object) -> tuple[int]:
+    raise NotImplementedError("times are the database's own; none is ever sent")
+
+
+async def _leave_as_it_is(_: object) -> None:
+    """Between two uses asyncpg would reset the session's settings and pay a round trip for it."""

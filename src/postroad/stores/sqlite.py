@@ -1,0 +1,159 @@
+"""The log in SQLite, embedded: a file beside the application's own tables, or the very same file.
+
+SQLite has one writer at a time and AUTOINCREMENT, so position order is commit order: there are no late rows, and a
+cursor is a position alone. The driver blocks, so all work is done by one thread that owns the one connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
+
+from postroad.config import DEFAULT_SCHEMA, checked_schema
+from postroad.errors import LaneChanged, LeaseLost, StoreUnavailable
+from postroad.message import StoredMessage
+from postroad.stores.base import Cleaned, LaneStatus, Lease
+from postroad.stores.cursor import Cursor, turn_page
+from postroad.stores.migrations import check_version, not_migrated
+from postroad.stores.queries import named_queries
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import timedelta
+
+    from postroad.stores.base import Start
+    from postroad.stores.cursor import Page, PageLimit
+
+__all__ = ["SQLiteStore"]
+
+T = TypeVar("T")
+
+
+class SQLiteStore:
+    """A store in an SQLite file; see `Store` for the contract."""
+
+    def __init__(self, path: Path | str, *, schema: str = DEFAULT_SCHEMA, busy_timeout: float = 30.0) -> None:
+        self._path = Path(path)
+        self._schema = checked_schema(schema)
+        self._sql = named_queries("sqlite", schema)
+        self._busy_timeout = busy_timeout
+        self._thread: ThreadPoolExecutor | None = None
+        self._connection: sqlite3.Connection | None = None
+
+    async def open(self) -> None:
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="postroad-sqlite")
+        await self._run(self._connect)
+
+    async def close(self) -> None:
+        if self._thread is not None:
+            if self._connection is not None:
+                await self._run(self._connection.close)
+                self._connection = None
+            self._thread.shutdown()
+            self._thread = None
+
+    async def take_lanes(self, sink: str, owner: UUID, *, lanes: int, start: Start) -> Sequence[Lease]:
+        def take() -> list[Any]:
+            with self._immediate() as connection:
+                connection.execute(self._sql["create_lanes"], (sink, lanes, start))
+                return connection.execute(self._sql["take_lanes"], (sink, str(owner))).fetchall()
+
+        return sorted((_lease(row) for row in await self._run(take)), key=lambda lease: lease.lane)
+
+    async def load(self, lease: Lease) -> Lease:
+        row = (await self._fetch("load_lane", lease.sink, lease.lane) or [None])[0]
+        if row is None or (row[4], row[5]) != (str(lease.owner), lease.epoch):
+            raise LeaseLost(f"lane {lease.lane} of sink {lease.sink!r} was taken by another relay")
+        return _lease(row)
+
+    async def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> Page:
+        slots = (lease.first_slot, lease.last_slot)
+        *rows, end = await self._fetch("read_page", *slots, cursor.position, limit.rows, limit.payload_bytes)
+        messages = [StoredMessage(position, UUID(id), *rest) for position, id, *rest in rows]
+        return turn_page(cursor, messages, limit=limit, snapshot=None, log_end=end[0])
+
+    async def settle(self, lease: Lease, cursor: Cursor) -> Lease:
+        fence = (lease.sink, lease.lane, str(lease.owner), lease.epoch, lease.version)
+        changed = await self._run(lambda: self._open().execute(self._sql["settle"], (*fence, cursor.position)).rowcount)
+        if changed != 1:
+            raise LaneChanged(f"lane {lease.lane} of sink {lease.sink!r} is no longer at version {lease.version}")
+        return lease.settled(cursor)
+
+    async def delete_passed(self, *, after: int, older_than: timedelta, batch: int) -> Cleaned:
+        age = older_than.total_seconds() * 1e6
+
+        def delete() -> Cleaned:
+            with self._immediate() as connection:
+                through, more = connection.execute(self._sql["look_at_batch"], (after, batch, age)).fetchone()
+                deleted = connection.execute(self._sql["delete_passed"], (after, through, age)).rowcount if more else 0
+            return Cleaned(deleted=deleted, through=through, more=bool(more))
+
+        return await self._run(delete)
+
+    async def status(self) -> Sequence[LaneStatus]:
+        return [
+            LaneStatus(sink=sink, lane=lane, position=position, pending=pending, lag_seconds=lag,
+                       owner=UUID(owner) if owner else None)
+            for sink, lane, position, owner, pending, lag in await self._fetch("status")
+        ]  # fmt: skip
+
+    # -- the connection and its thread -------------------------------------------------------------------------------
+
+    def _connect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = sqlite3.connect(
+            f"{self._path.absolute().as_uri()}?mode=rw",  # a relay never creates the file
+            uri=True,
+            timeout=self._busy_timeout,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        # A cursor move need not wait for the disk: after a power cut the last pages go out again.
+        self._connection.execute("pragma synchronous = normal")
+        check_version(self._connection.execute(self._sql["schema_version"]).fetchone(), self._schema)
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise StoreUnavailable("the store is not open")
+        return self._connection
+
+    def _immediate(self) -> _Immediate:
+        return _Immediate(self._open())
+
+    async def _fetch(self, query: str, *values: object) -> list[Any]:
+        return await self._run(lambda: self._open().execute(self._sql[query], values).fetchall())
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        if self._thread is None:
+            raise StoreUnavailable("the store is not open")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except sqlite3.Error as error:
+            if "no such table" in str(error):
+                raise not_migrated(self._schema) from error
+            raise StoreUnavailable(f"SQLite ({self._path}): {error}") from error
+
+
+class _Immediate:
+    """A transaction that has the write lock from its beginning, so that it never has to give up half-way."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> sqlite3.Connection:
+        self._connection.execute("begin immediate")
+        return self._connection
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._connection.execute("commit" if kind is None else "rollback")
+
+
+def _lease(row: Any) -> Lease:
+    sink, lane, first_slot, last_slot, owner, epoch, version, position = row
+    return Lease(sink, lane, first_slot, last_slot, UUID(owner), epoch, version, Cursor(position))
