@@ -1,0 +1,71 @@
+"""The real servers, one of each per session, started by the first test that needs it."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import pytest
+from tests.services.postgresql import PostgreSQL
+from tests.services.rabbitmq import RabbitMQ
+from tests.services.server import Server, ServerMissing
+
+AnyServer = TypeVar("AnyServer", bound=Server)
+
+
+@contextmanager
+def serving(make: Callable[[], AnyServer]) -> Iterator[AnyServer]:
+    """A started server; where it isn't installed the test is skipped, or fails in CI, which must run every test."""
+    try:
+        server = make()
+    except ServerMissing as missing:
+        if os.environ.get("CI"):
+            pytest.fail(str(missing), pytrace=False)
+        pytest.skip(str(missing))
+    with server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgresql15() -> Iterator[PostgreSQL]:
+    with serving(lambda: PostgreSQL(15)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgresql18() -> Iterator[PostgreSQL]:
+    with serving(lambda: PostgreSQL(18)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session", params=["postgresql15", "postgresql18"])
+def postgresql(request: pytest.FixtureRequest) -> PostgreSQL:
+    """Each version in turn."""
+    server: PostgreSQL = request.getfixturevalue(request.param)
+    return server
+
+
+@pytest.fixture
+def database(postgresql: PostgreSQL) -> Iterator[str]:
+    """The URL of a fresh database, on each version in turn."""
+    postgresql.start()  # the test before may have left it down
+    url = postgresql.create_database()
+    yield url
+    postgresql.start()
+    postgresql.drop_database(url)
+
+
+@pytest.fixture(scope="session")
+def rabbitmq() -> Iterator[RabbitMQ]:
+    with serving(RabbitMQ) as server:
+        yield server
+
+
+@pytest.fixture
+def vhost(rabbitmq: RabbitMQ) -> Iterator[str]:
+    """The URL of a fresh virtual host."""
+    rabbitmq.start()
+    url = rabbitmq.create_vhost()
+    yield url
+    rabbitmq.start()
+    rabbitmq.delete_vhost(url)

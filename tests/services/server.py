@@ -1,0 +1,83 @@
+"""What the real servers of the tests have in common: a folder and ports of their own, and an end."""
+
+import atexit
+import contextlib
+import os
+import random
+import shutil
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Self
+
+
+class ServerMissing(Exception):
+    """A test needs a server that is not installed."""
+
+    def __init__(self, name: str, how_to_get_it: str) -> None:
+        super().__init__(f"{name} is not installed: {how_to_get_it}")
+        self.name = name
+        self.how_to_get_it = how_to_get_it
+
+
+class Server:
+    """A server that belongs to this process alone, and ends with it at the latest.
+
+    Making one raises ServerMissing when its programs are not there. `with` starts it, and stops and removes it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix=f"postroad-{name}-"))
+        self._made_in = os.getpid()
+        atexit.register(self.close)
+
+    def start(self) -> None:
+        """Start unless it runs already, and return when it serves."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Stop in good order if it runs, and return when all its processes are gone."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Stop, and remove the folder."""
+        if os.getpid() != self._made_in:  # a forked child that ends must not take its parent's server with it
+            return
+        with contextlib.ExitStack() as last:
+            last.callback(shutil.rmtree, self.folder, ignore_errors=True)
+            last.callback(atexit.unregister, self.close)
+            last.callback(self.stop)
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def free_port() -> int:
+    """A port on 127.0.0.1 that nobody listens on.
+
+    It lies below the range that outgoing connections take theirs from, so that while a server is down for a restart
+    no client is given its port, or is connected to itself.
+    """
+    while True:
+        port = random.randint(20_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+def output_of(done: subprocess.CompletedProcess[str]) -> str:
+    """What a finished program printed; raises CalledProcessError, with what it complained about, if it failed."""
+    if done.returncode:
+        failed = subprocess.CalledProcessError(done.returncode, done.args, done.stdout, done.stderr)
+        failed.add_note(done.stderr)
+        raise failed
+    return done.stdout
