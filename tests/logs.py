@@ -18,6 +18,9 @@ from postroad.stores.memory import MemoryStore
 from postroad.stores.migrations import migrate_postgresql, migrate_sqlite
 from postroad.stores.postgresql import PostgreSQLStore
 from postroad.stores.sqlite import SQLiteStore
+from tests.services.postgresql import PostgreSQL
+
+_databases: dict[PostgreSQL, str] = {}
 
 OUTBOX = Outbox(source="/tests")
 PLENTY = PageLimit(rows=1000, payload_bytes=1 << 30)
@@ -96,9 +99,16 @@ class PostgreSQLLog:
         self.url = url
         self.store: Store = PostgreSQLStore(url)
 
-    async def migrate(self) -> PostgreSQLLog:
-        await migrate_postgresql(self.url)
-        return self
+    @classmethod
+    async def fresh(cls, server: PostgreSQL) -> PostgreSQLLog:
+        """An empty log. A new schema in a database that is there takes milliseconds, a new database half a second."""
+        server.start()
+        if server not in _databases:
+            _databases[server] = server.create_database()
+        log = cls(_databases[server])
+        await log.execute("drop schema if exists postroad cascade")
+        await migrate_postgresql(log.url)
+        return log
 
     async def connect(self) -> Any:
         return await asyncpg.connect(self.url)

@@ -14,7 +14,6 @@ from postroad.message import new_id
 from postroad.stores.base import Lease
 from postroad.stores.cursor import PageLimit
 from tests.logs import PLENTY, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered, read_all
-from tests.services.postgresql import PostgreSQL
 
 ALL = timedelta(0)
 
@@ -27,9 +26,7 @@ async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[L
     elif request.param == "sqlite":
         log = SQLiteLog(tmp_path / "log.sqlite")
     else:
-        server: PostgreSQL = request.getfixturevalue(request.param)
-        server.start()
-        log = await PostgreSQLLog(server.create_database()).migrate()
+        log = await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
     await log.store.open()
     yield log
     await log.store.close()

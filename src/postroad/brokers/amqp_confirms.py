@@ -1,12 +1,12 @@
-"""What the broker has said of the messages that one call wrote on one channel. No I/O: told by the channel, asked by all.
+"""What the broker has said of the messages that one call wrote on one channel. It is told; nothing here does I/O.
 
-A channel numbers what it publishes (the delivery tag); acks and nacks name a tag, or all up to it. An unroutable message
-is returned with its properties, before its ack.
+A channel numbers what it publishes (the delivery tag); acks and nacks name a tag, or all up to it. An unroutable
+message is returned with its properties, before its ack.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from postroad.errors import Refusal
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from postroad.message import StoredMessage
 
 __all__ = ["Page"]
+
+NACKED: Final = "RabbitMQ did not take it (basic.nack): a queue is full and rejects messages, or failed to store it"
 
 
 class Page:
@@ -45,18 +47,16 @@ class Page:
         self.messages.extend(messages)
         self._pending.update(range(start, self.next_tag))
 
-    def acked(self, tag: int, multiple: bool) -> None:
+    def acked(self, tag: int, *, multiple: bool) -> None:
         """The broker has taken the message, or all up to it. Of a returned one that only means that it is done with."""
         self._pending.difference_update(self._tags(tag, multiple))
 
-    def nacked(self, tag: int, multiple: bool) -> None:
+    def nacked(self, tag: int, *, multiple: bool) -> None:
         """The broker has not taken the message, or all up to it that had no answer yet."""
         tags = self._pending.intersection(self._tags(tag, multiple))
         self._pending -= tags
         for each in tags:
-            self._refused.setdefault(
-                each, "RabbitMQ did not take it (basic.nack): a queue is full and rejects messages, or failed to store it"
-            )
+            self._refused.setdefault(each, NACKED)
 
     def returned(self, message_id: str | None, reason: str) -> None:
         """The broker could not route the message. Its ack is still to come."""
@@ -80,6 +80,15 @@ class Page:
             message.position
             for tag, message in enumerate(self.messages, self._first)
             if tag not in self._pending and tag not in self._refused
+        ]
+
+    @property
+    def unanswered(self) -> list[StoredMessage]:
+        """What was written and is neither confirmed nor refused."""
+        return [
+            message
+            for tag, message in enumerate(self.messages, self._first)
+            if tag in self._pending and tag not in self._refused
         ]
 
     @property

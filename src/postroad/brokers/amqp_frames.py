@@ -1,8 +1,7 @@
 """How a message becomes AMQP 0-9-1 frames: basic.publish, content header, content bodies, and nothing else.
 
-pamqp does this too, for every method of the protocol, in 43 microseconds a message where this takes 5; at the rate of a
-server that is the difference between half and nearly all of its speed. Every other frame is left to pamqp, and the tests
-read what is written here with pamqp's decoder.
+pamqp can do this, as it can every method of the protocol, in 43 microseconds a message where this takes 6. Every other
+frame is left to pamqp, and the tests read what is written here with pamqp's decoder.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class Properties(NamedTuple):
 
 
 def publish_frames(
-    channel: int, exchange: bytes, routing_key: str, properties: Properties, body: bytes, frame_max: int
+    channel: int, exchange: bytes, routing_key: str, properties: Properties, body: bytes, *, frame_max: int
 ) -> bytes:
     """The frames that publish one message, mandatory and persistent, to an exchange given as `short_string`.
 
@@ -86,14 +85,15 @@ def publish_frames(
 
 def _encoded(properties: Properties) -> tuple[int, bytes]:
     """The property flags, and the properties in the order of their flags."""
-    content_type, headers, message_id, timestamp, type, correlation_id = properties
-    table = _table(headers)
-    parts = [_repeated("the content type", content_type), _LENGTH(len(table)), table, _PERSISTENT]
+    table = _table(properties.headers)
+    parts = [_repeated("the content type", properties.content_type), _LENGTH(len(table)), table, _PERSISTENT]
     flags = _FLAGS
-    if correlation_id is not None:
+    if properties.correlation_id is not None:
         flags |= _CORRELATION_FLAG
-        parts.append(short_string("the correlation id", correlation_id))
-    parts += short_string("the message id", message_id), _TIMESTAMP(timestamp), _repeated("the type", type)
+        parts.append(short_string("the correlation id", properties.correlation_id))
+    parts.append(short_string("the message id", properties.message_id))
+    parts.append(_TIMESTAMP(properties.timestamp))
+    parts.append(_repeated("the type", properties.type))
     return flags, b"".join(parts)
 
 

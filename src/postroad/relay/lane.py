@@ -16,7 +16,16 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from postroad.errors import BrokerUnavailable, LaneChanged, LeaseLost, PostroadError, StoreUnavailable
+from postroad.errors import (
+    BrokerUnavailable,
+    LaneChanged,
+    LeaseLost,
+    LogNotReadable,
+    NotMigrated,
+    PostroadError,
+    Refusal,
+    StoreUnavailable,
+)
 from postroad.relay.waves import in_waves
 from postroad.stores.cursor import PageLimit
 
@@ -25,7 +34,6 @@ if TYPE_CHECKING:
 
     from postroad.brokers.base import Publisher
     from postroad.config import RelaySettings
-    from postroad.errors import Refusal
     from postroad.message import StoredMessage
     from postroad.stores.base import Lease, Store
     from postroad.stores.cursor import Cursor, Page
@@ -65,22 +73,25 @@ class Lane:
     async def run(self, *, until_empty: bool = False) -> None:
         """Carry messages until told to stop, or until there are none left."""
         pause = FIRST_PAUSE
-        try:
-            while not self._stopping.is_set():
-                pages = self.pages
-                try:
-                    await self._carry(until_empty=until_empty)
-                    return
-                except LaneChanged as changed:
-                    logger.warning("lane %s: %s; loading it again", self.name, changed)
-                except StoreUnavailable as error:
-                    pause = FIRST_PAUSE if self.pages > pages else min(2 * pause, self._settings.seconds("outage_backoff"))
-                    logger.warning("lane %s: %s; trying again in %.1f s", self.name, error, pause)
-                    await self._pause(pause)
-                await self._reload()
-        except LeaseLost as lost:
-            self.lost = True
-            logger.warning("lane %s: %s; leaving it to the other", self.name, lost)
+        while not self._stopping.is_set():
+            try:
+                if self._forgotten:
+                    self._load(await self._store.load(self._lease))
+                    pause = FIRST_PAUSE
+                await self._carry(until_empty=until_empty)
+                return
+            except LaneChanged as changed:
+                self._forgotten = True
+                logger.warning("lane %s: %s; loading it again", self.name, changed)
+            except (StoreUnavailable, LogNotReadable, NotMigrated) as error:
+                self._forgotten = True
+                logger.warning("lane %s: %s; trying again in %.1f s", self.name, error, pause)
+                await self._pause(pause)
+                pause = min(2 * pause, self._settings.seconds("outage_backoff"))
+            except LeaseLost as lost:
+                self.lost = True
+                logger.warning("lane %s: %s; leaving it to the other", self.name, lost)
+                return
 
     def stop(self) -> None:
         """Take no new page and begin no new wave; what is under way may still be confirmed."""
@@ -106,10 +117,11 @@ class Lane:
                     idle = self._settings.seconds("poll_interval")
                     continue
                 await self._settle(page.after, now=True)
-                if until_empty:
-                    return
-                await self._pause(idle)
-                idle = min(2 * idle, self._settings.seconds("max_idle_backoff"))
+                if not page.before.catching_up:  # else only the late rows have come to an end
+                    if until_empty:
+                        return
+                    await self._pause(idle)
+                    idle = min(2 * idle, self._settings.seconds("max_idle_backoff"))
                 reading = self._begin_reading(page.after)
             await self._settle(self._confirmed, now=True)
         except Interrupted as interrupted:
@@ -169,6 +181,11 @@ class Lane:
                 raise Interrupted("the broker did not confirm in time; what it had confirmed is saved") from None
             self._publishing.cancel()
             raise
+        except BrokerUnavailable:
+            raise
+        except Exception as error:
+            # Neither a refusal nor an outage: nothing is known of any message of the wave.
+            raise self._refused(Refusal(wave[0].position, f"the publisher failed: {error!r}")) from error
         finally:
             self._publishing = None
 
@@ -185,12 +202,9 @@ class Lane:
         """Begin from what the database says, and nothing else."""
         self._lease = lease
         self._confirmed = lease.cursor
+        self._forgotten = False
         self._unsaved = False
         self._saved_at = time.monotonic()
-
-    async def _reload(self) -> None:
-        with suppress(StoreUnavailable):  # the next round asks again, and a lane that can't be loaded can't be read
-            self._load(await self._store.load(self._lease))
 
     def _note(self, cursor: Cursor, messages: int | None) -> None:
         if messages:

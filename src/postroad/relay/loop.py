@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from postroad.config import RelaySettings
-from postroad.errors import BrokerUnavailable, InvalidSetting, StoreUnavailable
+from postroad.errors import BrokerUnavailable, InvalidSetting
 from postroad.message import new_id
 from postroad.relay.lane import Lane
 
@@ -92,6 +92,8 @@ class Relay:
             async with asyncio.TaskGroup() as group:
                 for lane in self._lanes:
                     group.create_task(lane.run(until_empty=until_empty), name=f"postroad lane {lane.name}")
+        except ExceptionGroup as several:
+            raise several.exceptions[0] from None  # what ends one lane for good ends all, and one error says it
         finally:
             await self._publisher.close()
             await self._store.close()

@@ -198,9 +198,7 @@ class PostgreSQLStore:
             facts = await connection.fetchrow(self._sql["server_facts"])
             if not (facts["moved"] or facts["future"]):
                 return  # another relay was faster
-            await connection.execute(self._sql["restore_rows"])
-            await connection.execute(self._sql["restore_lanes"])
-            await connection.execute(self._sql["restore_identity"])
+            await connection.execute(self._sql["restore"])
         logger.warning(
             "schema %s was restored from another PostgreSQL cluster: the log and all cursors were carried over",
             self._schema,

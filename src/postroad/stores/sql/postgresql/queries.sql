@@ -33,33 +33,28 @@ select pg_is_in_recovery() as standby,
 -- No writer, reader or relay in between.
 lock table {schema}.outbox, {schema}.lanes, {schema}.installation in access exclusive mode
 
--- name: restore_rows
--- The log came from another cluster. What a lane had not dealt with although it lay behind its cursor, becomes late
--- again: it gets this transaction's id, which that lane's new snapshot does not see. All else is old history.
-update {schema}.outbox o
-   set xid = case when exists (
-           select from {schema}.lanes l
-            where o.slot between l.first_slot and l.last_slot
-              and o.position <= l.position
-              and not pg_visible_in_snapshot(o.xid, l.snapshot)
-              and not (l.late_position is not null and o.position <= l.late_position
-                       and pg_visible_in_snapshot(o.xid, l.late_snapshot)))
-       then pg_current_xact_id() else '3'::xid8 end
-
--- name: restore_lanes
--- Anchor the cursors here. A lane that owes nothing sees this transaction as done, one that owes does not. A snapshot
--- written by hand is right because the lock leaves no other writer, and new rows lie behind every cursor.
-update {schema}.lanes l
-   set snapshot = case when exists (
-               select from {schema}.outbox o
-                where o.xid = pg_current_xact_id() and o.position <= l.position
-                  and o.slot between l.first_slot and l.last_slot)
-           then format('%1$s:%1$s:', pg_current_xact_id())
-           else format('%1$s:%1$s:', pg_current_xact_id()::text::bigint + 1)
-       end::pg_snapshot,
-       late_position = null, late_snapshot = null, owner = null, epoch = epoch + 1, version = version + 1
-
--- name: restore_identity
+-- name: restore
+-- The log came from another cluster: make its transaction ids and the cursors' snapshots this cluster's, in one
+-- statement that sees both as they were. What a lane had not dealt with although it lay behind its cursor, it owes.
+-- Owed rows get this transaction's id and become late again for the lanes that owe, whose new snapshot does not see it;
+-- all else is old history. A snapshot written by hand is right because the lock leaves no other writer, and new rows get
+-- positions behind every cursor.
+with owed as materialized (
+    select o.position, l.sink, l.lane
+      from {schema}.outbox o
+      join {schema}.lanes l on o.slot between l.first_slot and l.last_slot and o.position <= l.position
+     where not pg_visible_in_snapshot(o.xid, l.snapshot)
+       and not coalesce(o.position <= l.late_position and pg_visible_in_snapshot(o.xid, l.late_snapshot), false)),
+history as (
+    update {schema}.outbox
+       set xid = case when position in (select position from owed) then pg_current_xact_id() else '3'::xid8 end),
+cursors as (
+    update {schema}.lanes l
+       set snapshot = case
+               when (sink, lane) in (select sink, lane from owed) then format('%1$s:%1$s:', pg_current_xact_id())
+               else format('%1$s:%1$s:', pg_current_xact_id()::text::bigint + 1)
+           end::pg_snapshot,
+           late_position = null, late_snapshot = null, owner = null, epoch = epoch + 1, version = version + 1)
 update {schema}.installation set system_identifier = (select system_identifier from pg_control_system())
 
 -- name: count_lanes

@@ -1,0 +1,367 @@
+"""RabbitMQ: a durable topic exchange, persistent and mandatory messages, and a confirm for every one of them.
+
+One connection, and a channel for each call that runs at the same time: tags count within a channel, so a call's answers
+are its own, and what the broker closes a channel for costs no other lane anything. A page's frames go out in few large
+writes (see `amqp_channel`), because a write and a future per message is what makes clients slow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+from postroad.brokers.amqp_frames import Properties, publish_frames, short_string
+from postroad.brokers.envelope import CannotEncode, Envelope
+from postroad.brokers.routing import RoutingKey
+from postroad.config import duration
+from postroad.errors import BrokerUnavailable, InvalidSetting, MissingExtra, Refusal
+
+try:
+    from postroad.brokers.amqp_address import Address
+    from postroad.brokers.amqp_channel import AlarmConnection, LinkLost, PageChannel, translated
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] not in {"aiormq", "pamqp", "yarl"}:
+        raise
+    raise MissingExtra("amqp://", "rabbitmq") from error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from postroad.brokers.amqp_confirms import Page
+    from postroad.config import Duration
+    from postroad.message import StoredMessage
+
+__all__ = ["Declare", "RabbitMQPublisher"]
+
+Declare = Literal["create", "check", "no"]
+
+WRITE_BYTES: Final = 64 * 1024
+"""A write is sent when it has grown to this. Larger ones are not faster, and each call holds one in memory."""
+CLOSE_SECONDS: Final = 5
+DEFAULT_MAX_MESSAGE_SIZE: Final = 134_217_728  # what RabbitMQ 3 allows unless it is told otherwise
+
+# RabbitMQ takes these headers for lists of further routing keys, and closes the channel when they hold a text.
+_TAKEN_HEADERS: Final = ("CC", "BCC")
+_TOO_LARGE: Final = re.compile(r"message size \d+ is larger than (?:configured )?max size (\d+)")
+_TOPIC_REFUSED: Final = re.compile(r"access to topic '(.*)' in exchange ")
+_PRECONDITION_FAILED: Final = 406
+
+
+class RabbitMQPublisher:
+    """Publishes to one exchange of a RabbitMQ server.
+
+    `declare` says what is done about the exchange on a new connection: "create" declares it (durable, of type topic),
+    "check" makes sure that it is there, "no" does neither. `routing_key` is a template, see `RoutingKey`. Credentials
+    given as arguments replace the URL's, see `Address`. A call fails when the broker has confirmed nothing for
+    `confirm_timeout`.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        exchange: str = "postroad",
+        declare: Declare = "create",
+        envelope: Envelope = Envelope(),  # noqa: B008 - it is frozen
+        routing_key: str = "{topic}",
+        username: str | None = None,
+        password: str | None = None,
+        password_file: str | Path | None = None,
+        confirm_timeout: Duration = "30s",
+        connect_timeout: Duration = "10s",
+        heartbeat: Duration | None = None,
+        max_message_size: int = DEFAULT_MAX_MESSAGE_SIZE,
+        connection_name: str = "postroad",
+    ) -> None:
+        self._address = Address(
+            url,
+            username=username,
+            password=password,
+            password_file=password_file,
+            heartbeat=heartbeat,
+            connection_name=connection_name,
+        )
+        self.exchange = exchange
+        self._exchange = _checked_exchange(exchange)
+        if declare not in get_args(Declare):
+            raise InvalidSetting(f"declare is {declare!r}; it must be one of {', '.join(get_args(Declare))}")
+        self._declare: Declare = declare
+        self._envelope = envelope
+        self._routing_key = RoutingKey(routing_key)
+        self._confirm_timeout = _seconds("confirm_timeout", confirm_timeout)
+        self._connect_timeout = _seconds("connect_timeout", connect_timeout)
+        self._largest = _checked_size(max_message_size)
+        self._connection: AlarmConnection | None = None
+        self._connecting: asyncio.Task[AlarmConnection] | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def name(self) -> str:
+        """The server, without any secret."""
+        return self._address.name
+
+    def __repr__(self) -> str:
+        return f"RabbitMQPublisher({self.name!r}, exchange={self.exchange!r})"
+
+    # -- the contract ------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Make the connection, and see to the exchange. Raises BrokerUnavailable when that fails."""
+        try:
+            connection, channel = await self._channel()
+        except LinkLost as lost:
+            raise BrokerUnavailable(f"{self.name}: {lost}") from lost
+        connection.give_back(channel)
+
+    async def publish(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
+        """Hand the messages to the exchange, in this order, and wait for all confirms. See `Publisher`."""
+        answers = _Answers()
+        missing = messages
+        try:
+            while missing:
+                await self._send(missing, answers)
+                missing = answers.missing(missing)
+        except LinkLost as lost:
+            raise BrokerUnavailable(
+                f"{self.name}: {lost}", confirmed=answers.confirmed, refusals=answers.refusals.values()
+            ) from lost
+        return [answers.refusals[message.position] for message in messages if message.position in answers.refusals]
+
+    async def close(self) -> None:
+        """Close the connection. A `publish` that still waits raises BrokerUnavailable."""
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.wait((self._connecting,))
+        if self._connection is not None:
+            self._drop(self._connection, "the publisher was closed")
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    # -- sending -----------------------------------------------------------------------------------------------------
+
+    async def _send(self, messages: Sequence[StoredMessage], answers: _Answers) -> None:
+        """Send once. Returns when every message has its answer, or when one was refused at the cost of the channel."""
+        connection, channel = await self._channel()
+        page = channel.begin()
+        try:
+            for sent, frames in self._writes(messages, connection, channel, answers):
+                await channel.write(sent, frames)
+            await channel.settled()
+        except LinkLost as lost:
+            if not self._blame(lost, connection, page.unanswered, answers):
+                raise self._given_up(lost, connection) from lost
+        finally:
+            answers.add(page)
+            connection.give_back(channel)
+
+    def _writes(
+        self, messages: Sequence[StoredMessage], connection: AlarmConnection, channel: PageChannel, answers: _Answers
+    ) -> Iterator[tuple[list[StoredMessage], bytes]]:
+        """Whole messages, encoded, in pieces of about WRITE_BYTES. What cannot be encoded is refused."""
+        frame_max = connection.connection_tune.frame_max
+        largest = min(self._largest, connection.largest_message or self._largest)
+        sent: list[StoredMessage] = []
+        frames: list[bytes] = []
+        size = 0
+        for message in messages:
+            try:
+                encoded = self._encoded(message, channel.number, frame_max, largest)
+            except CannotEncode as error:
+                answers.refuse(message, str(error), permanent=True)
+                continue
+            sent.append(message)
+            frames.append(encoded)
+            size += len(encoded)
+            if size >= WRITE_BYTES:
+                yield sent, b"".join(frames)
+                sent, frames, size = [], [], 0
+        if sent:
+            yield sent, b"".join(frames)
+
+    def _encoded(self, message: StoredMessage, channel: int, frame_max: int, largest: int) -> bytes:
+        content_type, headers, body = self._envelope.wrap(message)
+        if len(body) > largest:
+            raise CannotEncode(
+                f"it has {len(body):,} bytes and the broker takes at most {largest:,} (max_message_size)"
+            )
+        for name in _TAKEN_HEADERS:
+            if name in headers:
+                raise CannotEncode(
+                    f"it has a header {name!r}, which RabbitMQ takes for a list of routing keys; rename it"
+                )
+        properties = Properties(
+            content_type=content_type,
+            headers=headers,
+            message_id=str(message.id),
+            timestamp=message.created_us // 1_000_000,
+            type=message.type,
+            correlation_id=message.correlation_id,
+        )
+        return publish_frames(
+            channel, self._exchange, self._routing_key.of(message), properties, body, frame_max=frame_max
+        )
+
+    def _blame(
+        self, lost: LinkLost, connection: AlarmConnection, unanswered: Sequence[StoredMessage], answers: _Answers
+    ) -> bool:
+        """Whether the broker closed the channel because of certain messages; they are refused, and the others go on."""
+        before = len(answers.refusals)
+        if too_large := _TOO_LARGE.search(str(lost)):
+            connection.largest_message = int(too_large[1])
+            for message in unanswered:
+                if len(self._envelope.wrap(message).body) > connection.largest_message:
+                    answers.refuse(message, str(lost), permanent=True)
+        elif topic := _TOPIC_REFUSED.search(str(lost)):
+            for message in unanswered:
+                if self._routing_key.of(message) == topic[1]:
+                    answers.refuse(message, f"{lost}; grant the user this topic", permanent=False)
+        elif lost.code == _PRECONDITION_FAILED and len(unanswered) == 1:
+            answers.refuse(unanswered[0], str(lost), permanent=False)
+        return len(answers.refusals) > before
+
+    def _given_up(self, lost: LinkLost, connection: AlarmConnection) -> LinkLost:
+        """Leave nothing behind that the next call would trip over, and say what is wrong."""
+        if lost.code is not None:
+            connection.declared = False
+            return LinkLost(_why_not_published(lost, self.exchange, self._address.user))
+        # A blocked connection is kept: it will tell when the alarm is over, whereas a new one is told of the alarm only
+        # after it has been filled with messages, which are then published twice.
+        if connection.blocked is None:
+            self._drop(connection, str(lost))
+        return lost
+
+    # -- connecting --------------------------------------------------------------------------------------------------
+
+    async def _channel(self) -> tuple[AlarmConnection, PageChannel]:
+        """A channel that no other call uses, to an exchange that is there."""
+        connection = await self._connected()
+        if connection.blocked is not None:
+            raise LinkLost(connection.blocked)
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                channel = await connection.take()
+                if not connection.declared:
+                    await self._see_to_exchange(channel)
+                    connection.declared = True
+        except TimeoutError as error:
+            lost = LinkLost(f"it did not open a channel within {self._connect_timeout:g} seconds")
+            self._drop(connection, str(lost))
+            raise lost from error
+        return connection, channel
+
+    async def _see_to_exchange(self, channel: PageChannel) -> None:
+        if self._declare == "no":
+            return
+        try:
+            await channel.declare_exchange(self.exchange, only_check=self._declare == "check")
+        except LinkLost as lost:
+            raise LinkLost(_why_not_declared(lost, self.exchange, self._address.user)) from lost
+
+    async def _connected(self) -> AlarmConnection:
+        if self._connection is not None and self._connection.is_opened:
+            return self._connection
+        # All calls that need a connection wait for the same attempt, and share its failure.
+        if self._connecting is None or self._connecting.done():
+            self._connecting = asyncio.create_task(self._connect())
+            self._connecting.add_done_callback(_look_at)
+        return await asyncio.shield(self._connecting)
+
+    async def _connect(self) -> AlarmConnection:
+        try:
+            connection = AlarmConnection(self._address.url(), self._confirm_timeout)
+        except InvalidSetting as error:
+            raise LinkLost(str(error)) from error
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                with translated():
+                    await connection.connect()
+        except TimeoutError as error:
+            raise LinkLost(f"no connection within {self._connect_timeout:g} seconds") from error
+        self._connection = connection
+        return connection
+
+    def _drop(self, connection: AlarmConnection, reason: str) -> None:
+        """Close a connection in the background, because a broker that is out takes its time."""
+        if self._connection is connection:
+            self._connection = None
+        task = asyncio.create_task(connection.hang_up(reason, CLOSE_SECONDS))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+
+class _Answers:
+    """What has become of the messages of one call."""
+
+    def __init__(self) -> None:
+        self.confirmed: set[int] = set()
+        self.refusals: dict[int, Refusal] = {}
+
+    def add(self, page: Page) -> None:
+        self.confirmed.update(page.confirmed)
+        for refusal in page.refusals:
+            self.refusals[refusal.position] = refusal
+
+    def refuse(self, message: StoredMessage, reason: str, *, permanent: bool) -> None:
+        self.refusals[message.position] = Refusal(message.position, reason, permanent)
+
+    def missing(self, messages: Sequence[StoredMessage]) -> list[StoredMessage]:
+        return [m for m in messages if m.position not in self.confirmed and m.position not in self.refusals]
+
+
+def _why_not_declared(lost: LinkLost, exchange: str, user: str) -> str:
+    match lost.code:
+        case 404:
+            return f"there is no exchange {exchange!r}; create it, or set declare='create' ({lost})"
+        case 403:
+            return (
+                f"user {user!r} may not declare the exchange {exchange!r}; grant it configure permission, or create "
+                f"the exchange yourself and set declare='check' ({lost})"
+            )
+        case 406:
+            return (
+                f"the exchange {exchange!r} is there but is no durable topic exchange; "
+                f"set declare='check' to use it as it is ({lost})"
+            )
+        case _:
+            return str(lost)
+
+
+def _why_not_published(lost: LinkLost, exchange: str, user: str) -> str:
+    match lost.code:
+        case 404:
+            return f"the exchange {exchange!r} is gone; create it, or set declare='create' ({lost})"
+        case 403:
+            return f"user {user!r} may not publish to the exchange {exchange!r}; grant it write permission ({lost})"
+        case _:
+            return str(lost)
+
+
+def _checked_exchange(exchange: str) -> bytes:
+    try:
+        encoded = short_string("exchange", exchange) if exchange else b""
+    except (AttributeError, ValueError):
+        encoded = b""
+    if not encoded:
+        raise InvalidSetting(f"exchange is {exchange!r}; it must be a name of 1 to 255 bytes")
+    return encoded
+
+
+def _checked_size(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InvalidSetting(f"max_message_size is {value!r}; it must be a number of bytes, at least 1")
+    return value
+
+
+def _seconds(name: str, value: Duration) -> float:
+    seconds = duration(name, value).total_seconds()
+    if not seconds:
+        raise InvalidSetting(f"{name} is {value!r}; it must be longer than 0")
+    return seconds
+
+
+def _look_at(task: asyncio.Task[AlarmConnection]) -> None:
+    """Take note of a failure that nobody may be waiting for any more."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,22 @@
+"""OPERATE: what people run. Nothing below this package knows of it, and only `main` is for other packages."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["main"]
+
+_PACKAGES_OF_THE_EXTRA = frozenset({"rich", "typer"})
+
+
+def main() -> None:
+    """Run the command line; without the packages it is made of, say which extra brings them."""
+    try:
+        from postroad.ops.cli import app
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in _PACKAGES_OF_THE_EXTRA:
+            raise
+        sys.stderr.write(f"the command line needs {missing}; install it with: pip install 'postroad[cli]'\n")
+        sys.exit(2)
+    app(prog_name="postroad")

@@ -1,0 +1,11 @@
+"""The OrderFlow story, told by real processes on two SQLite files: no server, and no mercy for the processes.
+
+    shop process                       relay process, killed twice
+    shop.sqlite                        warehouse.sqlite
+    ┌───────────────────────┐          ┌────────────┐
+    │ orders, declined, log │ ───────▶ │ deliveries │
+    └───────────────────────┘          └────────────┘
+
+`plan` is what all of them know, `shop` and `warehouse` are the application, `audit` compares their tables, `story` starts
+and kills, `screen` shows. Shop and relay run as `python -m postroad.ops.demo`.
+"""

@@ -1,0 +1,39 @@
+"""What runs in a process of its own: `python -m postroad.ops.demo shop|relay|drain PLAN`. For `story` only."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+
+import msgspec
+
+from postroad.ops.demo.plan import Plan
+from postroad.ops.demo.shop import open_shop
+from postroad.ops.demo.warehouse import run_relay
+
+
+def main(role: str, plan: str) -> None:
+    """Play a role until it is over."""
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(message)s")
+    known = msgspec.json.decode(plan, type=Plan)
+    match role:
+        case "shop":
+            asyncio.run(open_shop(known))
+        case "relay":
+            asyncio.run(run_relay(known, until_empty=False))
+        case "drain":
+            asyncio.run(run_relay(known, until_empty=True))
+
+
+def _end_with_the_parent() -> None:
+    """Standard input is a pipe from the story's process. It closes when that process is gone, however it went."""
+    os.read(0, 1)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

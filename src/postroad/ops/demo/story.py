@@ -1,0 +1,196 @@
+"""The story: who is started and killed, and when. It waits for what the tables say, never for a time.
+
+Only `Stage` starts, watches and kills processes; the two stories read as they happen.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+from random import SystemRandom
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+
+from postroad.errors import InvalidSetting, PostroadError
+from postroad.ops.demo import shop, warehouse
+from postroad.ops.demo.audit import audit, count, read_books
+from postroad.ops.demo.plan import Plan
+from postroad.ops.demo.report import show_audit, show_title
+from postroad.ops.demo.screen import screen_for
+from postroad.stores.migrations import migrate_sqlite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.console import Console
+
+    from postroad.ops.demo.audit import Counts
+    from postroad.ops.demo.screen import PlainScreen
+
+__all__ = ["tell"]
+
+Who = Literal["shop", "relay"]
+LOOK_AGAIN: Final = 0.03
+PATIENCE: Final = 15.0
+
+
+def tell(console: Console, *, orders: int, seed: int | None, sabotage: bool, directory: Path | None) -> int:
+    """Run the demo and show it; 0 when the audit passed, 1 when it did not."""
+    with _folder(directory) as folder:
+        plan = Plan(str(folder), orders, SystemRandom().randrange(100_000) if seed is None else seed, sabotage)
+        show_title(console, plan, kept=directory is not None)
+        shop.create_tables(plan)
+        warehouse.create_tables(plan)
+        with screen_for(console, plan) as screen, Stage(plan, screen) as stage:
+            if sabotage:
+                _without_outbox(stage)
+            else:
+                migrate_sqlite(plan.shop_file)
+                _with_outbox(stage)
+        result = audit(read_books(plan))
+        show_audit(console, result, stage.kills)
+    return 0 if result.passed else 1
+
+
+def _with_outbox(stage: Stage) -> None:
+    stage.start("shop", "opens; one card in five is declined, after the message was added")
+    stage.wait_until(lambda now: now.orders >= 0.2 * stage.expected)
+    stage.start("relay", "starts to carry what is in the log")
+    stage.wait_until(lambda now: now.orders >= 0.5 * stage.expected)
+    stage.kill("shop", _after_some_orders)
+    stage.start("shop", "opens again")
+    stage.wait_until(lambda now: now.arrived >= 0.3 * stage.expected)
+    stage.kill("relay", _while_publishing)
+    stage.start("relay", "starts again, from the last cursor that was saved")
+    stage.wait_for_end("shop", "closes")
+    stage.wait_until(lambda now: now.arrived >= 0.7 * stage.expected)
+    stage.kill("relay", _while_publishing)
+    stage.start("relay", "starts again, to end when the log is empty", role="drain")
+    stage.wait_for_end("relay", "ends: everything is carried")
+
+
+def _without_outbox(stage: Stage) -> None:
+    stage.start("shop", "opens; one card in five is declined, after the message was sent")
+    stage.wait_until(lambda now: now.orders >= 0.5 * stage.expected)
+    stage.kill("shop", _after_some_orders)
+    stage.start("shop", "opens again")
+    stage.wait_for_end("shop", "closes; everything it still knew of is sent")
+
+
+def _after_some_orders(now: Counts) -> str:
+    return f"after {now.orders} orders, of which {now.waiting} are not delivered yet"
+
+
+def _while_publishing(now: Counts) -> str:
+    return f"while publishing, with {now.waiting} orders to go" if now.waiting else "while it had nothing to do"
+
+
+class Stage:
+    """The processes of the demo. Whoever leaves the stage leaves none of them behind."""
+
+    def __init__(self, plan: Plan, screen: PlainScreen) -> None:
+        self.expected = plan.expected
+        self.kills: Counter[str] = Counter()
+        self._plan = plan
+        self._screen = screen
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._states: dict[str, str] = {}
+
+    def __enter__(self) -> Stage:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for who in list(self._processes):
+            self._end(who)
+
+    def start(self, who: Who, words: str, *, role: str | None = None) -> None:
+        """Start a process. Its standard input is a pipe that tells it when this process is gone."""
+        command = [sys.executable, "-m", "postroad.ops.demo", role or who, msgspec.json.encode(self._plan).decode()]
+        with self._log_of(who).open("ab") as log:
+            self._processes[who] = subprocess.Popen(  # noqa: S603 - our own module, our own plan
+                command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for the story alone, which then ends the others
+            )
+        self._states[who] = "running"
+        self._screen.say(who, f"{words} (process {self._processes[who].pid})")
+
+    def kill(self, who: Who, when: Callable[[Counts], str]) -> None:
+        """End a process without a warning: it can't finish, save or say anything."""
+        if self._end(who) == 0:
+            self._screen.say(who, "had ended before it could be killed")  # a very slow machine; the audit goes on
+            return
+        self.kills[who] += 1
+        self._states[who] = "killed"
+        self._screen.say(who, f"killed with SIGKILL {when(count(self._plan))}", "bold red")
+
+    def wait_until(self, condition: Callable[[Counts], bool]) -> None:
+        """Watch until the tables say so, or until nothing has moved for so long that the audit must speak."""
+        before, moved = None, time.monotonic()
+        while True:
+            now = count(self._plan)
+            self._screen.show(now, self._states)
+            if condition(now):
+                return
+            self._check_processes()
+            if now != before:
+                before, moved = now, time.monotonic()
+            elif time.monotonic() - moved > PATIENCE:
+                self._screen.say("story", f"nothing has moved for {PATIENCE:.0f} s; going on to the audit", "bold red")
+                return
+            time.sleep(LOOK_AGAIN)
+
+    def wait_for_end(self, who: Who, words: str) -> None:
+        """Watch until a process has ended by itself."""
+        process = self._processes[who]
+        self.wait_until(lambda _: process.poll() is not None)
+        self._check_processes()
+        if self._end(who) == 0:
+            self._states[who] = "done"
+            self._screen.say(who, words)
+
+    def _end(self, who: str) -> int:
+        process = self._processes.pop(who)
+        process.kill()
+        returned = process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
+        return returned
+
+    def _check_processes(self) -> None:
+        for who, process in self._processes.items():
+            if process.poll() not in (None, 0):
+                lines = self._log_of(who).read_text(encoding="utf-8", errors="replace").split("\n")
+                last = next((line for line in reversed(lines) if line.strip()), "it said nothing")
+                raise DemoFailed(f"the demo's {who} ended by itself with code {process.returncode}: {last}")
+
+    def _log_of(self, who: str) -> Path:
+        return Path(self._plan.directory, f"{who}.log")
+
+
+class DemoFailed(PostroadError):
+    """A process of the demo did not do its part."""
+
+
+@contextmanager
+def _folder(directory: Path | None) -> Iterator[Path]:
+    if directory is None:
+        with tempfile.TemporaryDirectory(prefix="postroad-demo-") as temporary:
+            yield Path(temporary).resolve()
+        return
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        used = any(directory.iterdir())
+    except OSError as error:
+        raise InvalidSetting(f"directory is {str(directory)!r}, which can't be used: {error.strerror}") from error
+    if used:
+        raise InvalidSetting(f"directory is {str(directory)!r}, which is not empty; choose another")
+    yield directory.resolve()

@@ -1,0 +1,70 @@
+"""The warehouse: another application with a database of its own. It writes down every call, duplicates and all.
+
+It hides nothing, so that the audit can count what really arrives. An application that must act once uses an inbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from postroad.brokers.local import LocalPublisher
+from postroad.config import RelaySettings
+from postroad.ops.demo.plan import LANES, OrderPlaced
+from postroad.ops.running import carry
+from postroad.relay import Relay
+from postroad.stores.sqlite import SQLiteStore
+
+if TYPE_CHECKING:
+    from postroad.message import StoredMessage
+    from postroad.ops.demo.plan import Plan
+
+__all__ = ["Warehouse", "create_tables", "run_relay"]
+
+_TABLES = """
+    pragma journal_mode = wal;
+    create table deliveries (arrival integer primary key autoincrement, number integer not null, customer text not null);
+"""
+# Small pages, so that a kill in the middle of one sends few messages again; a busy service would leave it alone.
+_SETTINGS = RelaySettings(lanes=LANES, batch_size=10)
+
+
+def create_tables(plan: Plan) -> None:
+    """What the warehouse remembers."""
+    with closing(sqlite3.connect(plan.warehouse_file)) as connection:
+        connection.executescript(_TABLES)
+
+
+class Warehouse:
+    """Takes orders in."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._seconds = plan.handling_seconds
+        self._connection = sqlite3.connect(plan.warehouse_file, timeout=30, isolation_level=None)
+        self._connection.execute("pragma synchronous = normal")
+
+    async def handle(self, message: StoredMessage) -> None:
+        """The handler of the relay: write the delivery down, then be busy with it."""
+        self.record(msgspec.json.decode(message.payload, type=OrderPlaced))
+        await asyncio.sleep(self._seconds)
+
+    def record(self, order: OrderPlaced) -> None:
+        """Write down that an order arrived."""
+        self._connection.execute(
+            "insert into deliveries (number, customer) values (?, ?)", (order.order, order.customer)
+        )
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._connection.close()
+
+
+async def run_relay(plan: Plan, *, until_empty: bool) -> None:
+    """The relay process: from the shop's log to the warehouse's handler."""
+    with closing(Warehouse(plan)) as warehouse:
+        relay = Relay(SQLiteStore(plan.shop_file), LocalPublisher(warehouse.handle), settings=_SETTINGS)
+        await carry(relay, until_empty=until_empty)

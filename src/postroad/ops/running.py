@@ -1,0 +1,70 @@
+"""A relay as a process: the first SIGTERM or SIGINT asks it to stop, the second ends it at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from postroad.relay import Relay, Summary
+
+__all__ = ["Outcome", "carry"]
+
+logger = logging.getLogger("postroad.ops")
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Outcome(NamedTuple):
+    """How a relay ended."""
+
+    summary: Summary
+    stopped: bool
+    """Somebody asked it to stop."""
+    until_empty: bool
+    """It was to end by itself, when all was carried."""
+
+    @property
+    def exit_code(self) -> int:
+        """0 when it did what it was asked to do; 1 when messages are left that this relay should have carried."""
+        if self.until_empty:
+            return 1 if self.summary.refusals or self.summary.lanes_lost else 0
+        # A relay without a lane left ends by itself. To have lost them to another relay is how two take turns.
+        return 1 if self.summary.refusals and not self.stopped else 0
+
+
+async def carry(relay: Relay, *, until_empty: bool = False) -> Outcome:
+    """Run a relay until it ends or a signal stops it. Only for the main thread, where signals arrive."""
+    stopped = False
+
+    def stop() -> None:
+        nonlocal stopped
+        stopped = True
+        logger.info("stopping: waiting for the confirms under way; a second signal ends it at once")
+        relay.stop()
+
+    with _first_signal_calls(stop):
+        summary = await (relay.run_until_empty() if until_empty else relay.run())
+    return Outcome(summary, stopped, until_empty)
+
+
+@contextmanager
+def _first_signal_calls(stop: Callable[[], None]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+
+    def on_signal(*_: object) -> None:
+        for each in _SIGNALS:
+            signal.signal(each, signal.SIG_DFL)
+        loop.call_soon_threadsafe(stop)  # which also wakes a loop that is waiting for something else
+
+    before = [signal.signal(each, on_signal) for each in _SIGNALS]
+    try:
+        yield
+    finally:
+        for each, handler in zip(_SIGNALS, before, strict=True):
+            signal.signal(each, handler)

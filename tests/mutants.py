@@ -1,0 +1,178 @@
+"""`make mutants`: plant each known mistake in a copy of the source, and fail unless the tests catch every one.
+
+Each mutant is a mistake that has cost somebody messages; it names the tests that are there to catch it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src"
+
+CURSOR = "postroad/stores/cursor.py"
+LANE = "postroad/relay/lane.py"
+PG = "postroad/stores/postgresql.py"
+PG_SCHEMA = "postroad/stores/sql/postgresql/0001_log.sql"
+PG_QUERIES = "postroad/stores/sql/postgresql/queries.sql"
+SQLITE_SCHEMA = "postroad/stores/sql/sqlite/0001_log.sql"
+SQLITE_QUERIES = "postroad/stores/sql/sqlite/queries.sql"
+
+STORES = "tests/contracts/test_stores.py"
+POSTGRESQL = "tests/contracts/test_postgresql.py"
+RELAY = "tests/contracts/test_relay.py"
+OUTBOX = "tests/contracts/test_outbox.py"
+LOG_MACHINE = "tests/properties/test_log.py"
+RESTARTS = "tests/scenarios/test_database_restarts.py"
+
+
+class Mutant(NamedTuple):
+    name: str
+    file: str
+    right: str
+    wrong: str
+    tests: tuple[str, ...]
+    times: int = 1
+    """How often the right text stands in the file; all of them become wrong."""
+
+
+MUTANTS = [
+    # Reading the log
+    Mutant("in progress is taken from xip only", PG_QUERIES, "(xid >= $4 or xid = any($5))",
+           "(xid = any($5) or xid = $4 and false)", (POSTGRESQL,), times=2),
+    Mutant("in progress is taken from xmax only", PG_QUERIES, "(xid >= $4 or xid = any($5))",
+           "(xid >= $4 or xid = any($5) and false)", (POSTGRESQL,), times=2),
+    Mutant("only what lies ahead of the position is read", PG_QUERIES, "and position + 0 <= $3",
+           "and position + 0 <= $3 and false", (POSTGRESQL,)),
+    Mutant("the same, for the property test", PG_QUERIES, "and position + 0 <= $3",
+           "and position + 0 <= $3 and false", (LOG_MACHINE,)),
+    Mutant("the sub-cursor is dropped", CURSOR,
+           "after = Cursor(before.position, before.snapshot, rows[late - 1].position, snapshot)",
+           "after = Cursor(before.position, snapshot)", (POSTGRESQL,)),
+    Mutant("the same, for the property test", CURSOR,
+           "after = Cursor(before.position, before.snapshot, rows[late - 1].position, snapshot)",
+           "after = Cursor(before.position, snapshot)", (LOG_MACHINE,)),
+    Mutant("next rows go out although late rows filled the page", CURSOR, "if late and limit.reached(rows[:late]):",
+           "if late == len(rows) and limit.reached(rows[:late]):", (LOG_MACHINE,)),
+    Mutant("catching up sees more than the first look saw", PG_QUERIES,
+           "and pg_visible_in_snapshot(xid, $9::text::pg_snapshot)", "and $9::text is not null", (LOG_MACHINE,)),
+    Mutant("a page left half-way forgets its late rows", CURSOR,
+           "return Cursor(before.position, before.snapshot, position, self.snapshot)",
+           "return Cursor(before.position, self.snapshot)", (POSTGRESQL,)),
+    Mutant("the position falls to the last row read", CURSOR, "position = max(before.position, log_end)",
+           "position = rows[-1].position if rows else log_end", (POSTGRESQL, STORES)),
+    Mutant("a quiet lane never advances", CURSOR, "position = max(before.position, log_end)",
+           "position = max(before.position, rows[-1].position if rows else 0)", (STORES,)),
+    Mutant("the late query is written naively", PG_QUERIES, "and position + 0 <= $3\n                 order by position + 0",
+           "and position <= $3\n                 order by position", (POSTGRESQL,)),
+    Mutant("a standby is read", PG, 'if facts["standby"]:', "if False:", (POSTGRESQL,)),
+    Mutant("a log that is replicated into is read", PG, 'if facts["subscribed"]:', "if False:", (POSTGRESQL,)),
+    Mutant("another cluster's transaction ids are believed", PG,
+           '        if facts["moved"] or facts["future"]:\n            await', "        if False:\n            await",
+           (POSTGRESQL,)),
+    Mutant("a restore forgets what the old snapshots owe", PG_QUERIES, "when position in (select position from owed)",
+           "when false", (POSTGRESQL,)),
+    # The fence
+    Mutant("the fence has no version (PostgreSQL)", PG_QUERIES, "and epoch = $4 and version = $5",
+           "and epoch = $4 and version <> -$5::bigint", (STORES,)),
+    Mutant("the fence has no version (SQLite)", SQLITE_QUERIES, "and epoch = ?4 and version = ?5",
+           "and epoch = ?4 and version <> -?5", (STORES,)),
+    Mutant("the fence has no version, seen by the relay", PG_QUERIES, "and epoch = $4 and version = $5",
+           "and epoch = $4 and version <> -$5::bigint", (RELAY,)),
+    Mutant("a lane is loaded whoever owns it", PG,
+           'if row is None or (row["owner"], row["epoch"]) != (lease.owner, lease.epoch):', "if row is None:", (STORES,)),
+    Mutant("taking a lane does not raise the epoch", PG_QUERIES, "set owner = $2, epoch = epoch + 1, version = version + 1",
+           "set owner = $2, version = version + 1", (STORES,)),
+    Mutant("the relay goes on from memory after an error", LANE,
+           "except (StoreUnavailable, LogNotReadable, NotMigrated) as error:\n                self._forgotten = True",
+           "except (StoreUnavailable, LogNotReadable, NotMigrated) as error:\n                self._forgotten = False",
+           (RESTARTS,)),
+    # Publishing
+    Mutant("a key's messages go at once", "postroad/relay/waves.py", "if len(set(keys)) == len(keys):", "if True:", (RELAY,)),
+    Mutant("the cursor passes what was not confirmed", LANE,
+           "page.cursor_after(len(page.messages) if beginning is None else beginning)", "page.after", (RELAY,)),
+    Mutant("a refused message counts as confirmed", LANE,
+           "confirmed.difference_update([refusal.position for refusal in refusals])", "pass", (RELAY,)),
+    Mutant("what an outage had confirmed goes again", LANE, "confirmed |= outage.confirmed", "pass", (RELAY,)),
+    # Retention
+    Mutant("retention goes by age alone", PG_QUERIES, "and not {schema}.passed(batch.position, batch.xid, l))",
+           "and false)", (STORES,)),
+    Mutant("retention goes by age and position", PG_SCHEMA,
+           "$1 <= ($3).position and pg_visible_in_snapshot($2, ($3).snapshot)", "$1 <= ($3).position", (POSTGRESQL,)),
+    Mutant("the same, for the property test", PG_SCHEMA,
+           "$1 <= ($3).position and pg_visible_in_snapshot($2, ($3).snapshot)", "$1 <= ($3).position", (LOG_MACHINE,)),
+    Mutant("retention before there is a sink", PG_QUERIES, "and exists (select from {schema}.lanes)", "", (STORES,)),
+    Mutant("retention goes by age alone (SQLite)", SQLITE_QUERIES, "and {schema}_outbox.position > l.position)",
+           "and false)", (STORES,)),
+    Mutant("positions are used again (SQLite)", SQLITE_SCHEMA, "integer primary key autoincrement",
+           "integer primary key", (STORES,)),
+    # Adding
+    Mutant("add commits by itself (asyncpg)", "postroad/stores/connections.py",
+           "if not connection.is_in_transaction():", "if False:", (OUTBOX,)),
+    Mutant("add commits by itself (sqlite3)", "postroad/stores/connections.py",
+           "if commits_by_itself and not connection.in_transaction:", "if False:", (OUTBOX,)),
+    Mutant("a forgotten await is silent", "postroad/stores/connections.py",
+           "if not self._started:\n            text", "if False:\n            text", (OUTBOX,)),
+    Mutant("SQL and Python disagree on slots", PG_SCHEMA, "% 1024)::smallint", "% 1023)::smallint", (POSTGRESQL,)),
+    Mutant("an application may choose its row's position", "postroad/stores/sql/postgresql/grants.sql",
+           "grant insert (id,", "grant insert (xid, position, id,", (POSTGRESQL,)),
+]  # fmt: skip
+
+
+def run_tests(source: Path, tests: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+
+
+def plant(mutant: Mutant, folder: Path) -> Path:
+    source = folder / "src"
+    shutil.copytree(SOURCE, source)
+    file = source / mutant.file
+    text = file.read_text()
+    if text.count(mutant.right) != mutant.times:
+        raise SystemExit(f"{mutant.name}: the right text stands {text.count(mutant.right)} times in {mutant.file}")
+    file.write_text(text.replace(mutant.right, mutant.wrong))
+    return source
+
+
+def caught(mutant: Mutant) -> tuple[Mutant, bool, str]:
+    with tempfile.TemporaryDirectory() as folder:
+        result = run_tests(plant(mutant, Path(folder)), mutant.tests)
+    lines = [line for line in result.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    # Only a failed test counts: an error of collection or of a fixture would be a mistake of this file.
+    return mutant, result.returncode == 1 and any(line.startswith("FAILED") for line in lines), "\n".join(lines)
+
+
+def main() -> int:
+    wanted = [mutant for mutant in MUTANTS if all(word in mutant.name for word in sys.argv[1:])]
+    tests = tuple(sorted({test for mutant in wanted for test in mutant.tests}))
+    print(f"{len(wanted)} mutants; first the tests as they are: {' '.join(tests)}", flush=True)  # noqa: T201
+    sane = run_tests(SOURCE, tests)
+    if sane.returncode != 0:
+        print(sane.stdout[-3000:])  # noqa: T201
+        return 1
+    survived = 0
+    with ThreadPoolExecutor(2) as pool:
+        for mutant, was_caught, how in pool.map(caught, wanted):
+            survived += not was_caught
+            print(f"{'caught  ' if was_caught else 'SURVIVED'}  {mutant.name}  [{how.partition(' - ')[0]}]", flush=True)  # noqa: T201
+    print(f"{len(wanted) - survived} passed, {survived} failed")  # noqa: T201
+    return 1 if survived else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
