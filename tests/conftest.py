@@ -1,16 +1,23 @@
 """The real servers, one of each per session, started by the first test that needs it."""
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
 import pytest
+
 from tests.services.postgresql import PostgreSQL
 from tests.services.rabbitmq import RabbitMQ
 from tests.services.server import Server, ServerMissing
 
 AnyServer = TypeVar("AnyServer", bound=Server)
+
+
+def pytest_configure() -> None:
+    # Told to end, as by `timeout`, Python would leave the servers running; interrupted, it stops them.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @contextmanager

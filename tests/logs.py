@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from contextlib import closing
 from datetime import timedelta
@@ -12,12 +13,12 @@ import asyncpg
 import msgspec
 
 from postroad import Message, Outbox
+from postroad.brokers.memory import MemoryBroker
 from postroad.stores.base import Lease, Store
 from postroad.stores.cursor import PageLimit
 from postroad.stores.memory import MemoryStore
-from postroad.stores.migrations import migrate_postgresql, migrate_sqlite
-from postroad.stores.postgresql import PostgreSQLStore
-from postroad.stores.sqlite import SQLiteStore
+from postroad.stores.postgresql import PostgreSQLStore, migrate_postgresql
+from postroad.stores.sqlite import SQLiteStore, migrate_sqlite
 from tests.services.postgresql import PostgreSQL
 
 _databases: dict[PostgreSQL, str] = {}
@@ -29,7 +30,8 @@ PLENTY = PageLimit(rows=1000, payload_bytes=1 << 30)
 class Log(Protocol):
     """A migrated database and its store, which is not open yet."""
 
-    store: Store
+    @property
+    def store(self) -> Store: ...
 
     async def add(self, *messages: Message) -> None:
         """Add messages in one transaction, and commit."""
@@ -43,6 +45,21 @@ class Log(Protocol):
     def another_store(self) -> Store:
         """A second store for the same database, as another process would have."""
         ...
+
+
+class Arrivals(MemoryBroker):
+    """A broker that tells when something has arrived."""
+
+    async def until(self, *wanted: int) -> None:
+        async with asyncio.timeout(60):
+            while not set(wanted) <= set(self.numbers):
+                self.asked.clear()
+                await self.asked.wait()
+                await asyncio.sleep(0)
+
+    @property
+    def numbers(self) -> list[int]:
+        return [int(message.payload) for message in self.messages]
 
 
 class MemoryLog:

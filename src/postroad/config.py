@@ -30,7 +30,9 @@ def duration(name: str, value: Any) -> timedelta:
     elif isinstance(value, str) and (match := _DURATION.fullmatch(value.strip())):
         found = timedelta(**{_UNITS[match[2]]: float(match[1])})
     else:
-        raise InvalidSetting(f"{name} is {value!r}; give a number with its unit, such as '50ms', '5s', '10m', '12h', '7d'")
+        raise InvalidSetting(
+            f"{name} is {value!r}; give a number with its unit, such as '50ms', '5s', '10m', '12h', '7d'"
+        )
     if found < timedelta(0):
         raise InvalidSetting(f"{name} is {value!r}; it must not be negative")
     return found

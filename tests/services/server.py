@@ -44,10 +44,11 @@ class Server:
         """Stop, and remove the folder."""
         if os.getpid() != self._made_in:  # a forked child that ends must not take its parent's server with it
             return
-        with contextlib.ExitStack() as last:
-            last.callback(shutil.rmtree, self.folder, ignore_errors=True)
-            last.callback(atexit.unregister, self.close)
-            last.callback(self.stop)
+        try:
+            self.stop()
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        atexit.unregister(self.close)  # the last thing: if this was interrupted, it is done again at the end
 
     def __enter__(self) -> Self:
         try:

@@ -79,6 +79,8 @@ def _lost(error: BaseException | None) -> LinkLost:
 class PageChannel(Channel):
     """A channel in confirm mode that one call at a time uses for one page."""
 
+    connection: AlarmConnection
+
     def __init__(self, connection: AlarmConnection, number: int) -> None:
         super().__init__(connection, number, frame_buffer=connection.FRAME_BUFFER_SIZE)
         self.page = Page(first_tag=1)
@@ -133,6 +135,7 @@ class PageChannel(Channel):
     def _new_wait(self) -> asyncio.Future[None]:
         if self._ended is not None:
             raise self._ended
+        self.connection.check_alarm()
         # aiormq fails this future when the channel or the connection closes, also when they have closed already.
         self._waiting = self.create_future()
         self._heard = self.loop.time()
@@ -197,6 +200,11 @@ class AlarmConnection(Connection):
         self._kept: list[PageChannel] = []
         self._last_number = 0
 
+    def check_alarm(self) -> None:
+        """Raise LinkLost while the broker blocks us."""
+        if self.blocked is not None:
+            raise LinkLost(self.blocked)
+
     async def take(self) -> PageChannel:
         """A channel for one page. Give it back, whatever happened."""
         self._kept = [channel for channel in self._kept if not channel.is_closed]
@@ -216,8 +224,14 @@ class AlarmConnection(Connection):
 
     async def hang_up(self, reason: str, seconds: float) -> None:
         """Close the connection, in good order if that takes no longer than this. Whoever waits is told the reason."""
+        self._tell_all(reason)
         with suppress(TimeoutError):
             await self.close(LinkLost(reason), timeout=seconds)
+
+    def _tell_all(self, reason: str) -> None:
+        for channel in self.channels.values():
+            if isinstance(channel, PageChannel):
+                channel.give_up(LinkLost(reason))
 
     def _free_number(self) -> int:
         # Numbers go round, because one that was just closed cannot be used until both sides know of it.
@@ -228,14 +242,12 @@ class AlarmConnection(Connection):
                 return self._last_number
         raise LinkLost(f"all {most:,} channels of the connection are in use")
 
-    # These two replace handlers of aiormq that only write a line to the log. Their names are private to it, but there is
-    # no other way in; should they change, our patience still ends in an alarm, and the tests notice the change.
+    # These two replace handlers of aiormq that only write a line to the log. Their names are private to it, but there
+    # is no other way in; should they change, our patience still ends in an alarm, and the tests notice the change.
 
     async def _Connection__handle_connection_blocked(self, frame: commands.Connection.Blocked) -> None:  # noqa: N802
         self.blocked = f"the broker blocks publishers because of an alarm: {frame.reason or 'it gives no reason'}"
-        for channel in self.channels.values():
-            if isinstance(channel, PageChannel):
-                channel.give_up(LinkLost(self.blocked))
+        self._tell_all(self.blocked)
 
     async def _Connection__handle_connection_unblocked(self, _: commands.Connection.Unblocked) -> None:  # noqa: N802
         self.blocked = None

@@ -33,7 +33,7 @@ class LocalPublisher:
 
     async def publish(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
         """Call the handler for each message; one that fails does not stop the others."""
-        refusals = []
+        refusals: list[Refusal] = []
         confirmed = set()
         for message in messages:
             try:
@@ -41,7 +41,7 @@ class LocalPublisher:
                 confirmed.add(message.position)
             except BrokerUnavailable as outage:  # the handler's own way to say that nothing can be done now
                 raise BrokerUnavailable(str(outage), confirmed=confirmed, refusals=refusals) from outage
-            except Exception as error:  # noqa: BLE001 - whatever the user's code raises is its refusal
+            except Exception as error:
                 refusals.append(Refusal(message.position, f"{type(error).__name__}: {error}"))
         return refusals
 

@@ -237,8 +237,7 @@ class RabbitMQPublisher:
     async def _channel(self) -> tuple[AlarmConnection, PageChannel]:
         """A channel that no other call uses, to an exchange that is there."""
         connection = await self._connected()
-        if connection.blocked is not None:
-            raise LinkLost(connection.blocked)
+        connection.check_alarm()
         try:
             async with asyncio.timeout(self._connect_timeout):
                 channel = await connection.take()
@@ -246,9 +245,8 @@ class RabbitMQPublisher:
                     await self._see_to_exchange(channel)
                     connection.declared = True
         except TimeoutError as error:
-            lost = LinkLost(f"it did not open a channel within {self._connect_timeout:g} seconds")
-            self._drop(connection, str(lost))
-            raise lost from error
+            timeout = f"it did not open a channel within {self._connect_timeout:g} seconds"
+            raise self._given_up(LinkLost(connection.blocked or timeout), connection) from error
         return connection, channel
 
     async def _see_to_exchange(self, channel: PageChannel) -> None:

@@ -27,8 +27,9 @@ from postroad.ops.passwords import checked_url
 from postroad.ops.running import carry
 from postroad.ops.terminal import Command, log_to_stderr, output
 from postroad.relay import Relay
-from postroad.stores import dialect_of, sqlite_path, store_for
-from postroad.stores.migrations import grants_script, migrate_postgresql, migrate_sqlite, migration_script
+from postroad.stores import dialect_of, store_for
+from postroad.stores import migrate as migrate_database
+from postroad.stores.migrations import grants_script, migration_script
 from postroad.stores.queries import migration_files
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
-# -- options that several commands share -----------------------------------------------------------------------------
+# -- options that several commands share, or that have a type to be found at run time --------------------------------
 
 Database = Annotated[
     str,
@@ -73,6 +74,10 @@ Schema = Annotated[
         metavar="NAME",
         help="Where postroad's tables are: a schema in PostgreSQL, the beginning of their names in SQLite.",
     ),
+]
+
+Directory = Annotated[
+    Path | None, typer.Option("--directory", metavar="DIR", help="Keep the files there, to look into them.")
 ]
 
 
@@ -138,10 +143,7 @@ def migrate(
         typer.echo(grants_script(grants, schema), nl=False)
     if sql or grants is not None:
         return
-    if dialect == "postgresql":
-        applied = asyncio.run(migrate_postgresql(database, schema))
-    else:
-        applied = migrate_sqlite(sqlite_path(database), schema)
+    applied = asyncio.run(migrate_database(database, schema))
     names = migration_files(dialect)
     for number in applied:
         typer.echo(f"applied {names[number].removesuffix('.sql')}")
@@ -172,12 +174,14 @@ def relay(
     ] = None,
     start: Annotated[
         str | None,
-        _setting("start", "oldest|now", "Where a new sink begins: at the oldest message kept, or at what is added now."),
+        _setting("start", "oldest|now", "Where a new sink begins: at the oldest message that is kept, or at the next."),
     ] = None,
     ordering: Annotated[
         str | None, _setting("ordering", "key|none", "Keep the order of each key, or none for more speed.")
     ] = None,
-    batch_size: Annotated[int | None, _setting("batch_size", "N", "The most messages that a lane reads at once.")] = None,
+    batch_size: Annotated[
+        int | None, _setting("batch_size", "N", "The most messages that a lane reads at once.")
+    ] = None,
     page_bytes: Annotated[
         int | None, _setting("page_bytes", "N", "What is read at once ends when the payloads reach so many bytes.")
     ] = None,
@@ -197,13 +201,18 @@ def relay(
         str | None, _setting("grace", "TIME", "How long a stopping relay waits for the broker's confirms.")
     ] = None,
     log_level: Annotated[
-        LogLevel, typer.Option("--log-level", case_sensitive=False, help="How much of the log is shown, on stderr.")
+        LogLevel,
+        typer.Option(
+            "--log-level",
+            case_sensitive=False,
+            metavar="LEVEL",
+            help="How much of the log is shown, on stderr: debug, info, warning or error.",
+        ),
     ] = LogLevel.INFO,
 ) -> None:
     """Carry every committed message to its destination, until a signal stops it.
 
-    The first SIGTERM or SIGINT (Ctrl-C) lets the confirms under way arrive and saves how far it came; a second one ends
-    it at once.
+    A first SIGTERM or Ctrl-C lets the confirms under way arrive; a second one ends it at once.
     """
     log_to_stderr(log_level, debug=bool(context.find_root().params.get("debug")))
     given = {field.name: context.params.get(field.name) for field in fields(RelaySettings)}
@@ -277,11 +286,10 @@ def demo(
         int | None, typer.Option("--seed", metavar="S", help="Repeat a run: the same customers, the same roll-backs.")
     ] = None,
     sabotage: Annotated[
-        bool, typer.Option("--sabotage", help="Make the classic mistake instead: publish by yourself, before the commit.")
+        bool,
+        typer.Option("--sabotage", help="Make the classic mistake instead: publish by yourself, before the commit."),
     ] = False,
-    directory: Annotated[
-        Path | None, typer.Option("--directory", metavar="DIR", help="Keep the files there, to look into them.")
-    ] = None,
+    directory: Directory = None,
 ) -> None:
     """See it work: a shop, a relay that is killed twice, and an audit. Needs no server and ends by itself."""
     from postroad.ops.demo.story import tell

@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-# At run time too: msgspec looks the field's type up when the report is written as JSON.
-from postroad.stores.base import LaneStatus
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from postroad.stores.base import Store
+    from postroad.stores.base import LaneStatus, Store
 
 __all__ = ["StatusReport", "Totals", "status"]
 

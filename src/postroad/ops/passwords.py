@@ -22,7 +22,7 @@ def without_passwords(text: str) -> str:
 
 
 def checked_url(name: str, url: str) -> str:
-    """Refuse a URL that a driver would take apart at the wrong places, for then its errors quote the password in pieces.
+    """Refuse a URL that a driver would take apart at the wrong places, for its errors then quote parts of a password.
 
     Several hosts, as PostgreSQL allows them, are fine.
     """

@@ -40,7 +40,7 @@ def log_to_stderr(level: str = "warning", *, debug: bool = False) -> None:
 
 
 class Command(TyperCommand):
-    """A command whose errors are lines: `postroad: <what is wrong>`. Exit code 2 is for wrong settings, 1 for the rest."""
+    """A command whose errors are lines: `postroad: <what is wrong>`. A wrong setting exits with 2, all else with 1."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""

@@ -59,6 +59,7 @@ class Lane:
         self._limit = PageLimit(settings.batch_size, settings.page_bytes)
         self._stopping = asyncio.Event()
         self._publishing: asyncio.Task[Sequence[Refusal]] | None = None
+        self._forgotten = False
         self._load(lease)
         self.published = 0
         self.pages = 0
@@ -78,8 +79,7 @@ class Lane:
                 if self._forgotten:
                     self._load(await self._store.load(self._lease))
                     pause = FIRST_PAUSE
-                await self._carry(until_empty=until_empty)
-                return
+                return await self._carry(until_empty=until_empty)
             except LaneChanged as changed:
                 self._forgotten = True
                 logger.warning("lane %s: %s; loading it again", self.name, changed)
@@ -91,7 +91,8 @@ class Lane:
             except LeaseLost as lost:
                 self.lost = True
                 logger.warning("lane %s: %s; leaving it to the other", self.name, lost)
-                return
+                return None
+        return None
 
     def stop(self) -> None:
         """Take no new page and begin no new wave; what is under way may still be confirmed."""

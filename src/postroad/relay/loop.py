@@ -85,8 +85,8 @@ class Relay:
 
     async def _run(self, *, until_empty: bool) -> Summary:
         began = time.monotonic()
-        await self._store.open()
         try:
+            await self._store.open()
             await self._open_publisher(must_work=until_empty)
             await self._take_lanes()
             async with asyncio.TaskGroup() as group:

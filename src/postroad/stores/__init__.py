@@ -1,4 +1,4 @@
-"""Databases with the log in them. `open_store` picks one by its URL; a driver is imported only when it is used."""
+"""Databases with the log in them. `store_for` picks one by its URL; a driver is imported only when it is used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from postroad.stores.base import Store
     from postroad.stores.queries import Dialect
 
-__all__ = ["dialect_of", "sqlite_path", "store_for"]
+__all__ = ["dialect_of", "migrate", "sqlite_path", "store_for"]
 
 _DIALECTS: dict[str, Dialect] = {"postgresql": "postgresql", "postgres": "postgresql", "sqlite": "sqlite"}
 
@@ -32,11 +32,23 @@ def sqlite_path(url: str) -> Path:
     """The file of an sqlite:/// URL; three slashes for a relative path, four for an absolute one."""
     parts = urlsplit(url)
     path = unquote(parts.path)[1:]
-    if parts.netloc or path in {"", ":memory:"}:
+    if parts.netloc or path in {"", ":memory:"} or "\0" in path:
         raise InvalidSetting(
-            f"database is {url!r}; it must name a file that several processes can open, such as sqlite:///orders.db"
+            "database is an sqlite URL that names no file; it must name one that several processes can open, "
+            "such as sqlite:///orders.db (relative) or sqlite:////srv/orders.db (absolute)"
         )
     return Path(path)
+
+
+async def migrate(url: str, schema: str = DEFAULT_SCHEMA) -> list[int]:
+    """Bring a database's schema up to date, and say which migrations were applied."""
+    if dialect_of(url) == "postgresql":
+        from postroad.stores.postgresql import migrate_postgresql
+
+        return await migrate_postgresql(url, schema)
+    from postroad.stores.sqlite import migrate_sqlite
+
+    return migrate_sqlite(sqlite_path(url), schema)
 
 
 def store_for(url: str, *, schema: str = DEFAULT_SCHEMA) -> Store:

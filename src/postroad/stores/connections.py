@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import cache
-from typing import Any, Generic, Literal, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Protocol, TypeVar
 
 import msgspec
 
 from postroad.errors import ConnectionClosed, NoTransaction, UnknownConnection
-from postroad.message import NewRow
 from postroad.stores.migrations import not_migrated
 from postroad.stores.statements import Statement, add_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator, Sequence
+
+    from postroad.message import NewRow
 
 __all__ = ["AsyncConnection", "NeverAwaited", "Pending", "SyncConnection", "add_through"]
 
@@ -101,7 +104,8 @@ class Hand(msgspec.Struct, frozen=True):
 
 def add_through(connection: Any, schema: str, rows: Sequence[NewRow], result: T) -> T | Pending[T]:
     """Write rows to the log in the connection's own transaction, now or when it is awaited, and give the result."""
-    hand = _hand_for(type(connection))
+    cls: type = type(connection)
+    hand = _hand_for(cls)
     hand.check(connection)
     if hand.dialect == "memory":
         connection.rows.extend(rows)
@@ -140,7 +144,9 @@ def _hand_for(cls: type) -> Hand:
         if hand is not None:
             return hand
     if (cls.__module__.partition(".")[0], cls.__name__) == ("asyncpg", "Pool"):
-        raise UnknownConnection("an asyncpg pool is no connection; use one of its own: async with pool.acquire() as connection")
+        raise UnknownConnection(
+            "an asyncpg pool is no connection; use one of its own: async with pool.acquire() as connection"
+        )
     raise UnknownConnection(
         f"{cls.__module__}.{cls.__qualname__} is no connection that postroad knows; "
         "it takes an sqlite3.Connection, or an asyncpg connection (pip install 'postroad[postgresql]')"

@@ -1,30 +1,30 @@
 """The log in memory, for tests: one process, one writer at a time, gone when the process ends.
 
-    store = MemoryStore()
-    with store.begin() as transaction:
-        outbox.add(transaction, OrderCreated(...))
+store = MemoryStore()
+with store.begin() as transaction:
+outbox.add(transaction, OrderCreated(...))
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from postroad.errors import LaneChanged, LeaseLost
-from postroad.message import SLOTS, StoredMessage
+from postroad.message import SLOTS
 from postroad.stores.base import Cleaned, LaneStatus, Lease
 from postroad.stores.cursor import Cursor, turn_page
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from datetime import timedelta
     from uuid import UUID
 
-    from postroad.message import NewRow
+    from postroad.message import NewRow, StoredMessage
     from postroad.stores.base import Start
     from postroad.stores.cursor import Page, PageLimit
 
@@ -59,11 +59,11 @@ class MemoryStore:
             transaction.open = False
 
     def _append(self, rows: Sequence[NewRow]) -> None:
-        for id, *columns in rows:
-            if id not in self._ids:
-                self._ids.add(id)
+        for row in rows:
+            if row.id not in self._ids:
+                self._ids.add(row.id)
                 self._end += 1
-                self._log.append(StoredMessage(self._end, id, *columns, created_us=time.time_ns() // 1000))
+                self._log.append(row.stored(self._end, time.time_ns() // 1000))
 
     async def open(self) -> None:
         """There is nothing to connect to."""
@@ -78,7 +78,7 @@ class MemoryStore:
             bounds = [n * SLOTS // lanes for n in range(lanes + 1)]
             there = [
                 Lease(sink, n, first, beyond - 1, owner, 0, 0, begin)
-                for n, (first, beyond) in enumerate(zip(bounds, bounds[1:], strict=False))
+                for n, (first, beyond) in enumerate(pairwise(bounds))
             ]
         for lease in there:
             taken = msgspec.structs.replace(lease, owner=owner, epoch=lease.epoch + 1, version=lease.version + 1)

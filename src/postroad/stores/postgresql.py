@@ -7,22 +7,21 @@ StoreUnavailable, upon which the relay forgets what it knew.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from postroad.config import DEFAULT_SCHEMA, checked_schema
-from postroad.errors import LaneChanged, LeaseLost, LogNotReadable, MissingExtra, StoreUnavailable
+from postroad.errors import InvalidSetting, LaneChanged, LeaseLost, LogNotReadable, MissingExtra, StoreUnavailable
 from postroad.message import StoredMessage
 from postroad.stores.base import Cleaned, LaneStatus, Lease
 from postroad.stores.cursor import Cursor, turn_page
-from postroad.stores.migrations import check_version, not_migrated
-from postroad.stores.queries import named_queries
+from postroad.stores.migrations import check_version, missing_migrations, not_migrated
+from postroad.stores.queries import named_queries, sql_file
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Sequence
     from uuid import UUID
 
     from postroad.stores.base import Start
@@ -33,10 +32,11 @@ try:
 except ImportError as error:
     raise MissingExtra("a postgresql:// database", "postgresql") from error
 
-__all__ = ["PostgreSQLStore"]
+__all__ = ["PostgreSQLStore", "migrate_postgresql"]
 
 logger = logging.getLogger("postroad.stores.postgresql")
 
+_LOCK_CLASS: Final = 0x706F7374  # "post": keeps our advisory locks apart from others'
 _MICROSECONDS_1970_TO_2000: Final = 946_684_800_000_000
 # A page's statement must be planned for its own snapshot and position: a generic plan walks the whole log, and so does
 # a sequential scan, which the planner may choose because it can't estimate ranges of xid8.
@@ -65,7 +65,7 @@ class PostgreSQLStore:
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
 
     async def open(self) -> None:
-        async with self._errors_translated():
+        with _errors_translated(self._schema), _bad_url_named():
             self._pool = await asyncpg.create_pool(
                 self._url,
                 min_size=1,
@@ -151,19 +151,9 @@ class PostgreSQLStore:
     async def _connection(self) -> AsyncIterator[Any]:
         if self._pool is None:
             raise StoreUnavailable("the store is not open")
-        async with self._errors_translated(), self._pool.acquire() as connection:
-            yield connection
-
-    @asynccontextmanager
-    async def _errors_translated(self) -> AsyncIterator[None]:
-        try:
-            yield
-        except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError) as error:
-            raise not_migrated(self._schema) from error
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
-            raise StoreUnavailable(f"PostgreSQL: {error}") from error
-        except (OSError, TimeoutError, asyncio.TimeoutError) as error:
-            raise StoreUnavailable(f"PostgreSQL can't be reached: {error or type(error).__name__}") from error
+        with _errors_translated(self._schema):
+            async with self._pool.acquire() as connection:
+                yield connection
 
     async def _prepare(self, connection: Any) -> None:
         """Make a new connection ours, and refuse a server whose log must not be read."""
@@ -205,9 +195,53 @@ class PostgreSQLStore:
         )
 
 
+async def migrate_postgresql(url: str, schema: str = DEFAULT_SCHEMA) -> list[int]:
+    """Apply what is missing, in one transaction, and say which numbers those were. Two at once wait for each other."""
+    queries = named_queries("postgresql", schema)
+    with _errors_translated(schema):
+        with _bad_url_named():
+            connection = await asyncpg.connect(url)
+        try:
+            async with connection.transaction():
+                await connection.execute("select pg_advisory_xact_lock($1, hashtext($2))", _LOCK_CLASS, schema)
+                there = await connection.fetchval("select to_regclass($1) is not null", f"{schema}.migrations")
+                version = await connection.fetchval(queries["schema_version"]) if there else 0
+                missing = missing_migrations("postgresql", version)
+                for name in missing.values():
+                    await connection.execute(sql_file("postgresql", name, schema))
+        finally:
+            connection.terminate()
+    return list(missing)
+
+
+@contextmanager
+def _errors_translated(schema: str) -> Iterator[None]:
+    """The driver's errors, as the contract names them."""
+    try:
+        yield
+    except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError) as error:
+        raise not_migrated(schema) from error
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+        raise StoreUnavailable(f"PostgreSQL: {error}") from error
+    except (OSError, TimeoutError) as error:
+        raise StoreUnavailable(f"PostgreSQL can't be reached: {str(error) or type(error).__name__}") from error
+
+
+@contextmanager
+def _bad_url_named() -> Iterator[None]:
+    """A URL that can't be read is not quoted: what is wrong in it is often a piece of the password."""
+    try:
+        yield
+    except (ValueError, OverflowError):
+        raise InvalidSetting(
+            "database is no URL that can be read; it must be postgresql://user:password@host:port/name, "
+            "with special characters of the password percent-encoded"
+        ) from None
+
+
 def _lease(row: Any) -> Lease:
-    *fields, position, snapshot, late_position, late_snapshot = row
-    return Lease(*fields, Cursor(position, snapshot, late_position, late_snapshot))
+    sink, lane, first_slot, last_slot, owner, epoch, version, *cursor = row
+    return Lease(sink, lane, first_slot, last_slot, owner, epoch, version, Cursor(*cursor))
 
 
 def _xmax_and_xip(snapshot: str | None) -> tuple[int, list[int]]:

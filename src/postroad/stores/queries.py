@@ -1,7 +1,7 @@
 """Named queries, read from the .sql files beside this module.
 
-A query begins at `-- name: <name>`; the comment lines below it say what it is for. Values are always bound; the schema's
-name is the only thing put into the text, and `checked_schema` has made sure that it is a plain identifier.
+A query begins at `-- name: <name>`; the comment lines below it say what it is for. Values are always bound; the
+schema's name is the only thing put into the text, and `checked_schema` has made sure that it is a plain identifier.
 """
 
 from __future__ import annotations
@@ -36,5 +36,7 @@ def sql_file(dialect: Dialect, name: str, schema: str) -> str:
 
 def migration_files(dialect: Dialect) -> dict[int, str]:
     """The numbered migrations of a dialect, in order: number to file name."""
-    names = sorted(each.name for each in (files("postroad.stores") / "sql" / dialect).iterdir() if each.name[0].isdigit())
+    names = sorted(
+        each.name for each in (files("postroad.stores") / "sql" / dialect).iterdir() if each.name[0].isdigit()
+    )
     return {int(name.split("_")[0]): name for name in names}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
@@ -18,8 +19,8 @@ from postroad.errors import LaneChanged, LeaseLost, StoreUnavailable
 from postroad.message import StoredMessage
 from postroad.stores.base import Cleaned, LaneStatus, Lease
 from postroad.stores.cursor import Cursor, turn_page
-from postroad.stores.migrations import check_version, not_migrated
-from postroad.stores.queries import named_queries
+from postroad.stores.migrations import check_version, missing_migrations, not_migrated
+from postroad.stores.queries import named_queries, sql_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from postroad.stores.base import Start
     from postroad.stores.cursor import Page, PageLimit
 
-__all__ = ["SQLiteStore"]
+__all__ = ["SQLiteStore", "migrate_sqlite"]
 
 T = TypeVar("T")
 
@@ -107,6 +108,8 @@ class SQLiteStore:
     def _connect(self) -> None:
         if self._connection is not None:
             self._connection.close()
+        if not self._path.is_file():
+            raise StoreUnavailable(f"SQLite: there is no file {self._path}; postroad migrate makes it")
         self._connection = sqlite3.connect(
             f"{self._path.absolute().as_uri()}?mode=rw",  # a relay never creates the file
             uri=True,
@@ -152,6 +155,37 @@ class _Immediate:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._connection.execute("commit" if kind is None else "rollback")
+
+
+def migrate_sqlite(path: Path | str, schema: str = DEFAULT_SCHEMA) -> list[int]:
+    """Apply what is missing, in one transaction, and say which numbers those were. Two at once wait for each other."""
+    queries = named_queries("sqlite", schema)
+    try:
+        with closing(sqlite3.connect(path, isolation_level=None, timeout=30)) as connection:
+            connection.execute("pragma journal_mode = wal")  # writers and the relay must not block each other
+            with _Immediate(connection):
+                there = connection.execute(
+                    "select 1 from sqlite_schema where name = ?", (f"{schema}_migrations",)
+                ).fetchone()
+                version = connection.execute(queries["schema_version"]).fetchone()[0] if there else 0
+                missing = missing_migrations("sqlite", version)
+                for name in missing.values():
+                    for statement in _statements(sql_file("sqlite", name, schema)):
+                        connection.execute(statement)
+    except (sqlite3.Error, ValueError) as error:
+        raise StoreUnavailable(f"SQLite did not take the migration of {path}; nothing was changed: {error}") from error
+    return list(missing)
+
+
+def _statements(script: str) -> list[str]:
+    """Split a script; sqlite3's own `executescript` would commit the transaction that is open."""
+    statements, begun = [], ""
+    for line in script.splitlines(keepends=True):
+        begun += line
+        if sqlite3.complete_statement(begun):
+            statements.append(begun)
+            begun = ""
+    return statements
 
 
 def _lease(row: Any) -> Lease:

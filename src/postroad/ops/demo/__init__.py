@@ -6,6 +6,6 @@
     │ orders, declined, log │ ───────▶ │ deliveries │
     └───────────────────────┘          └────────────┘
 
-`plan` is what all of them know, `shop` and `warehouse` are the application, `audit` compares their tables, `story` starts
-and kills, `screen` shows. Shop and relay run as `python -m postroad.ops.demo`.
+`plan` is what all of them know, `shop` and `warehouse` are the application, `story` starts and kills them, `audit`
+compares their tables, `screen` and `report` show it. Shop and relay run as `python -m postroad.ops.demo`.
 """

@@ -24,9 +24,9 @@ def main(role: str, plan: str) -> None:
         case "shop":
             asyncio.run(open_shop(known))
         case "relay":
-            asyncio.run(run_relay(known, until_empty=False))
+            sys.exit(asyncio.run(run_relay(known, until_empty=False)))
         case "drain":
-            asyncio.run(run_relay(known, until_empty=True))
+            sys.exit(asyncio.run(run_relay(known, until_empty=True)))
 
 
 def _end_with_the_parent() -> None:

@@ -10,7 +10,6 @@ import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from postroad.ops.demo.plan import Plan
 
@@ -89,14 +88,27 @@ def _disordered(first_arrivals: Sequence[Entry]) -> int:
     return len(disordered)
 
 
+# -- reading the tables ----------------------------------------------------------------------------------------------
+
+_ORDERS = "select number, customer from orders order by number"
+_DELIVERIES = "select number, customer from warehouse.deliveries order by arrival"
+_COUNTS = """
+    select (select count(*) from orders),
+           (select count(*) from declined),
+           (select count(distinct number) from warehouse.deliveries),
+           (select count(*) - count(distinct number) from warehouse.deliveries),
+           (select count(*) from orders where number not in (select number from warehouse.deliveries))
+"""
+
+
 def read_books(plan: Plan) -> Books:
     """Read the tables, when all processes have ended."""
-    with closing(_open(plan.shop_file)) as shop, closing(_open(plan.warehouse_file)) as warehouse:
+    with closing(_open(plan)) as tables:
         return Books(
-            orders=[Entry(*row) for row in shop.execute("select number, customer from orders order by number")],
-            declined=_number(shop, "select count(*) from declined"),
-            logged=None if plan.sabotage else _number(shop, "select count(*) from postroad_outbox"),
-            deliveries=[Entry(*row) for row in warehouse.execute("select number, customer from deliveries order by arrival")],
+            orders=[Entry(*row) for row in tables.execute(_ORDERS)],
+            declined=_number(tables, "select count(*) from declined"),
+            logged=None if plan.sabotage else _number(tables, "select count(*) from postroad_outbox"),
+            deliveries=[Entry(*row) for row in tables.execute(_DELIVERIES)],
         )
 
 
@@ -106,29 +118,23 @@ class Counts(NamedTuple):
     orders: int
     declined: int
     arrived: int
-    """Different orders that arrived."""
+    """How much arrived, orders or not."""
     again: int
-
-    @property
-    def waiting(self) -> int:
-        """Committed and not delivered yet."""
-        return max(0, self.orders - self.arrived)
+    """How often something arrived again."""
+    under_way: int
+    """Orders that did not arrive yet."""
 
 
 def count(plan: Plan) -> Counts:
     """Have a look."""
-    with closing(_open(plan.shop_file)) as shop, closing(_open(plan.warehouse_file)) as warehouse:
-        deliveries, arrived = warehouse.execute("select count(*), count(distinct number) from deliveries").fetchone()
-        return Counts(
-            orders=_number(shop, "select count(*) from orders"),
-            declined=_number(shop, "select count(*) from declined"),
-            arrived=arrived,
-            again=deliveries - arrived,
-        )
+    with closing(_open(plan)) as tables:
+        return Counts(*tables.execute(_COUNTS).fetchone())
 
 
-def _open(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=30)
+def _open(plan: Plan) -> sqlite3.Connection:
+    connection = sqlite3.connect(plan.shop_file, timeout=30)
+    connection.execute("attach ? as warehouse", (str(plan.warehouse_file),))
+    return connection
 
 
 def _number(connection: sqlite3.Connection, query: str) -> int:

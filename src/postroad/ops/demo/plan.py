@@ -56,8 +56,8 @@ class Plan(msgspec.Struct, frozen=True):
         return OrderPlaced(number, f"customer-{self._random('customer', number).randint(1, CUSTOMERS)}")
 
     def is_declined(self, number: int) -> bool:
-        """Of each five orders in a row, one is rolled back: nobody knows which."""
-        block, place = divmod(number, ONE_IN)
+        """Of each five orders in a row one is rolled back; chance says which."""
+        block, place = divmod(number - 1, ONE_IN)
         return self._random("declined", block).randrange(ONE_IN) == place
 
     # The shop is twice as fast as the warehouse, so that the relay always has something under way when it is killed,

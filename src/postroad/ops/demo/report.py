@@ -19,13 +19,15 @@ __all__ = ["show_audit", "show_title"]
 
 def show_title(console: Console, plan: Plan, *, kept: bool) -> None:
     """What is about to happen, and where."""
-    console.print(Text.assemble("\n", ("postroad demo", "bold"), ": a shop, a warehouse, and processes that get killed"))
+    console.print(Text.assemble("\n", ("postroad demo", "bold"), ": orders, deliveries, and processes that get killed"))
     if plan.sabotage:
-        console.print("Sabotage: there is no outbox. The shop publishes by itself, in the background, before it commits.")
+        console.print("Sabotage: there is no outbox. The shop itself tells the warehouse, in the")
+        console.print("background, before it commits.")
     else:
-        console.print("The shop writes each order and adds its message in one transaction; the relay carries the messages.")
+        console.print("The shop writes each order and its message in one transaction. The relay")
+        console.print("carries the messages to the warehouse.")
     fate = "kept" if kept else "deleted at the end; --directory DIR keeps them"
-    console.print(Text(f"\nfiles  {plan.directory} ({fate})", "dim"), soft_wrap=True)
+    console.print(Text(f"\nfiles  {plan.directory}\n       ({fate})", "dim"), soft_wrap=True)
     console.print(Text(f"seed   {plan.seed} (--seed {plan.seed} places the same orders again)\n", "dim"))
 
 
@@ -48,10 +50,12 @@ def _line(mark: str, what: str, number: int | None, remark: str, style: str = ""
 def _facts(result: Audit) -> Iterator[Text]:
     told = "sent" if result.logged is None else "added"
     yield _line("", "orders placed", result.orders, "committed")
-    yield _line("", "orders rolled back", result.declined, f"the card was declined after the message had been {told}")
-    yield _line("", "messages in the log", result.logged, "written with the orders" if result.logged else "no outbox")
+    yield _line("", "orders rolled back", result.declined, f"declined after the message had been {told}")
+    yield _line(
+        "", "messages in the log", result.logged, "no outbox" if result.logged is None else "written with the orders"
+    )
     yield _line("", "deliveries", result.deliveries, "every call of the warehouse's handler")
-    again = "sent again after a kill; the inbox hides them" if result.duplicates else "nothing was sent twice"
+    again = "sent again after a kill; the message id tells" if result.duplicates else "nothing was sent twice"
     yield _line("", "duplicates", result.duplicates, again)
 
 
@@ -65,26 +69,30 @@ def _verdicts(result: Audit) -> Iterator[Text]:
     if result.logged is not None:
         wrong = abs(result.logged - result.orders)
         yield verdict("log mismatch", wrong, "one message for each order", "messages too many or too few")
-    in_order = f"first arrivals in order for each of {result.customers} customers"
-    yield verdict("out of order", result.disordered, in_order, f"of {result.customers} customers got a later order first")
+    in_order = f"first arrivals, for each of {result.customers} customers"
+    disorder = f"of {result.customers} customers got a later order first"
+    yield verdict("out of order", result.disordered, in_order, disorder)
 
 
 def _conclusion(result: Audit, kills: Mapping[str, int]) -> list[str]:
-    happened = " and ".join(f"the {who} was killed {_times(number)}" for who, number in kills.items())
+    killed = " and ".join(f"the {who} {_times(number)}" for who, number in kills.items())
     if result.passed:
-        return [f"PASSED: nothing lost, nothing made up, all in order, though {happened}."]
+        though = f"though SIGKILL hit {killed}." if killed else "but nobody was killed, so this proves little."
+        return ["PASSED: nothing lost, nothing made up, each customer's orders in order,", though]
     if result.logged is not None:
-        return [f"FAILED, which must not happen, though {happened}.", "Please report it with the seed and the files."]
-    reasons = []
-    if result.phantoms:
-        reasons.append(f"{result.phantoms} phantoms: the message went out before the commit, and the commit never came.")
-    if result.lost:
-        reasons.append(f"{result.lost} lost: the order was committed, and its message died in the memory of the killed shop.")
+        return ["FAILED, and that must not happen.", "Please report it, with the seed and the files (--directory)."]
     return [
-        f"FAILED, as it had to: {happened}.",
-        *reasons,
-        "With the outbox, order and message stand in one transaction. See it: postroad demo",
+        "FAILED, as the classic mistake must:",
+        *_mistakes(result),
+        "With the outbox, order and message are one transaction: postroad demo",
     ]
+
+
+def _mistakes(result: Audit) -> Iterator[str]:
+    if result.phantoms:
+        yield f"{result.phantoms} phantoms: sent before the commit, and the commit never came."
+    if result.lost:
+        yield f"{result.lost} lost: committed, but the message was only in the killed shop's memory."
 
 
 def _times(number: int) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["LiveScreen", "PlainScreen", "screen_for"]
 
 _COLOURS = {"shop": "cyan", "relay": "magenta", "so far": "dim", "story": "dim"}
+_STATES = {"running": "green", "killed": "bold red", "running again": "yellow", "done": "dim"}
 
 
 class PlainScreen:
@@ -74,7 +75,7 @@ class LiveScreen(PlainScreen):
             ("relay", counts.arrived, self._expected, _of_warehouse(counts)),
         ):
             if who in states:
-                bar = ProgressBar(total=whole, completed=done, width=32, complete_style=_COLOURS[who])
+                bar = ProgressBar(total=whole, completed=done, width=24, complete_style=_COLOURS[who])
                 table.add_row(Text(who, _COLOURS[who]), bar, _state(states[who]), Text(words))
         self._live.update(table)
 
@@ -94,4 +95,4 @@ def _of_warehouse(counts: Counts) -> str:
 
 
 def _state(state: str) -> Text:
-    return Text(f"{state:<7}", "bold red" if state == "killed" else "green" if state == "running" else "dim")
+    return Text(f"{state:<13}", _STATES[state])

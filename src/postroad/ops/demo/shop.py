@@ -90,7 +90,7 @@ def _through_the_outbox() -> Announce:
 
 
 class Directly:
-    """The classic mistake: send it now, in the background. Nobody takes it back on a rollback, or remembers it after a kill."""
+    """The classic mistake: send it now, in the background. A rollback can't take it back, and a kill forgets it."""
 
     def __init__(self, warehouse: Warehouse, seconds: float) -> None:
         self._warehouse = warehouse

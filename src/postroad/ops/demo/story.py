@@ -5,6 +5,7 @@ Only `Stage` starts, watches and kills processes; the two stories read as they h
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import tempfile
@@ -13,7 +14,7 @@ from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 from random import SystemRandom
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 import msgspec
 
@@ -23,7 +24,7 @@ from postroad.ops.demo.audit import audit, count, read_books
 from postroad.ops.demo.plan import Plan
 from postroad.ops.demo.report import show_audit, show_title
 from postroad.ops.demo.screen import screen_for
-from postroad.stores.migrations import migrate_sqlite
+from postroad.stores.sqlite import migrate_sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,6 +39,7 @@ __all__ = ["tell"]
 Who = Literal["shop", "relay"]
 LOOK_AGAIN: Final = 0.03
 PATIENCE: Final = 15.0
+_KILLED: Final = -signal.SIGKILL if sys.platform != "win32" else 1
 
 
 def tell(console: Console, *, orders: int, seed: int | None, sabotage: bool, directory: Path | None) -> int:
@@ -59,7 +61,7 @@ def tell(console: Console, *, orders: int, seed: int | None, sabotage: bool, dir
 
 
 def _with_outbox(stage: Stage) -> None:
-    stage.start("shop", "opens; one card in five is declined, after the message was added")
+    stage.start("shop", "opens: one order in five will be rolled back")
     stage.wait_until(lambda now: now.orders >= 0.2 * stage.expected)
     stage.start("relay", "starts to carry what is in the log")
     stage.wait_until(lambda now: now.orders >= 0.5 * stage.expected)
@@ -72,11 +74,11 @@ def _with_outbox(stage: Stage) -> None:
     stage.wait_until(lambda now: now.arrived >= 0.7 * stage.expected)
     stage.kill("relay", _while_publishing)
     stage.start("relay", "starts again, to end when the log is empty", role="drain")
-    stage.wait_for_end("relay", "ends: everything is carried")
+    stage.wait_for_end("relay", "ends: it finds nothing left to carry")
 
 
 def _without_outbox(stage: Stage) -> None:
-    stage.start("shop", "opens; one card in five is declined, after the message was sent")
+    stage.start("shop", "opens: one order in five will be rolled back")
     stage.wait_until(lambda now: now.orders >= 0.5 * stage.expected)
     stage.kill("shop", _after_some_orders)
     stage.start("shop", "opens again")
@@ -84,11 +86,11 @@ def _without_outbox(stage: Stage) -> None:
 
 
 def _after_some_orders(now: Counts) -> str:
-    return f"after {now.orders} orders, of which {now.waiting} are not delivered yet"
+    return f"after {now.orders} orders, {now.under_way} not delivered yet"
 
 
 def _while_publishing(now: Counts) -> str:
-    return f"while publishing, with {now.waiting} orders to go" if now.waiting else "while it had nothing to do"
+    return f"while publishing, with {now.under_way} orders to go" if now.under_way else "while it had nothing to do"
 
 
 class Stage:
@@ -102,7 +104,7 @@ class Stage:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._states: dict[str, str] = {}
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -120,13 +122,14 @@ class Stage:
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is for the story alone, which then ends the others
             )
-        self._states[who] = "running"
-        self._screen.say(who, f"{words} (process {self._processes[who].pid})")
+        self._states[who] = "running again" if self.kills[who] else "running"
+        self._screen.say(who, f"{words} (pid {self._processes[who].pid})")
 
     def kill(self, who: Who, when: Callable[[Counts], str]) -> None:
         """End a process without a warning: it can't finish, save or say anything."""
-        if self._end(who) == 0:
-            self._screen.say(who, "had ended before it could be killed")  # a very slow machine; the audit goes on
+        self._check_processes()
+        if self._end(who) != _KILLED:
+            self._screen.say(who, "had ended before it could be killed")  # on a very slow machine; the story goes on
             return
         self.kills[who] += 1
         self._states[who] = "killed"

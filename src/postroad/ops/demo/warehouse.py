@@ -27,7 +27,7 @@ __all__ = ["Warehouse", "create_tables", "run_relay"]
 
 _TABLES = """
     pragma journal_mode = wal;
-    create table deliveries (arrival integer primary key autoincrement, number integer not null, customer text not null);
+    create table deliveries (arrival integer primary key, number integer not null, customer text not null);
 """
 # Small pages, so that a kill in the middle of one sends few messages again; a busy service would leave it alone.
 _SETTINGS = RelaySettings(lanes=LANES, batch_size=10)
@@ -63,8 +63,8 @@ class Warehouse:
         self._connection.close()
 
 
-async def run_relay(plan: Plan, *, until_empty: bool) -> None:
-    """The relay process: from the shop's log to the warehouse's handler."""
+async def run_relay(plan: Plan, *, until_empty: bool) -> int:
+    """The relay process: from the shop's log to the warehouse's handler. Gives the exit code."""
     with closing(Warehouse(plan)) as warehouse:
         relay = Relay(SQLiteStore(plan.shop_file), LocalPublisher(warehouse.handle), settings=_SETTINGS)
-        await carry(relay, until_empty=until_empty)
+        return (await carry(relay, until_empty=until_empty)).exit_code

@@ -1,0 +1,48 @@
+# postroad's chores, one command each. They keep what they install in .venv.
+
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt --build-constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test servers check bench mutants
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
+
+demo: .venv/.cli ## see postroad at work
+	@$(BIN)/postroad demo
+
+test: servers ## run all tests, on real servers
+	$(BIN)/pytest
+
+servers: .venv/.all ## install the servers that the tests need, if they are missing (Debian, as root)
+	@$(BIN)/python -m tests.services.install
+
+check: .venv/.all ## ruff, mypy --strict, and the layers (import-linter)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: .venv/.all ## measure
+	$(BIN)/python -m benchmarks
+
+mutants: .venv/.all ## break the code on purpose, and see that a test fails for each
+	$(BIN)/python -m tests.mutants
+
+# Each of these is made again when what it was made from changes.
+
+.venv/.all: .venv/.pip pyproject.toml
+	$(INSTALL) --editable '.[all]' --group test --group check
+	@touch .venv/.cli $@
+
+.venv/.cli: .venv/.pip pyproject.toml
+	$(INSTALL) --editable '.[cli]'
+	@touch $@
+
+.venv/.pip: constraints.txt
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("postroad needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + ". Say which: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --upgrade pip
+	@touch $@

@@ -1,0 +1,151 @@
+"""The words of `Publisher`, tested on every destination.
+
+A new one needs a class in tests/destinations.py and its name in the list below.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from postroad import BrokerUnavailable, StoredMessage
+from postroad.brokers.null import NullPublisher
+from tests.destinations import (
+    Destination,
+    LocalDestination,
+    MemoryDestination,
+    RabbitMQDestination,
+    a_page,
+    stored,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from postroad.brokers.base import Publisher
+
+
+@pytest.fixture(params=["memory", "local", "rabbitmq"])
+async def destination(request: pytest.FixtureRequest) -> AsyncIterator[Destination]:
+    destination: Destination
+    if request.param == "memory":
+        destination = MemoryDestination()
+    elif request.param == "local":
+        destination = LocalDestination()
+    else:
+        vhost = request.getfixturevalue("vhost")
+        destination = await RabbitMQDestination.fresh(request.getfixturevalue("rabbitmq"), vhost)
+    yield destination
+    await destination.publisher.close()
+
+
+async def test_what_is_not_refused_has_arrived_in_order(destination: Destination) -> None:
+    page = a_page(50)
+    assert list(await destination.publisher.publish(page)) == []
+    assert await destination.arrived() == [message.id for message in page]
+
+
+async def test_pages_follow_each_other(destination: Destination) -> None:
+    first, second = a_page(5), a_page(5, first=6)
+    await destination.publisher.publish(first)
+    await destination.publisher.publish(second)
+    assert await destination.arrived() == [message.id for message in first + second]
+
+
+async def test_an_empty_page_is_nothing(destination: Destination) -> None:
+    assert list(await destination.publisher.publish([])) == []
+    assert await destination.arrived() == []
+
+
+async def test_a_refusal_concerns_one_message_only(destination: Destination) -> None:
+    page = a_page(5)
+    page[2] = destination.refused(page[2])
+    (refusal,) = await destination.publisher.publish(page)
+    assert refusal.position == page[2].position
+    assert refusal.reason
+    assert not refusal.permanent
+    assert await destination.arrived() == [page[index].id for index in (0, 1, 3, 4)]
+
+
+async def test_each_refusal_is_told_in_the_order_of_the_page(destination: Destination) -> None:
+    page = [destination.refused(message) for message in a_page(4)]
+    refusals = await destination.publisher.publish(page)
+    assert [refusal.position for refusal in refusals] == [1, 2, 3, 4]
+    assert await destination.arrived() == []
+
+
+async def test_a_refused_message_can_be_sent_again(destination: Destination) -> None:
+    message = stored()
+    assert await destination.publisher.publish([destination.refused(message)])
+    assert not await destination.publisher.publish([message])
+    assert await destination.arrived() == [message.id]
+
+
+async def test_several_lanes_publish_at_once(destination: Destination) -> None:
+    lanes = [a_page(200, first=1 + 200 * lane) for lane in range(4)]
+    for lane in lanes:
+        lane[7] = destination.refused(lane[7])
+    answers = await asyncio.gather(*map(destination.publisher.publish, lanes))
+    assert [[refusal.position for refusal in refusals] for refusals in answers] == [[8], [208], [408], [608]]
+    arrived = await destination.arrived()
+    for lane in lanes:
+        wanted = [message.id for message in lane if message is not lane[7]]
+        assert [each for each in arrived if each in set(wanted)] == wanted
+    assert len(arrived) == 4 * 199
+
+
+async def test_open_can_be_called_again(destination: Destination) -> None:
+    await destination.publisher.open()
+    await destination.publisher.open()
+    assert not await destination.publisher.publish([stored()])
+
+
+async def test_a_closed_publisher_can_be_opened(destination: Destination) -> None:
+    await destination.publisher.open()
+    await destination.publisher.close()
+    await destination.publisher.close()
+    await destination.publisher.open()
+    message = stored()
+    assert not await destination.publisher.publish([message])
+    assert await destination.arrived() == [message.id]
+
+
+async def test_after_an_outage_what_was_not_confirmed_is_published_again(destination: Destination) -> None:
+    before, page = stored(100), a_page(5)
+    await destination.publisher.publish([before])
+    await destination.fail()
+    with pytest.raises(BrokerUnavailable) as outage:
+        await destination.publisher.publish(page)
+    await destination.recover()
+    confirmed = [message.id for message in page if message.position in outage.value.confirmed]
+    assert await destination.arrived() == [before.id, *confirmed]
+    assert await published_again(destination.publisher, page, outage.value) == []
+    assert await destination.arrived() == [message.id for message in (before, *page)]
+
+
+async def published_again(publisher: Publisher, page: list[StoredMessage], outage: BrokerUnavailable) -> list[int]:
+    refused = {refusal.position for refusal in outage.refusals}
+    rest = [message for message in page if message.position not in outage.confirmed | refused]
+    return [refusal.position for refusal in await publisher.publish(rest)]
+
+
+async def test_an_outage_tells_what_was_refused_before_it() -> None:
+    # Only here can a test say when the outage begins. RabbitMQ's own is in test_rabbitmq.py.
+    for destination in (MemoryDestination(), LocalDestination()):
+        page = a_page(4)
+        page[1] = destination.refused(page[1])
+        await destination.fail()
+        with pytest.raises(BrokerUnavailable) as outage:
+            await destination.publisher.publish(page)
+        assert [refusal.position for refusal in outage.value.refusals] == [2]
+        assert 1 in outage.value.confirmed
+        assert 2 not in outage.value.confirmed
+
+
+async def test_null_takes_everything() -> None:
+    publisher = NullPublisher()
+    await publisher.open()
+    assert list(await publisher.publish(a_page(3))) == []
+    await publisher.close()

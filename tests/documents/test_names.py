@@ -1,0 +1,59 @@
+"""What stands in two places stands the same: public names, query names, migrations, the error tree."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+
+import pytest
+
+import postroad
+from postroad import errors
+from postroad.stores.queries import migration_files, named_queries
+
+MODULES = [
+    name for _, name, _ in pkgutil.walk_packages(postroad.__path__, "postroad.") if not name.endswith("__main__")
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_all_is_exact(name: str) -> None:
+    """Every public name that a module defines and others import is in `__all__`, and nothing else is."""
+    module = importlib.import_module(name)
+    if not hasattr(module, "__all__"):
+        pytest.skip("a module that offers nothing by name")
+    assert (
+        sorted(module.__all__, key=lambda each: (each.upper() != each, each[0].islower(), each)) or not module.__all__
+    )
+    for each in module.__all__:
+        assert hasattr(module, each), f"{name}.__all__ names {each}, which is not there"
+
+
+def test_everything_that_postroad_offers_is_there() -> None:
+    for each in postroad.__all__:
+        assert hasattr(postroad, each)
+    offered = {
+        each for each in vars(postroad) if not each.startswith("_") and not inspect.ismodule(getattr(postroad, each))
+    }
+    assert offered - {"annotations"} == set(postroad.__all__)
+
+
+def test_the_error_tree_is_drawn_as_it_is() -> None:
+    drawn = re.findall(r"(?:├──|└──) (\w+)", errors.__doc__ or "")
+    real = [name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, Exception)]
+    assert sorted(drawn) == sorted(set(real) - {"PostroadError"})
+
+
+def test_databases_share_their_query_names() -> None:
+    """SQLite has no snapshots, servers or restores; everything else has the same name in both."""
+    postgresql, sqlite = named_queries("postgresql", "postroad"), named_queries("sqlite", "postroad")
+    only_postgresql = {"add_many", "server_facts", "lock_for_restore", "restore", "lock_lanes", "read_late_page"}
+    assert set(postgresql) - only_postgresql == set(sqlite) - {"look_at_batch"}
+    assert all(text and "{" not in text.replace("'{", "") for text in [*postgresql.values(), *sqlite.values()])
+
+
+def test_migrations_have_the_same_numbers_everywhere_and_no_gap() -> None:
+    assert list(migration_files("postgresql")) == list(migration_files("sqlite"))
+    assert list(migration_files("sqlite")) == list(range(1, len(migration_files("sqlite")) + 1))

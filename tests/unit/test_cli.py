@@ -1,0 +1,400 @@
+"""The command line, as its users meet it: real processes, their output and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from postroad import InvalidSetting, Outbox, Refusal
+from postroad.brokers.local import LocalPublisher
+from postroad.config import RelaySettings
+from postroad.ops.passwords import checked_url, without_passwords
+from postroad.ops.running import Outcome, carry
+from postroad.ops.terminal import Command
+from postroad.relay import Relay, Summary
+from postroad.stores.memory import MemoryStore
+from postroad.stores.migrations import grants_script, migration_script
+from postroad.stores.sqlite import SQLiteStore, migrate_sqlite
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from postroad import StoredMessage
+
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("POSTROAD_")}
+SECRET = "geheim"
+
+
+def postroad(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "postroad", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=ENVIRONMENT | (environment or {}),
+    )
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "shop.sqlite"
+
+
+@pytest.fixture
+def url(file: Path) -> str:
+    return f"sqlite:///{file}"
+
+
+def add(file: Path, messages: int) -> None:
+    outbox = Outbox(source="/shop")
+    with closing(sqlite3.connect(file)) as connection, connection:
+        for number in range(messages):
+            outbox.add(connection, {"number": number}, type="order.placed", key=f"customer-{number % 7}")
+
+
+# -- migrate ---------------------------------------------------------------------------------------------------------
+
+
+def test_migrate_says_what_it_applied_and_then_that_nothing_is_left_to_do(url: str) -> None:
+    first, second = postroad("migrate", "--database", url), postroad("migrate", "--database", url)
+    assert (first.returncode, first.stderr) == (0, "")
+    assert first.stdout == "applied 0001_log\nschema 'postroad' is ready\n"
+    assert (second.returncode, second.stdout) == (0, "schema 'postroad' is already up to date\n")
+
+
+def test_sql_is_printed_as_it_is_and_nothing_is_changed(file: Path, url: str) -> None:
+    done = postroad("migrate", "--database", url, "--schema", "parcels", "--sql")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == migration_script("sqlite", "parcels")
+    assert not file.exists()
+
+
+def test_the_dialect_of_the_sql_is_that_of_the_url() -> None:
+    done = postroad("migrate", "--database", "postgresql://nobody@nowhere.invalid/nothing", "--sql")
+    assert done.stdout == migration_script("postgresql")
+
+
+def test_the_printed_sql_makes_a_schema_that_a_relay_accepts(file: Path, url: str) -> None:
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript(postroad("migrate", "--database", url, "--sql").stdout)
+    assert postroad("status", "--database", url).returncode == 0
+
+
+def test_grants_are_printed_for_postgresql() -> None:
+    done = postroad("migrate", "--database", "postgresql://nobody@nowhere.invalid/nothing", "--grants", "shop-app")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == grants_script("shop-app")
+
+
+def test_an_sqlite_file_has_no_grants(file: Path, url: str) -> None:
+    done = postroad("migrate", "--database", url, "--grants", "shop")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "postroad: grants is for PostgreSQL; an SQLite file has no roles\n"
+    assert not file.exists()
+
+
+def test_a_wrong_schema_leaves_no_file_behind(file: Path, url: str) -> None:
+    done = postroad("migrate", "--database", url, "--schema", "Post Road")
+    assert done.returncode == 2
+    assert done.stderr.startswith("postroad: schema is 'Post Road'; it must be")
+    assert not file.exists()
+
+
+# -- relay and status ------------------------------------------------------------------------------------------------
+
+
+def test_from_an_empty_file_to_everything_carried(file: Path, url: str) -> None:
+    environment = {"POSTROAD_DATABASE": url, "POSTROAD_TO": "null://"}
+    assert postroad("migrate", environment=environment).returncode == 0
+    add(file, 20)
+
+    before = postroad("status", environment=environment)
+    assert (before.returncode, "no sink yet" in before.stdout) == (0, True)
+
+    relay = postroad("relay", "--until-empty", "--lanes", "2", "--sink", "audit", environment=environment)
+    assert relay.returncode == 0
+    assert relay.stdout.startswith("published 20 messages in ")
+    assert "INFO     relay audit: took 2 lanes" in relay.stderr
+
+    add(file, 3)
+    report = json.loads(postroad("status", "--json", environment=environment).stdout)
+    assert [(lane["sink"], lane["lane"]) for lane in report["lanes"]] == [("audit", 0), ("audit", 1)]
+    assert all(lane["owner"] and lane["position"] == 20 for lane in report["lanes"])
+    assert (report["totals"]["sinks"], report["totals"]["lanes"], report["totals"]["pending"]) == (1, 2, 3)
+    assert report["totals"]["lag_seconds"] > 0
+
+    again = postroad("relay", "--until-empty", "--sink", "audit", "--log-level", "ERROR", environment=environment)
+    assert (again.returncode, again.stderr) == (0, "")
+    assert again.stdout.startswith("published 3 messages in ")
+    report = json.loads(postroad("status", "--json", environment=environment).stdout)
+    assert [lane["pending"] for lane in report["lanes"]] == [0, 0]
+
+    table = postroad("status", environment=environment).stdout
+    assert "\x1b" not in table
+    for words in ("sink", "lane", "position", "pending", "lag (s)", "owner", "audit", report["lanes"][0]["owner"]):
+        assert words in table
+
+
+def test_status_of_a_database_without_a_sink_is_json_too(file: Path, url: str) -> None:
+    migrate_sqlite(file)
+    report = json.loads(postroad("status", "--database", url, "--json").stdout)
+    assert report == {"lanes": [], "totals": {"sinks": 0, "lanes": 0, "pending": 0, "lag_seconds": 0.0}}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_the_relay_and_that_is_no_error(file: Path, url: str, number: signal.Signals) -> None:
+    migrate_sqlite(file)
+    add(file, 5)
+    command = [sys.executable, "-m", "postroad", "relay", "--database", url, "--to", "null://"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) as relay:
+        assert relay.stderr is not None
+        assert any("took 4 lanes" in line for line in iter(relay.stderr.readline, ""))
+        relay.send_signal(number)
+        out, err = relay.communicate(timeout=60)
+    assert relay.returncode == 0
+    assert "INFO     stopping: " in err
+    assert out.startswith("published ")
+
+
+RELAY_WHOSE_BROKER_NEVER_CONFIRMS = """
+import asyncio, sys
+from postroad.brokers.local import LocalPublisher
+from postroad.config import RelaySettings
+from postroad.ops.running import carry
+from postroad.ops.terminal import log_to_stderr
+from postroad.relay import Relay
+from postroad.stores.sqlite import SQLiteStore
+
+async def never(message):
+    sys.stdout.write("asked\\n")
+    sys.stdout.flush()
+    await asyncio.Event().wait()
+
+log_to_stderr("info")
+relay = Relay(SQLiteStore(sys.argv[1]), LocalPublisher(never), settings=RelaySettings(grace="1h"))
+asyncio.run(carry(relay))
+"""
+
+
+def test_a_second_signal_ends_the_relay_at_once(file: Path) -> None:
+    migrate_sqlite(file)
+    add(file, 1)
+    command = [sys.executable, "-c", RELAY_WHOSE_BROKER_NEVER_CONFIRMS, str(file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as relay:
+        assert relay.stdout is not None
+        assert relay.stderr is not None
+        assert relay.stdout.readline() == "asked\n"
+        relay.send_signal(signal.SIGTERM)
+        assert any("a second signal ends it at once" in line for line in iter(relay.stderr.readline, ""))
+        assert relay.poll() is None  # it waits for the confirm
+        relay.send_signal(signal.SIGTERM)
+        assert relay.wait(timeout=60) == -signal.SIGTERM
+
+
+async def test_until_empty_fails_when_a_refusal_makes_a_lane_stand_still(file: Path) -> None:
+    migrate_sqlite(file)
+    add(file, 10)
+
+    async def picky(message: StoredMessage) -> None:
+        if message.position == 4:
+            raise ValueError("no fours")
+
+    before = signal.getsignal(signal.SIGTERM)
+    outcome = await carry(Relay(SQLiteStore(file), LocalPublisher(picky)), until_empty=True)
+    assert [refusal.reason for refusal in outcome.summary.refusals] == ["ValueError: no fours"]
+    assert outcome.exit_code == 1
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize(
+    ("refused", "lost", "stopped", "until_empty", "code"),
+    [
+        (0, 0, True, False, 0),  # the usual end
+        (0, 0, False, True, 0),
+        (1, 0, True, False, 0),  # it was told while it ran, and stopping it is no error
+        (1, 0, False, False, 1),  # no lane was left to run
+        (1, 0, False, True, 1),
+        (1, 0, True, True, 1),
+        (0, 4, False, False, 0),  # another relay has them all
+        (0, 1, False, True, 1),  # it can't say whether all was carried
+    ],
+)
+def test_the_exit_code_of_a_relay(refused: int, lost: int, stopped: bool, until_empty: bool, code: int) -> None:
+    summary = Summary(0, 0, 0.0, [Refusal(1, "no")] * refused, lost)
+    assert Outcome(summary, stopped, until_empty).exit_code == code
+
+
+async def test_what_a_relay_prints_at_its_end_names_the_refused_message(capsys: pytest.CaptureFixture[str]) -> None:
+    from postroad.ops.cli import _end
+
+    with pytest.raises(typer.Exit) as end:
+        _end(Outcome(Summary(3, 1, 0.5, [Refusal(4, "no fours")], 0), stopped=False, until_empty=True))
+    assert end.value.exit_code == 1
+    out, err = capsys.readouterr()
+    assert out.startswith("published 3 messages in 0.50 s")
+    assert err == "postroad: the message at position 4 was refused: no fours\n"
+
+
+# -- errors ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["status", "--database", f"mysql://me:{SECRET}@host/shop"], 2, "database is a URL that begins with 'mysql'"),
+        (["status", "--database", f"postgresql://me:gehe/{SECRET}@host/shop"], 2, "percent-encoded"),
+        (["status", "--database", f"sqlite://me:{SECRET}@host/shop"], 2, "names no file"),
+        (["status", "--database", f"postgresql://me:{SECRET}@127.0.0.1:1/shop"], 1, "PostgreSQL can't be reached"),
+        (
+            ["relay", "--database", "sqlite:///{file}", "--to", f"pigeon://me:{SECRET}@roof"],
+            2,
+            "to is a URL that begins",
+        ),
+        (["relay", "--database", "sqlite:///{file}", "--to", "null://"], 1, "there is no file"),
+        (["relay", "--database", "sqlite:///{file}", "--to", "null://", "--lanes", "0"], 2, "lanes is 0; it must be"),
+        (["relay", "--database", "sqlite:///{file}", "--to", "null://", "--grace", "5"], 2, "grace is '5'; give"),
+        (["relay", "--database", "sqlite:///{file}", "--to", "null://", "--sink", ""], 2, "sink is ''"),
+        (["status", "--database", "sqlite:///{file}"], 1, "there is no file"),
+        (["migrate", "--database", "sqlite:///{file}/below"], 1, "there is no file"),
+    ],
+)
+def test_an_error_is_one_line_that_says_what_is_wrong(file: Path, arguments: list[str], code: int, words: str) -> None:
+    done = postroad(*[argument.replace("{file}", str(file)) for argument in arguments])
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith("postroad: ")
+    assert done.stderr.count("\n") == 1
+    assert words in done.stderr
+    assert SECRET not in done.stderr
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("command", [["status"], ["relay", "--to", "null://"]])
+def test_a_database_that_was_not_migrated_says_what_to_run(file: Path, url: str, command: list[str]) -> None:
+    file.touch()
+    done = postroad(*command, "--database", url)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("\n") == 1
+    assert "run: postroad migrate" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["status"], ["relay", "--database", "sqlite:///x"], ["fly"], ["status", "--fast"]]
+)
+def test_bad_usage_exits_with_2(arguments: list[str]) -> None:
+    done = postroad(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Traceback" not in done.stderr
+
+
+def test_debug_shows_the_traceback_and_exits_alike(url: str) -> None:
+    asked = postroad("--debug", "status", "--database", url)
+    by_environment = postroad("status", "--database", url, environment={"POSTROAD_DEBUG": "1"})
+    for done in (asked, by_environment):
+        assert done.returncode == 1
+        assert "Traceback" in done.stderr
+        assert done.stderr.splitlines()[-1].startswith("postroad: ")
+
+
+def failing_app(error: Exception) -> typer.Typer:
+    app = typer.Typer(pretty_exceptions_enable=False)
+
+    @app.callback()
+    def options(*, debug: bool = False) -> None:
+        """As the real one."""
+
+    @app.command(cls=Command)
+    def fail() -> None:
+        raise error
+
+    return app
+
+
+def test_what_nobody_expected_is_one_line_too() -> None:
+    result = CliRunner().invoke(failing_app(KeyError(f"postgresql://me:{SECRET}@host\nand more")), ["fail"])
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "postroad: unexpected KeyError: 'postgresql://me:***@host\\nand more'; "
+        "set POSTROAD_DEBUG=1 or use postroad --debug for the traceback\n"
+    )
+
+
+def test_an_error_of_a_lane_comes_in_a_group_and_is_shown_as_itself() -> None:
+    group = ExceptionGroup("lanes", [ExceptionGroup("lane", [InvalidSetting("lanes is wrong")])])
+    result = CliRunner().invoke(failing_app(group), ["fail"])
+    assert (result.exit_code, result.stderr) == (2, "postroad: lanes is wrong\n")
+
+
+@pytest.mark.parametrize("package", ["typer", "rich"])
+def test_without_the_extra_the_command_line_says_how_to_get_it(package: str) -> None:
+    program = f"import sys; sys.modules[{package!r}] = None; from postroad.ops import main; main()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"the command line needs {package}; install it with: pip install 'postroad[cli]'\n"
+
+
+def test_the_version() -> None:
+    import postroad as package
+
+    done = postroad("--version")
+    assert (done.returncode, done.stdout) == (0, f"postroad {package.__version__}\n")
+
+
+# -- passwords -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("can't reach amqp://me:geheim@host/x now", "can't reach amqp://me:***@host/x now"),
+        ("'postgresql://me:ge@heim@host'", "'postgresql://me:***@host'"),
+        ("postgresql://host/x?user=me&password=geheim&ssl=on", "postgresql://host/x?user=me&password=***&ssl=on"),
+        ("postgresql://me@host:5432/x", "postgresql://me@host:5432/x"),
+        ("sqlite:///a/b and 10:30 me@host", "sqlite:///a/b and 10:30 me@host"),
+    ],
+)
+def test_passwords_become_stars(text: str, shown: str) -> None:
+    assert without_passwords(text) == shown
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:p%2Fw@host:5432/x",
+        "postgresql://me@one:5432,two:5433/x",
+        "postgresql://[::1]:5432/x",
+        "postgresql:///x?host=/run/postgresql",
+        "sqlite:////a/b.db",
+        "null://",
+    ],
+)
+def test_a_url_that_can_be_read_is_left_alone(url: str) -> None:
+    assert checked_url("database", url) == url
+
+
+@pytest.mark.parametrize("password", ["a/b", "a#b", "a?b", "[b"])
+def test_a_password_that_breaks_the_url_is_refused_and_not_quoted(password: str) -> None:
+    with pytest.raises(InvalidSetting, match=r"^database is a URL whose host and port can't be read") as refused:
+        checked_url("database", f"postgresql://me:{password}@host/x")
+    assert password not in str(refused.value)
+
+
+async def test_a_relay_of_the_memory_store_can_be_carried_too() -> None:
+    outcome = await carry(
+        Relay(MemoryStore(), LocalPublisher(_take), settings=RelaySettings(lanes=1)), until_empty=True
+    )
+    assert (outcome.exit_code, outcome.stopped) == (0, False)
+
+
+async def _take(message: StoredMessage) -> None:
+    """Take it."""
