@@ -170,5 +170,5 @@ async def read_all(store: Store, lease: Lease, limit: PageLimit = PLENTY) -> lis
         page = await store.read(lease, lease.cursor, limit)
         seen += [int(message.payload) for message in page.messages]
         lease = await store.settle(lease, page.after)
-        if not page.messages and not page.after.catching_up:
+        if not page.messages and not page.before.catching_up:
             return seen

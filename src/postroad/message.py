@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 from uuid import UUID
@@ -84,6 +85,7 @@ def event(type: str) -> Callable[[C], C]:
     return name_it
 
 
+@lru_cache(maxsize=1024)
 def type_name(cls: type) -> str:
     """The type of a class's messages: what `@event` says, else the class name in dotted words without `Event`."""
     said = cls.__dict__.get(_TYPE_ATTRIBUTE)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_type
 from uuid import UUID
 
 import asyncpg
@@ -26,7 +26,7 @@ from postroad import (
     Outbox,
     UnknownConnection,
 )
-from postroad.stores.connections import NeverAwaited
+from postroad.stores.connections import NeverAwaited, Pending
 from postroad.stores.memory import MemoryStore
 from postroad.stores.sqlite import migrate_sqlite
 from tests.logs import PostgreSQLLog, numbered
@@ -232,6 +232,25 @@ async def test_an_add_is_no_truth_value_and_is_awaited_once(pg: Any) -> None:
         with pytest.raises(RuntimeError, match="awaited already"):
             await pending
     assert await pg_types(pg) == ["order.created"]
+
+
+# -- types: what mypy sees, checked by `make check` -------------------------------------------------------------------
+
+
+def test_a_sync_connection_gives_an_id_and_an_async_one_an_awaitable(sqlite: sqlite3.Connection) -> None:
+    assert_type(OUTBOX.add(sqlite, OrderCreated(1)), UUID)
+    assert_type(OUTBOX.add_many(sqlite, [Message(OrderCreated(1))]), list[UUID])
+    with MemoryStore().begin() as transaction:
+        assert_type(OUTBOX.add(transaction, OrderCreated(1)), UUID)
+
+
+async def typed_asyncpg(connection: asyncpg.Connection[asyncpg.Record], pool: asyncpg.Pool[asyncpg.Record]) -> None:
+    """Never run: only its types matter."""
+    assert_type(OUTBOX.add(connection, OrderCreated(1)), Pending[UUID])
+    assert_type(await OUTBOX.add(connection, OrderCreated(1)), UUID)
+    assert_type(await OUTBOX.add_many(connection, []), list[UUID])
+    async with pool.acquire() as pooled:
+        assert_type(await OUTBOX.add(pooled, OrderCreated(1)), UUID)
 
 
 # -- both ------------------------------------------------------------------------------------------------------------

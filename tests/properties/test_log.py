@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Coroutine, Iterator
 from datetime import timedelta
 from typing import Any, TypeVar
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from postroad import Message
+from postroad.message import UNSET
 from postroad.stores.base import Lease
 from postroad.stores.cursor import PageLimit
 from postroad.stores.postgresql import PostgreSQLStore
@@ -98,7 +99,7 @@ class LogMachine(RuleBasedStateMachine):
             return
         numbers = range(self.number + 1, self.number + count + 1)
         self.number += count
-        messages = [Message(str(each), type="t", key=key) if key else Message(str(each), type="t") for each in numbers]
+        messages = [Message(str(each), type="t", key=key or UNSET, id=UUID(int=each)) for each in numbers]
         self.run(self._add(writer, messages))
         writer.added += numbers
 
@@ -140,6 +141,20 @@ class LogMachine(RuleBasedStateMachine):
         self.run(self.admin.execute(f"{how} prepared '{name}'"))
         if how == "commit":
             self.committed.update(added)
+
+    @rule(number=writers, key=st.sampled_from([*KEYS, None]), count=st.sampled_from([1, 9]), limit=limits)
+    def overtake(self, number: int, key: str | None, count: int, limit: PageLimit) -> None:
+        """Others commit behind an open transaction and are dealt with; what it added is late from now on."""
+        self.add(number, "read committed", key, count)
+        self.number += 1
+        self.run(self._add_and_commit(self.number))
+        self.committed.add(self.number)
+        for lane in range(LANES):
+            self.run(self._step(lane, limit, 1.0))
+
+    async def _add_and_commit(self, number: int) -> None:
+        async with self.admin.transaction():
+            await OUTBOX.add(self.admin, str(number), type="t", id=UUID(int=number))
 
     # -- reader ------------------------------------------------------------------------------------------------------
 
@@ -186,8 +201,9 @@ class LogMachine(RuleBasedStateMachine):
 
     async def _drain(self) -> None:
         for number in range(LANES):
-            while await self._step(number, PLENTY, 1.0) or self.lanes[number].cursor.catching_up:
-                pass
+            catching_up = True
+            while await self._step(number, PLENTY, 1.0) or catching_up:
+                catching_up = self.lanes[number].cursor.catching_up
 
     def _check(self) -> None:
         numbers = [number for number, _, _ in self.dealt_with]

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from postroad import InvalidSetting, Outbox, Refusal
 from postroad.brokers.local import LocalPublisher
 from postroad.config import RelaySettings
-from postroad.ops.passwords import checked_url, without_passwords
+from postroad.ops.passwords import has_password, without_passwords
 from postroad.ops.running import Outcome, carry
 from postroad.ops.terminal import Command
 from postroad.relay import Relay, Summary
@@ -172,7 +172,7 @@ import asyncio, sys
 from postroad.brokers.local import LocalPublisher
 from postroad.config import RelaySettings
 from postroad.ops.running import carry
-from postroad.ops.terminal import log_to_stderr
+from postroad.ops.logs import log_to_stderr
 from postroad.relay import Relay
 from postroad.stores.sqlite import SQLiteStore
 

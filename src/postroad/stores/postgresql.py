@@ -68,13 +68,15 @@ class PostgreSQLStore:
         with _errors_translated(self._schema), _bad_url_named():
             self._pool = await asyncpg.create_pool(
                 self._url,
-                min_size=1,
+                min_size=0,  # a pool that keeps its floor fills the log with tracebacks while the server is away
                 max_size=self._connections,
                 command_timeout=self._timeout,
                 init=self._prepare,
                 reset=_leave_as_it_is,
                 server_settings={"application_name": "postroad"},
             )
+        async with self._connection():
+            """Connect once, so that a server that can't be used is found now."""
 
     async def close(self) -> None:
         if self._pool is not None:
