@@ -28,21 +28,18 @@ CREATED_US = 1_735_787_045_123_456  # 2025-01-02T03:04:05.123456Z
 
 def stored(position: int = 1, *, headers: dict[str, str] | None = None, **fields: Any) -> StoredMessage:
     """A message as a relay reads it."""
-    return StoredMessage(
-        **{
-            "position": position,
-            "id": new_id(),
-            "topic": "order.created",
-            "key": f"order-{position}",
-            "slot": 0,
-            "type": "order.created",
-            "payload": b'{"number":%d}' % position,
-            "content_type": "application/json",
-            "headers_json": msgspec.json.encode({"source": "/tests"} | (headers or {})).decode(),
-            "created_us": CREATED_US,
-        }
-        | fields
-    )
+    defaults: dict[str, Any] = {
+        "id": new_id(),
+        "topic": "order.created",
+        "key": f"order-{position}",
+        "slot": 0,
+        "type": "order.created",
+        "payload": b'{"number":%d}' % position,
+        "content_type": "application/json",
+        "headers_json": msgspec.json.encode({"source": "/tests"} | (headers or {})).decode(),
+        "created_us": CREATED_US,
+    }
+    return StoredMessage(position=position, **defaults | fields)
 
 
 def a_page(size: int, first: int = 1) -> list[StoredMessage]:

@@ -97,6 +97,9 @@ MUTANTS = [
            "except (StoreUnavailable, LogNotReadable, NotMigrated) as error:\n                self._forgotten = True",
            "except (StoreUnavailable, LogNotReadable, NotMigrated) as error:\n                self._forgotten = False",
            (RESTARTS,)),
+    Mutant("a connection that was made anew goes unnoticed", PG,
+           "if lease is not None and self._loaded.get((lease.sink, lease.lane)) != self._made:", "if False:",
+           (RESTARTS,)),
     # Publishing
     Mutant("a key's messages go at once", "postroad/relay/waves.py", "if len(set(keys)) == len(keys):",
            "if True:", (RELAY,)),

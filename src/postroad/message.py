@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import lru_cache
@@ -85,7 +84,6 @@ def event(type: str) -> Callable[[C], C]:
     return name_it
 
 
-@lru_cache(maxsize=1024)
 def type_name(cls: type) -> str:
     """The type of a class's messages: what `@event` says, else the class name in dotted words without `Event`."""
     said = cls.__dict__.get(_TYPE_ATTRIBUTE)
@@ -140,18 +138,22 @@ def slot_of(key: str | None, id: UUID) -> int:
 # -- what is added ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """An event and what is to be known about it, for `Outbox.add_many`. See `Outbox.add` for the fields."""
+class _Event(msgspec.Struct, frozen=True):
+    """What a message is about: the one field that is given by its place."""
 
     event: Any
-    key: str | int | UUID | Unset = field(default=UNSET, kw_only=True)
-    type: str | None = field(default=None, kw_only=True)
-    topic: str | None = field(default=None, kw_only=True)
-    id: UUID | None = field(default=None, kw_only=True)
-    headers: Mapping[str, str] | None = field(default=None, kw_only=True)
-    correlation_id: str | None = field(default=None, kw_only=True)
-    causation_id: str | None = field(default=None, kw_only=True)
+
+
+class Message(_Event, frozen=True, kw_only=True):
+    """An event and what is to be known about it, for `Outbox.add_many`. See `Outbox.add` for the fields."""
+
+    key: str | int | UUID | Unset = UNSET
+    type: str | None = None
+    topic: str | None = None
+    id: UUID | None = None
+    headers: Mapping[str, str] | None = None
+    correlation_id: str | None = None
+    causation_id: str | None = None
 
 
 class NewRow(NamedTuple):
@@ -166,9 +168,9 @@ class NewRow(NamedTuple):
     content_type: str
     headers: str
 
-    def stored(self, position: int, created_us: int) -> StoredMessage:
+    def stored(self, position: int, created_at: datetime) -> StoredMessage:
         """The row as it is read back."""
-        return StoredMessage(position, *self, created_us)
+        return StoredMessage(position, *self, (created_at - _EPOCH) // timedelta(microseconds=1))
 
 
 def encode(message: Message, source: str, largest_payload: int = LARGEST_PAYLOAD) -> NewRow:
@@ -199,7 +201,11 @@ def encode(message: Message, source: str, largest_payload: int = LARGEST_PAYLOAD
 def _type_of(message: Message) -> str:
     if message.type is not None:
         return checked_name("type", message.type)
-    cls = message.event.__class__
+    return _type_of_class(message.event.__class__)
+
+
+@lru_cache(maxsize=1024)
+def _type_of_class(cls: type) -> str:
     if cls.__module__ == "builtins":
         raise InvalidMessage(f"a {cls.__name__} has no type of its own; say it, for example type='order.created'")
     return checked_name("type", type_name(cls))
@@ -212,10 +218,11 @@ def _encode_event(event: Any) -> tuple[bytes, str]:
         case str():
             return _checked_text("the event", event).encode(), "text/plain; charset=utf-8"
     try:
-        if hasattr(event, "model_dump_json"):  # pydantic knows best how to write its own models
-            return event.model_dump_json().encode(), "application/json"
-        if isinstance(event, dict | msgspec.Struct) or dataclasses.is_dataclass(event) or _is_attrs(event):
-            return _json.encode(event), "application/json"
+        match _writer_for(event.__class__):
+            case "pydantic":  # knows best how to write its own models
+                return event.model_dump_json().encode(), "application/json"
+            case "msgspec":
+                return _json.encode(event), "application/json"
     except Exception as error:  # whatever a user's own type raises while it is written
         raise InvalidMessage(f"a {event.__class__.__name__} could not be encoded as JSON: {error}") from error
     raise InvalidMessage(
@@ -224,8 +231,14 @@ def _encode_event(event: Any) -> tuple[bytes, str]:
     )
 
 
-def _is_attrs(event: Any) -> bool:
-    return hasattr(event.__class__, "__attrs_attrs__")
+@lru_cache(maxsize=1024)
+def _writer_for(cls: type) -> Literal["pydantic", "msgspec"] | None:
+    """Who turns an event of this class into JSON."""
+    if hasattr(cls, "model_dump_json"):
+        return "pydantic"
+    if issubclass(cls, dict | msgspec.Struct) or dataclasses.is_dataclass(cls) or hasattr(cls, "__attrs_attrs__"):
+        return "msgspec"
+    return None
 
 
 def _encode_nested(value: Any) -> Any:
@@ -238,9 +251,16 @@ def _encode_nested(value: Any) -> Any:
 _json: Final = msgspec.json.Encoder(enc_hook=_encode_nested)
 
 
+@lru_cache
+def _only_source(source: str) -> str:
+    return _json.encode({"source": source}).decode()
+
+
 def _encode_headers(message: Message, source: str) -> str:
-    headers = {"source": source}
     correlation = message.correlation_id if message.correlation_id is not None else _correlation.get()
+    if correlation is None and message.causation_id is None and not message.headers:
+        return _only_source(source)
+    headers = {"source": source}
     if correlation is not None:
         headers["correlation_id"] = _checked_text("correlation_id", correlation)
     if message.causation_id is not None:
@@ -291,7 +311,7 @@ def _checked_text(what: str, value: Any, *, longest: int | None = None, may_be_e
     if "\0" in value and what != "the event":
         raise InvalidMessage(f"{what} is {_shown(value)}; it must not contain a NUL character")
     try:
-        length = len(value.encode())
+        length = len(value) if value.isascii() else len(value.encode())
     except UnicodeEncodeError as error:
         raise InvalidMessage(f"{what} is {_shown(value)}, which is no valid Unicode text: {error.reason}") from None
     if longest is not None and length > longest:

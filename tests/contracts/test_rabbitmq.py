@@ -424,7 +424,8 @@ async def test_somebody_listens_who_does_not_answer(publisher_to: PublisherMaker
         publisher = publisher_to(f"amqp://127.0.0.1:{server.sockets[0].getsockname()[1]}/", connect_timeout="100ms")
         with pytest.raises(BrokerUnavailable, match=r"no connection within 0\.1 seconds"):
             await publisher.open()
-        await hung_up.wait()
+        async with asyncio.timeout(10):
+            await hung_up.wait()
 
 
 async def test_a_wrong_password_is_told_without_it(
@@ -607,6 +608,23 @@ async def test_closing_wakes_a_call_that_waits(
     with frozen(rabbitmq):
         publishing = asyncio.create_task(publisher.publish([stored()]))
         await asyncio.sleep(0)  # let it write
+        await publisher.close()
+        with pytest.raises(BrokerUnavailable, match="the publisher was closed"):
+            await publishing
+
+
+async def test_closing_wakes_a_call_that_waits_for_a_connection(publisher_to: PublisherMaker) -> None:
+    connected = asyncio.Event()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected.set()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(listen, "127.0.0.1", 0) as server:
+        publisher = publisher_to(f"amqp://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+        publishing = asyncio.create_task(publisher.publish([stored()]))
+        await connected.wait()
         await publisher.close()
         with pytest.raises(BrokerUnavailable, match="the publisher was closed"):
             await publishing

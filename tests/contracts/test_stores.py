@@ -267,7 +267,7 @@ async def test_two_stores_see_the_same_log(log: Log) -> None:
     await other.open()
     (lane,) = await take(log)
     await log.add(*numbered(1))
-    assert await read_all(other, lane) == [1]
+    assert await read_all(other, await other.load(lane)) == [1]
     with pytest.raises(LaneChanged):
         await log.store.settle(lane, lane.cursor)
     await other.close()

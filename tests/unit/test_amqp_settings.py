@@ -22,7 +22,7 @@ SECRET = "Tr0ub4dor&3"
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("http://localhost/", "url begins with 'http'; it must look like amqp://"),
+        ("http://localhost/", "url does not begin with amqp:// or amqps://; it must look like amqp://"),
         ("localhost:5672", "it must look like amqp://"),
         ("amqp:///orders", "url names no host"),
         ("amqp://localhost:port/", "no URL"),
@@ -39,7 +39,7 @@ SECRET = "Tr0ub4dor&3"
 def test_a_url_is_checked(url: Any, words: str) -> None:
     with pytest.raises(InvalidSetting, match=words) as wrong:
         RabbitMQPublisher(url)
-    assert SECRET not in str(wrong.value)
+    assert SECRET.lower() not in str(wrong.value).lower()
     assert wrong.value.__cause__ is None
 
 

@@ -202,7 +202,7 @@ def test_any_text_can_be_a_key_and_has_a_slot(key: str) -> None:
 
 def test_a_stored_message_decodes_when_asked() -> None:
     row = encoded(OrderCreated(1), key="k", headers={"tenant": "t"}, correlation_id="c", causation_id="b")
-    stored = row.stored(position=1, created_us=1_700_000_000_000_001)
+    stored = row.stored(position=1, created_at=datetime(2023, 11, 14, 22, 13, 20, 1, tzinfo=UTC))
     assert isinstance(stored, StoredMessage)
     assert (stored.position, stored.id, stored.key, stored.payload) == (1, row.id, "k", row.payload)
     assert stored.headers == {"tenant": "t"}

@@ -81,7 +81,7 @@ def _parsed(url: str) -> URL:
     except (ValueError, TypeError):
         raise InvalidSetting(f"url is no URL (it is not shown, for it may hold a password); {example}") from None
     if scheme not in {"amqp", "amqps"}:
-        raise InvalidSetting(f"url begins with {scheme!r}; {example}")
+        raise InvalidSetting(f"url does not begin with amqp:// or amqps://; {example}")
     if not host:
         raise InvalidSetting(f"url names no host; {example}")
     if parsed.fragment:

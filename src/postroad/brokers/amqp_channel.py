@@ -113,10 +113,11 @@ class PageChannel(Channel):
         chunk = ChannelFrame(payload=frames, should_close=False, drain_future=room)
         if self.write_queue.full():
             # Should this wait be broken off, nobody knows how tags count on: the channel has ended unless it succeeds.
-            self._ended = LinkLost("a write was broken off")
+            self._ended = broken_off = LinkLost("a write was broken off")
             with translated():
                 await asyncio.wait_for(self.write_queue.put(chunk), self._patience)
-            self._ended = None
+            if self._ended is broken_off:
+                self._ended = None
         else:
             self.write_queue.put_nowait(chunk)
         self.page.wrote(messages)

@@ -40,6 +40,7 @@ Declare = Literal["create", "check", "no"]
 WRITE_BYTES: Final = 64 * 1024
 """A write is sent when it has grown to this. Larger ones are not faster, and each call holds one in memory."""
 CLOSE_SECONDS: Final = 5
+CLOSED: Final = "the publisher was closed"
 DEFAULT_MAX_MESSAGE_SIZE: Final = 134_217_728  # what RabbitMQ 3 allows unless it is told otherwise
 
 # RabbitMQ takes these headers for lists of further routing keys, and closes the channel when they hold a text.
@@ -135,7 +136,7 @@ class RabbitMQPublisher:
             self._connecting.cancel()
             await asyncio.wait((self._connecting,))
         if self._connection is not None:
-            self._drop(self._connection, "the publisher was closed")
+            self._drop(self._connection, CLOSED)
         if self._closing:
             await asyncio.wait(self._closing)
 
@@ -209,9 +210,9 @@ class RabbitMQPublisher:
         """Whether the broker closed the channel because of certain messages; they are refused, and the others go on."""
         before = len(answers.refusals)
         if too_large := _TOO_LARGE.search(str(lost)):
-            connection.largest_message = int(too_large[1])
+            connection.largest_message = limit = int(too_large[1])
             for message in unanswered:
-                if len(self._envelope.wrap(message).body) > connection.largest_message:
+                if len(unanswered) == 1 or len(self._envelope.wrap(message).body) > limit:
                     answers.refuse(message, str(lost), permanent=True)
         elif topic := _TOPIC_REFUSED.search(str(lost)):
             for message in unanswered:
@@ -264,7 +265,11 @@ class RabbitMQPublisher:
         if self._connecting is None or self._connecting.done():
             self._connecting = asyncio.create_task(self._connect())
             self._connecting.add_done_callback(_look_at)
-        return await asyncio.shield(self._connecting)
+        connecting = self._connecting
+        await asyncio.wait((connecting,))
+        if connecting.cancelled():
+            raise LinkLost(CLOSED)
+        return connecting.result()
 
     async def _connect(self) -> AlarmConnection:
         try:

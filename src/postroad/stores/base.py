@@ -89,7 +89,10 @@ class Store(Protocol):
         ...
 
     async def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> Page:
-        """What the lane has not dealt with, from `cursor` on, in one snapshot. Reading changes nothing."""
+        """What the lane has not dealt with, from `cursor` on, in one snapshot. Reading changes nothing.
+
+        Raises StoreUnavailable also when the connection was made anew since this store took or loaded the lane.
+        """
         ...
 
     async def settle(self, lease: Lease, cursor: Cursor) -> Lease:

@@ -7,8 +7,8 @@ outbox.add(transaction, OrderCreated(...))
 
 from __future__ import annotations
 
-import time
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,6 @@ from postroad.stores.cursor import Cursor, turn_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from datetime import timedelta
     from uuid import UUID
 
     from postroad.message import NewRow, StoredMessage
@@ -63,7 +62,7 @@ class MemoryStore:
             if row.id not in self._ids:
                 self._ids.add(row.id)
                 self._end += 1
-                self._log.append(row.stored(self._end, time.time_ns() // 1000))
+                self._log.append(row.stored(self._end, datetime.now(UTC)))
 
     async def open(self) -> None:
         """There is nothing to connect to."""
@@ -110,9 +109,9 @@ class MemoryStore:
         return settled
 
     async def delete_passed(self, *, after: int, older_than: timedelta, batch: int) -> Cleaned:
-        youngest = time.time_ns() // 1000 - older_than.total_seconds() * 1e6
+        youngest = datetime.now(UTC) - older_than
         looked_at = [message for message in self._log if message.position > after][:batch]
-        old = [message for message in looked_at if message.created_us <= youngest]
+        old = [message for message in looked_at if message.created_at <= youngest]
         passed = {message.position for message in old if self._passed(message)}
         self._log = [message for message in self._log if message.position not in passed]
         through = looked_at[-1].position if looked_at else after
@@ -127,9 +126,9 @@ class MemoryStore:
 
     def _status_of(self, lane: Lease) -> LaneStatus:
         waiting = [
-            message.created_us
+            message.created_at
             for message in self._log
             if message.position > lane.cursor.position and lane.first_slot <= message.slot <= lane.last_slot
         ]
-        lag = (time.time_ns() // 1000 - min(waiting)) / 1e6 if waiting else 0.0
+        lag = (datetime.now(UTC) - min(waiting)).total_seconds() if waiting else 0.0
         return LaneStatus(lane.sink, lane.lane, lane.cursor.position, len(waiting), lag, lane.owner)

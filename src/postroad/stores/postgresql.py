@@ -1,15 +1,19 @@
 """The log in PostgreSQL 13 or newer, through asyncpg.
 
 What this file knows and the contract does not say: every connection is checked before it reads, because a standby's
-snapshots are incomplete and another cluster's transaction ids mean nothing here; and any error of the driver becomes
-StoreUnavailable, upon which the relay forgets what it knew.
+snapshots are incomplete and another cluster's transaction ids mean nothing here. Any error of the driver becomes
+StoreUnavailable, upon which the relay forgets what it knew; and so does a lane that was loaded before the newest
+connection was made, because the server may have crashed, and gone back in time, without anybody having asked it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
+from itertools import starmap
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from postroad.config import DEFAULT_SCHEMA, checked_schema
@@ -36,8 +40,8 @@ __all__ = ["PostgreSQLStore", "migrate_postgresql"]
 
 logger = logging.getLogger("postroad.stores.postgresql")
 
-_LOCK_CLASS: Final = 0x706F7374  # "post": keeps our advisory locks apart from others'
 _MICROSECONDS_1970_TO_2000: Final = 946_684_800_000_000
+_LOCK_CLASS: Final = 0x706F7374  # "post": keeps our advisory locks apart from others'
 # A page's statement must be planned for its own snapshot and position: a generic plan walks the whole log, and so does
 # a sequential scan, which the planner may choose because it can't estimate ranges of xid8.
 _SESSION_SETTINGS: Final = """
@@ -63,6 +67,10 @@ class PostgreSQLStore:
         self._connections = connections
         self._timeout = statement_timeout.total_seconds()
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self._made = 0
+        """How many connections there have been."""
+        self._loaded: dict[tuple[str, int], int] = {}
+        """How many there had been when a lane was loaded."""
 
     async def open(self) -> None:
         with _errors_translated(self._schema), _bad_url_named():
@@ -70,13 +78,18 @@ class PostgreSQLStore:
                 self._url,
                 min_size=0,  # a pool that keeps its floor fills the log with tracebacks while the server is away
                 max_size=self._connections,
+                max_inactive_connection_lifetime=0,
                 command_timeout=self._timeout,
                 init=self._prepare,
                 reset=_leave_as_it_is,
                 server_settings={"application_name": "postroad"},
             )
-        async with self._connection():
-            """Connect once, so that a server that can't be used is found now."""
+            # All of them now, so that one that is made later was made because another was lost. The first one alone:
+            # it may have to restore the log.
+            made = [await self._pool.acquire()]
+            made += await asyncio.gather(*(self._pool.acquire() for _ in range(1, self._connections)))
+            for connection in made:
+                await self._pool.release(connection)
 
     async def close(self) -> None:
         if self._pool is not None:
@@ -88,14 +101,18 @@ class PostgreSQLStore:
             if not await connection.fetchval(self._sql["count_lanes"], sink):
                 await connection.execute(self._sql["lock_lanes"])
                 await connection.execute(self._sql["create_lanes"], sink, lanes, start)
-            taken = await connection.fetch(self._sql["take_lanes"], sink, owner)
-        return sorted((_lease(row) for row in taken), key=lambda lease: lease.lane)
+            made = self._made
+            taken = sorted(map(_lease, await connection.fetch(self._sql["take_lanes"], sink, owner)), key=_number)
+        self._loaded |= {(lease.sink, lease.lane): made for lease in taken}
+        return taken
 
     async def load(self, lease: Lease) -> Lease:
         async with self._connection() as connection:
+            made = self._made
             row = await connection.fetchrow(self._sql["load_lane"], lease.sink, lease.lane)
         if row is None or (row["owner"], row["epoch"]) != (lease.owner, lease.epoch):
             raise LeaseLost(f"lane {lease.lane} of sink {lease.sink!r} was taken by another relay")
+        self._loaded[lease.sink, lease.lane] = made
         return _lease(row)
 
     async def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> Page:
@@ -107,7 +124,7 @@ class PostgreSQLStore:
             limit.rows,
             limit.payload_bytes,
         )
-        async with self._connection() as connection:
+        async with self._connection(lease) as connection:
             if cursor.catching_up:
                 query = self._sql["read_late_page"]
                 rows = await connection.fetch(query, *arguments, cursor.late_position, cursor.late_snapshot)
@@ -116,11 +133,11 @@ class PostgreSQLStore:
                 rows = await connection.fetch(self._sql["read_page"], *arguments)
                 end = rows.pop()
                 log_end, snapshot = end["position"], end["topic"]
-        messages = [StoredMessage(*row) for row in rows]
+        messages = list(starmap(StoredMessage, rows))
         return turn_page(cursor, messages, limit=limit, snapshot=snapshot, log_end=log_end)
 
     async def settle(self, lease: Lease, cursor: Cursor) -> Lease:
-        async with self._connection() as connection:
+        async with self._connection(lease) as connection:
             changed = await connection.execute(
                 self._sql["settle"],
                 lease.sink,
@@ -150,11 +167,14 @@ class PostgreSQLStore:
     # -- connections -------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Any]:
+    async def _connection(self, lease: Lease | None = None) -> AsyncIterator[Any]:
+        """A connection; for a lane, only if none has been made since the lane was loaded."""
         if self._pool is None:
             raise StoreUnavailable("the store is not open")
         with _errors_translated(self._schema):
             async with self._pool.acquire() as connection:
+                if lease is not None and self._loaded.get((lease.sink, lease.lane)) != self._made:
+                    raise StoreUnavailable("PostgreSQL: the connection was made anew since the lane was loaded")
                 yield connection
 
     async def _prepare(self, connection: Any) -> None:
@@ -182,6 +202,7 @@ class PostgreSQLStore:
             )
         if facts["moved"] or facts["future"]:
             await self._restore(connection)
+        self._made += 1
 
     async def _restore(self, connection: Any) -> None:
         """The log was copied from another cluster: make its transaction ids ours."""
@@ -263,3 +284,6 @@ def _no_encoder(_: object) -> tuple[int]:
 
 async def _leave_as_it_is(_: object) -> None:
     """Between two uses asyncpg would reset the session's settings and pay a round trip for it."""
+
+
+_number = attrgetter("lane")

@@ -16,18 +16,19 @@ create table if not exists {schema}.installation (
 );
 
 -- The log. Rows are inserted and, long after they were delivered, deleted; they are never updated.
+-- Columns of a fixed width come first, where PostgreSQL finds them fastest.
 create table if not exists {schema}.outbox (
     xid          xid8        not null default pg_current_xact_id(),
     position     bigint      not null generated always as identity primary key,
+    created_at   timestamptz not null default now(),
     id           uuid        not null,
-    topic        text        not null check (octet_length(topic) between 1 and 255),
-    key          text                 check (octet_length(key) between 1 and 1024),
     slot         smallint    not null check (slot between 0 and 1023),
+    topic        text        not null check (octet_length(topic) between 1 and 255),
     type         text        not null check (octet_length(type) between 1 and 255),
-    payload      bytea       not null,
+    key          text                 check (octet_length(key) between 1 and 1024),
     content_type text        not null,
     headers      json        not null,
-    created_at   timestamptz not null default now(),
+    payload      bytea       not null,
     constraint outbox_id unique (id)
 );
 create index if not exists outbox_xid on {schema}.outbox (xid);

@@ -30,8 +30,8 @@ select pg_is_in_recovery() as standby,
        exists (select from {schema}.outbox where xid >= pg_snapshot_xmax(pg_current_snapshot())) as future
 
 -- name: lock_for_restore
--- No writer, reader or relay in between.
-lock table {schema}.outbox, {schema}.lanes, {schema}.installation in access exclusive mode
+-- No writer, reader or relay in between. In the order in which server_facts takes its locks.
+lock table {schema}.installation, {schema}.outbox, {schema}.lanes in access exclusive mode
 
 -- name: restore
 -- The log came from another cluster: make its transaction ids and the cursors' snapshots this cluster's, in one
@@ -121,14 +121,15 @@ select coalesce((select max(position) from {schema}.outbox), 0),
 -- More late rows than fit on a page: go on behind the last one, seeing what the first look saw.
 -- $1 and $2: the slots; $3: position H; $4 and $5: xmax and xip of snapshot S; $6: rows; $7: bytes;
 -- $8: late position; $9: late snapshot.
--- Here the primary key is the right way: the rows of one huge transaction lie together.
+-- Here the primary key is the right way, because the rows of one huge transaction lie together; "is true" hides the
+-- index on xid, by which every page would look at all late rows that are left.
 select position, id, topic, key, slot, type, payload, content_type, headers, created_at
   from (select *, sum(octet_length(payload)) over (order by position rows between unbounded preceding and 1 preceding)
                   as bytes_before
           from (select * from {schema}.outbox
                  where position > $8
                    and position <= $3
-                   and (xid >= $4 or xid = any($5))
+                   and (xid >= $4 or xid = any($5)) is true
                    and pg_visible_in_snapshot(xid, $9::text::pg_snapshot)
                    and slot between $1 and $2
                  order by position
