@@ -73,6 +73,8 @@ MUTANTS = [
     Mutant("the late query is written naively", PG_QUERIES,
            "and position + 0 <= $3\n                 order by position + 0",
            "and position <= $3\n                 order by position", (POSTGRESQL,)),
+    Mutant("a late page looks at all late rows", PG_QUERIES, "(xid >= $4 or xid = any($5)) is true",
+           "(xid >= $4 or xid = any($5))", (POSTGRESQL,)),
     Mutant("a standby is read", PG, 'if facts["standby"]:', "if False:", (POSTGRESQL,)),
     Mutant("a log that is replicated into is read", PG, 'if facts["subscribed"]:', "if False:", (POSTGRESQL,)),
     Mutant("another cluster's transaction ids are believed", PG,

@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 SLOTS: Final = 1024
-LONGEST_NAME: Final = 255  # bytes of a topic or type: what an AMQP routing key can carry
+LONGEST_NAME: Final = 255  # bytes of a topic, type or correlation id: what AMQP can carry of each
 LONGEST_KEY: Final = 1024  # bytes of a key
 LARGEST_PAYLOAD: Final = 1024 * 1024
 RESERVED_HEADERS: Final = frozenset({"source", "correlation_id", "causation_id"})
@@ -106,7 +106,7 @@ def correlation_id() -> str | None:
 @contextmanager
 def correlated(correlation_id: str) -> Iterator[None]:
     """Give every message that is added inside this block the same correlation id."""
-    token = _correlation.set(_checked_text("correlation_id", correlation_id))
+    token = _correlation.set(_checked_text("correlation_id", correlation_id, longest=LONGEST_NAME))
     try:
         yield
     finally:
@@ -262,9 +262,9 @@ def _encode_headers(message: Message, source: str) -> str:
         return _only_source(source)
     headers = {"source": source}
     if correlation is not None:
-        headers["correlation_id"] = _checked_text("correlation_id", correlation)
+        headers["correlation_id"] = _checked_text("correlation_id", correlation, longest=LONGEST_NAME)
     if message.causation_id is not None:
-        headers["causation_id"] = _checked_text("causation_id", message.causation_id)
+        headers["causation_id"] = _checked_text("causation_id", message.causation_id, longest=LONGEST_NAME)
     if message.headers:
         headers |= _checked_headers(message.headers)
     return _json.encode(headers).decode()

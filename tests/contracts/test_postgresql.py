@@ -436,6 +436,7 @@ async def test_slots_are_the_same_in_sql(log: PostgreSQLLog, vector: dict[str, A
         ("postroad.add('/s', 't', '1', headers => '[]')", "must be an object of strings"),
         ("""postroad.add('/s', 't', '1', headers => '{"a": 1}')""", "must be an object of strings"),
         ("""postroad.add('/s', 't', '1', headers => '{"source": "a"}')""", "use the arguments"),
+        ("postroad.add('/s', 't', '1', correlation_id => repeat('x', 256))", "longer than 255 bytes"),
     ],
 )
 async def test_sql_refuses_what_python_would(log: PostgreSQLLog, call: str, complaint: str) -> None:
@@ -475,6 +476,39 @@ async def test_no_step_walks_the_log(log: PostgreSQLLog, connect: Any) -> None:
     assert rows_looked_at(json.loads(plan)[0]["Plan"]) < 10_000, (
         "30,000 rows lie behind the position, 2,000 are newer than the snapshot"
     )
+
+
+async def test_a_late_page_looks_at_its_own_rows_only(log: PostgreSQLLog, connect: Any) -> None:
+    """A huge transaction committed late, and the statistics know nothing of it: each page must begin where the last one
+    ended, and not look at all that is left.
+    """
+    slow, connection = await connect(), await connect()
+    many = (
+        "insert into postroad.outbox (id, topic, slot, type, payload, content_type, headers) "
+        "select gen_random_uuid(), 't', i % 1024, 't', '', 'c', '{}' from generate_series(1, $1::int) i"
+    )
+    lane = await take(log)
+    await connection.execute(many, 2_000)
+    await connection.execute("analyze postroad.outbox")
+    transaction = slow.transaction()
+    await transaction.start()
+    await slow.execute(many, 20_000)
+    await log.add(*numbered(1))
+    await read_all_quietly(log, lane)
+    await transaction.commit()
+    lane = await log.store.load(lane)
+    limit = PageLimit(100, 1 << 20)
+    page = await log.store.read(lane, lane.cursor, limit)
+    late = page.after
+    assert late.catching_up
+    store = log.store
+    assert isinstance(store, PostgreSQLStore)
+    await store._prepare(connection)
+    plan = await connection.fetchval(
+        f"explain (analyze, format json) {store._sql['read_late_page']}",
+        0, 1023, late.position, *_xmax_and_xip(late.snapshot), 100, 1 << 20, late.late_position, late.late_snapshot,
+    )  # fmt: skip
+    assert rows_looked_at(json.loads(plan)[0]["Plan"]) < 2_000, "20,000 rows are late, and 100 fit on the page"
 
 
 def rows_looked_at(node: dict[str, Any]) -> int:

@@ -173,6 +173,7 @@ class Broken:
         (OrderCreated(1), {"headers": "a=b"}, "headers is 'a=b'; it must be a mapping"),
         (OrderCreated(1), {"correlation_id": 5}, "correlation_id is 5"),
         (OrderCreated(1), {"causation_id": ""}, "causation_id is empty"),
+        (OrderCreated(1), {"correlation_id": "c" * 256}, "correlation_id has 256 bytes and the limit is 255"),
         ({"a": 1}, {}, "a dict has no type of its own"),
         (b"x", {}, "a bytes has no type of its own"),
         (Unwritable(), {}, "Unwritable can't be added"),

@@ -91,6 +91,9 @@ begin
     if $8 ?| array['source', 'correlation_id', 'causation_id'] then
         raise exception 'postroad: headers names source, correlation_id or causation_id; use the arguments';
     end if;
+    if octet_length($9) not between 1 and 255 or octet_length($10) not between 1 and 255 then
+        raise exception 'postroad: correlation_id or causation_id is empty or longer than 255 bytes';
+    end if;
     insert into {schema}.outbox (id, topic, key, slot, type, payload, content_type, headers)
     values (message_id, coalesce($6, $2), $5, {schema}.slot_of(coalesce($5, message_id::text)), $2, $3, $4,
             ($8 || jsonb_strip_nulls(jsonb_build_object(
