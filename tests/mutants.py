@@ -108,7 +108,7 @@ MUTANTS = [
     Mutant("the cursor passes what was not confirmed", LANE,
            "page.cursor_after(len(page.messages) if beginning is None else beginning)", "page.after", (RELAY,)),
     Mutant("a refused message counts as confirmed", LANE,
-           "confirmed.difference_update([refusal.position for refusal in refusals])", "pass", (RELAY,)),
+           "for message in wave if message.position not in refused)", "for message in wave)", (RELAY,)),
     Mutant("what an outage had confirmed goes again", LANE, "confirmed |= outage.confirmed", "pass", (RELAY,)),
     # Retention
     Mutant("retention goes by age alone", PG_QUERIES, "and not {schema}.passed(batch.position, batch.xid, l))",

@@ -1,16 +1,20 @@
-"""docs/cli.md describes every command and option that exists, with its default, and none that does not."""
+"""docs/cli.md describes every command and option that exists, with its default, and none that does not.
+
+What a setting's option does is said in the words of its declaration in `config`.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import fields
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from typer.main import get_command
 
-from postroad.config import RelaySettings
+from postroad.config import all_settings
 from postroad.ops.cli import app
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
@@ -18,10 +22,18 @@ SECTION = re.compile(r"^## `(postroad[^`]*)`\n(.*?)(?=^## |\Z)", re.MULTILINE | 
 ROW = re.compile(r"^\| `(--[a-z-]+)(?: ([^`]+))?` \| (?:`([^`]+)`)? ?\| (.+) \|$", re.MULTILINE)
 
 
+SETTINGS = {setting.option for setting in all_settings().values() if setting.option}
+OUTPUT = re.compile(
+    r"^\$ ((?:POSTROAD_\w+=\w+ )*)postroad (config[^|\n]*) \| head -(\d+)\n(.*?)^```", re.MULTILINE | re.DOTALL
+)
+
+
 class Option(NamedTuple):
     name: str
     value: str | None
     default: str | None
+    help: str | None
+    """For a setting."""
 
 
 def commands() -> dict[str, Any]:
@@ -40,13 +52,16 @@ def default_of(parameter: Any) -> str | None:
 
 
 def options(command: Any) -> set[Option]:
-    return {Option(each.opts[0], each.metavar, default_of(each)) for each in command.params}
+    return {
+        Option(each.opts[0], each.metavar, default_of(each), each.help if each.opts[0] in SETTINGS else None)
+        for each in command.params
+    }
 
 
 def documented_options(section: str) -> set[Option]:
     return {
-        Option(name, value.replace("\\|", "|") or None, default or None)
-        for name, value, default, _ in ROW.findall(section)
+        Option(name, value.replace("\\|", "|") or None, default or None, says if name in SETTINGS else None)
+        for name, value, default, says in ROW.findall(section)
     }
 
 
@@ -56,7 +71,11 @@ def test_every_command_has_a_section_and_every_section_a_command() -> None:
 
 @pytest.mark.parametrize("name", sorted(commands()))
 def test_every_option_is_documented_with_its_value_and_default(name: str) -> None:
-    assert documented_options(documented()[name]) == options(commands()[name])
+    there = documented_options(documented()[name])
+    if name == "postroad config":  # which takes the same as a relay
+        relays = documented_options(documented()["postroad relay"])
+        there |= {option for option in relays if option.name != "--until-empty"}
+    assert there == options(commands()[name])
 
 
 @pytest.mark.parametrize("name", sorted(commands()))
@@ -66,9 +85,32 @@ def test_every_environment_variable_is_documented(name: str) -> None:
             assert f"`{parameter.envvar}" in documented()[name]
 
 
-def test_every_setting_of_a_relay_is_an_option() -> None:
-    settings = {f"--{field.name.replace('_', '-')}" for field in fields(RelaySettings)}
-    assert settings <= {option.name for option in options(commands()["postroad relay"])}
+def test_every_setting_above_the_tables_is_an_option_of_the_relay() -> None:
+    relays = {option.name for option in options(commands()["postroad relay"])}
+    assert relays - {"--config", "--until-empty"} == SETTINGS
+    assert {
+        f"--{setting.key.replace('_', '-')}" for setting in all_settings().values() if not setting.table
+    } == SETTINGS
+
+
+def test_no_option_takes_a_password() -> None:
+    for name, command in commands().items():
+        for option in options(command):
+            assert "password" not in option.name, f"{name} {option.name}"
+
+
+def test_the_output_that_is_shown_is_real(tmp_path: Path) -> None:
+    ((variables, arguments, lines, expected),) = OUTPUT.findall(PAGE.read_text(encoding="utf-8"))
+    done = subprocess.run(
+        [sys.executable, "-m", "postroad", *arguments.split()],
+        env=dict(each.split("=") for each in variables.split()),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert "".join(done.stdout.splitlines(keepends=True)[: int(lines)]) == expected
 
 
 def test_every_option_has_its_help() -> None:

@@ -1,18 +1,20 @@
-"""docs/settings.md has every setting that the code declares, with its default and its own words, and none that it does not.
+"""docs/settings.md has every setting that the code declares, with its default and its own words, and no other.
 
 When a table differs, the right one is in the failure: it is made of the declarations in `config`.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from postroad.config import TABLES, all_settings
 from postroad.ops.settings import Settings
+from postroad.relay import Relay
 
 if TYPE_CHECKING:
     from postroad.config import Setting
@@ -58,6 +60,20 @@ def test_the_examples_are_right(tmp_path: Path) -> None:
         file = tmp_path / "example.toml"
         file.write_text(example)
         assert Settings.load(file=file, environment={}).file == file
+
+
+def test_the_program_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("POSTROAD_")]:
+        monkeypatch.delenv(name)
+    (tmp_path / "postroad.toml").write_text(EXAMPLE.findall(PAGE.read_text(encoding="utf-8"))[0])
+    monkeypatch.setenv("POSTROAD_DATABASE", "sqlite:///x.sqlite")
+    monkeypatch.setenv("POSTROAD_TO", "null://")
+    (program,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    found: dict[str, Any] = {}
+    exec(program, found)  # the page's own words
+    assert isinstance(found["relay"], Relay)
+    assert (found["settings"].relay.lanes, found["settings"].rabbitmq.exchange) == (8, "orders")
 
 
 @pytest.mark.parametrize("variable", re.findall(r"\bPOSTROAD_[A-Z_]+[A-Z]\b", PAGE.read_text(encoding="utf-8")))

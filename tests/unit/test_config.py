@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import inspect
+from dataclasses import fields
 from datetime import timedelta
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from postroad import InvalidSetting
-from postroad.config import RelaySettings, checked_schema, duration
+from postroad.brokers.envelope import MODES, PREFIXES
+from postroad.brokers.rabbitmq import Declare, RabbitMQPublisher
+from postroad.brokers.routing import RoutingKey
+from postroad.config import (
+    TABLES,
+    CommandSettings,
+    RabbitMQSettings,
+    RelaySettings,
+    all_settings,
+    checked_schema,
+    duration,
+    duration_text,
+)
+
+# -- durations -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -29,29 +47,191 @@ def test_durations_have_units(text: Any, expected: timedelta) -> None:
     assert duration("lease", text) == expected
 
 
-@pytest.mark.parametrize("value", ["5", 5, "5 parsecs", "", None, "-5s", timedelta(seconds=-1), "s"])
+@pytest.mark.parametrize(
+    "value",
+    ["5", 5, "5 parsecs", "", None, "-5s", timedelta(seconds=-1), "s", False, "9" * 400 + "d", "36501d", "٣s", {}, [0]],
+)  # fmt: skip
 def test_a_duration_that_is_none_is_named(value: Any) -> None:
     with pytest.raises(InvalidSetting, match="lease is"):
         duration("lease", value)
 
 
+@pytest.mark.parametrize("text", ["50ms", "5s", "90s", "10m", "12h", "7d", "0", "1.5ms", "0.001ms"])
+def test_a_duration_is_shown_as_people_write_it(text: str) -> None:
+    assert duration_text(duration("lease", text)) == text
+
+
+@given(st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=36_500)))
+def test_a_duration_that_is_shown_can_be_read_back(value: timedelta) -> None:
+    assert duration("lease", duration_text(value)) == value
+
+
+# -- checks ----------------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(
     ("setting", "value"),
     [
-        ("lanes", 0), ("lanes", 65), ("lanes", "4"), ("lanes", True), ("batch_size", 0), ("page_bytes", -1),
-        ("poll_interval", 50), ("grace", "soon"), ("start", "middle"), ("ordering", "random"),
+        ("lanes", 0), ("lanes", 65), ("lanes", "4"), ("lanes", True), ("lanes", 4.0), ("lanes", None),
+        ("batch_size", 0), ("page_bytes", -1), ("poll_interval", 50), ("poll_interval", "0"), ("grace", "soon"),
+        ("start", "middle"), ("start", "OLDEST"), ("ordering", "random"), ("max_attempts", 0), ("max_backoff", 0),
+        ("retain", 7), ("lease", "0"), ("channel", "Post Road"), ("channel", "x" * 64), ("report_interval", "0"),
     ],
 )  # fmt: skip
-def test_a_wrong_setting_is_named_with_its_value(setting: str, value: Any) -> None:
-    with pytest.raises(InvalidSetting, match=f"^{setting} is {value!r}; "):
+def test_a_wrong_setting_is_named_with_its_value_and_what_would_be_right(setting: str, value: Any) -> None:
+    right = all_settings()[setting].kind.right
+    with pytest.raises(InvalidSetting) as wrong:
         RelaySettings(**{setting: value})
+    assert str(wrong.value) == f"{setting} is {value!r}; it must be {right}"
+
+
+@pytest.mark.parametrize(("value", "shown"), [({"a": 1}, "a table"), ([1, 2], "a list")])
+def test_what_is_no_single_value_is_not_written_out(value: Any, shown: str) -> None:
+    with pytest.raises(InvalidSetting, match=f"^lanes is {shown}; it must be"):
+        RelaySettings(lanes=value)
 
 
 def test_durations_of_settings_are_read() -> None:
     assert RelaySettings(grace="2s").seconds("grace") == 2
+    assert RelaySettings(retain=timedelta(days=1)).retain == timedelta(days=1)
+    assert RelaySettings(grace="0", settle_interval="0", retain="0").seconds("grace") == 0
 
 
-@pytest.mark.parametrize("name", ["", "Upper", "a-b", "a.b", "1a", "x" * 51, 'a"; drop table', None])
+def test_waiting_never_grows_shorter() -> None:
+    assert RelaySettings(poll_interval="1s", max_idle_backoff="1s").lanes == 4
+    with pytest.raises(InvalidSetting, match="max_idle_backoff is shorter than poll_interval"):
+        RelaySettings(poll_interval="2s")
+
+
+@pytest.mark.parametrize("name", ["", "Upper", "a-b", "a.b", "1a", "x" * 51, 'a"; drop table', "a\n", None])
 def test_a_schema_is_a_plain_identifier(name: Any) -> None:
     with pytest.raises(InvalidSetting, match="schema is"):
         checked_schema(name)
+
+
+def test_the_level_and_the_format_of_the_log_may_be_shouted() -> None:
+    assert CommandSettings(log_level="ERROR", log_format="Json") == CommandSettings(  # type: ignore[arg-type]
+        log_level="error", log_format="json"
+    )
+
+
+@pytest.mark.parametrize("sink", ["", "a\nb", "\x1b[31m", "x" * 256, "\udcff", 5])
+def test_a_sink_can_be_printed(sink: Any) -> None:
+    with pytest.raises(InvalidSetting, match="^sink is "):
+        CommandSettings(sink=sink)
+
+
+# -- URLs and secrets ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:p%2Fw@host:5432/x",
+        "postgresql://me@one:5432,two:5433/x",
+        "postgresql://[::1]:5432/x",
+        "postgresql:///x?host=/run/postgresql",
+        "postgresql://host:5432/x?user=me@work",
+        "sqlite:////a/b c@d.db",
+        "null://",
+    ],
+)
+def test_a_url_that_can_be_read_is_left_alone(url: str) -> None:
+    assert CommandSettings(database=url).database == url
+
+
+@pytest.mark.parametrize(
+    "password",
+    ["geh/eim", "geh#eim", "geh?eim", "[geheim", "ge heim", "ge'heim", 'ge"heim', "1/heim", "2#heim", "3?heim"],
+)
+def test_a_password_that_breaks_the_url_is_refused_and_not_quoted(password: str) -> None:
+    with pytest.raises(InvalidSetting, match=r"^database is wrong .* percent-encoded") as refused:
+        CommandSettings(database=f"postgresql://me:{password}@host/x")
+    assert "heim" not in str(refused.value)
+
+
+@pytest.mark.parametrize("value", ["geheim", "geheim:", "://geheim", 12345, ["geheim"], "", "GEHEIM://host"])
+def test_what_is_no_url_is_not_quoted_either(value: Any) -> None:
+    with pytest.raises(InvalidSetting, match="^to is wrong") as refused:
+        CommandSettings(to=value)
+    assert "geheim" not in str(refused.value).lower()
+    assert "12345" not in str(refused.value)
+
+
+def test_a_password_is_a_text_and_is_not_quoted() -> None:
+    number: Any = 12345
+    with pytest.raises(InvalidSetting, match="^password is wrong .* it must be a text$") as refused:
+        RabbitMQSettings(password=number)
+    assert "12345" not in str(refused.value)
+
+
+def test_no_repr_shows_a_secret() -> None:
+    settings = (
+        CommandSettings(database="postgresql://me:geheim@host/x", to="amqp://me:geheim@host"),
+        RabbitMQSettings(password="geheim"),
+    )
+    assert "geheim" not in repr(settings)
+
+
+# -- what other modules must agree with ------------------------------------------------------------------------------
+
+
+def test_rabbitmq_settings_are_the_publishers_arguments_and_have_its_defaults() -> None:
+    arguments = inspect.signature(RabbitMQPublisher).parameters
+    ours = {each.name: each.default for each in fields(RabbitMQSettings)}
+    envelope = (ours.pop("envelope"), ours.pop("envelope_prefix"))
+    theirs = {name: each.default for name, each in arguments.items() if each.kind is each.KEYWORD_ONLY}
+    default_envelope = theirs.pop("envelope")
+    assert envelope == (default_envelope.mode, default_envelope.prefix)
+    assert theirs.pop("connection_name") == "postroad"
+    assert ours == theirs
+
+
+def test_choices_are_those_of_the_broker() -> None:
+    table = {name: setting.kind.metavar.split("|") for name, setting in all_settings().items() if setting.table}
+    assert table["rabbitmq.declare"] == list(get_args(Declare))
+    assert table["rabbitmq.envelope"] == list(MODES)
+    assert table["rabbitmq.envelope_prefix"] == list(PREFIXES)
+
+
+@given(st.text(st.sampled_from("{}a. "), max_size=12))
+def test_a_routing_key_is_right_here_when_it_is_right_there(template: str) -> None:
+    assert accepted(lambda: RabbitMQSettings(routing_key=template)) == accepted(lambda: RoutingKey(template))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"exchange": ""}, {"exchange": "x" * 256}, {"exchange": "ü" * 127}, {"exchange": "ü" * 128},
+        {"confirm_timeout": "0"}, {"connect_timeout": "0"}, {"connect_timeout": "1ms"}, {"heartbeat": "0"},
+        {"heartbeat": "500ms"}, {"heartbeat": "65534s"}, {"heartbeat": "65535s"}, {"max_message_size": 0},
+        {"max_message_size": 1}, {"max_message_size": "1MB"}, {"password": "a", "password_file": "/b"},
+    ],
+)  # fmt: skip
+def test_the_publisher_takes_what_is_right_here_and_nothing_else(settings: dict[str, Any]) -> None:
+    ours = accepted(lambda: RabbitMQSettings(**settings))
+    assert ours == accepted(lambda: RabbitMQPublisher("amqp://localhost", **settings))
+
+
+def accepted(make: Any) -> bool:
+    try:
+        make()
+    except InvalidSetting:
+        return False
+    return True
+
+
+def test_every_setting_is_declared_whole() -> None:
+    for classes in TABLES.values():
+        for each in classes:
+            assert each() == each(**{field.name: getattr(each(), field.name) for field in fields(each)})
+    for name, setting in all_settings().items():
+        assert setting.says.endswith("."), name
+        assert setting.default is None or setting.kind.check(name, setting.default) is not None
+
+
+def test_names_are_unique_in_every_place() -> None:
+    settings = all_settings().values()
+    assert len({setting.variable for setting in settings}) == len(settings)
+    options = [setting.option for setting in settings if setting.option]
+    assert len(set(options)) == len(options)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from postroad.config import RabbitMQSettings
 from postroad.errors import InvalidSetting
 
 if TYPE_CHECKING:
@@ -12,12 +14,28 @@ if TYPE_CHECKING:
 __all__ = ["publisher_for"]
 
 
-def publisher_for(url: str) -> Publisher:
-    """The publisher for a destination URL. It is not connected yet."""
-    scheme = url.partition(":")[0]
+def publisher_for(url: str, *, rabbitmq: RabbitMQSettings | None = None) -> Publisher:
+    """The publisher for a destination URL, with the settings of its kind. It is not connected yet.
+
+    Raises InvalidSetting, or MissingExtra when the driver is not installed.
+    """
+    scheme, separator, _ = url.partition("://")
+    if not separator:  # what it is instead is not shown, for it may be a password that got into the wrong place
+        raise InvalidSetting("to is no URL; it must be amqp://user@host/vhost, amqps://user@host/vhost or null://")
     match scheme:
         case "null":
             from postroad.brokers.null import NullPublisher
 
             return NullPublisher()
-    raise InvalidSetting(f"to is a URL that begins with {scheme!r}; it must be null://")
+        case "amqp" | "amqps":
+            return _rabbitmq(url, rabbitmq or RabbitMQSettings())
+    raise InvalidSetting(f"to is a URL that begins with {scheme!r}; it must begin with amqp://, amqps:// or null://")
+
+
+def _rabbitmq(url: str, settings: RabbitMQSettings) -> Publisher:
+    from postroad.brokers.envelope import Envelope
+    from postroad.brokers.rabbitmq import RabbitMQPublisher
+
+    arguments = asdict(settings)
+    envelope = Envelope(mode=arguments.pop("envelope"), prefix=arguments.pop("envelope_prefix"))
+    return RabbitMQPublisher(url, envelope=envelope, **arguments)

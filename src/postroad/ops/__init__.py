@@ -13,10 +13,11 @@ def main() -> None:
     """Run the command line; without the packages it is made of, say which extra brings them."""
     try:
         from postroad.ops.cli import app
+        from postroad.ops.terminal import run
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in _PACKAGES_OF_THE_EXTRA:
             raise
         sys.stderr.write(f"the command line needs {missing}; install it with: pip install 'postroad[cli]'\n")
         sys.exit(2)
-    app(prog_name="postroad")
+    sys.exit(run(app))

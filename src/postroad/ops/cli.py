@@ -1,17 +1,14 @@
 """The command line. A command gathers its options, asks the library, and shows the answer; nothing else happens here.
 
-Options that several commands share stand once, at the top. An option that nobody gave is None or has the library's own
-default, so that where a value comes from can be decided in one place. Errors become lines in `terminal`.
+Settings come as `settings`, from wherever they were given (see `options`); only what is no setting is a parameter here.
+Errors become lines in `terminal`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import fields
-from datetime import timedelta
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -20,12 +17,14 @@ from rich.text import Text
 
 import postroad
 from postroad.brokers import publisher_for
-from postroad.config import DEFAULT_SCHEMA, RelaySettings, checked_schema
+from postroad.config import all_settings
 from postroad.errors import InvalidSetting
 from postroad.ops import insights
-from postroad.ops.passwords import checked_url
+from postroad.ops.logs import in_json, log_to_stderr
+from postroad.ops.options import ALL, FOR_ANY_DATABASE, takes
 from postroad.ops.running import carry
-from postroad.ops.terminal import Command, log_to_stderr, output
+from postroad.ops.settings import shown
+from postroad.ops.terminal import Command, output, say_error
 from postroad.relay import Relay
 from postroad.stores import dialect_of, store_for
 from postroad.stores import migrate as migrate_database
@@ -35,6 +34,7 @@ from postroad.stores.queries import migration_files
 if TYPE_CHECKING:
     from postroad.ops.insights import StatusReport
     from postroad.ops.running import Outcome
+    from postroad.ops.settings import Settings
 
 __all__ = ["app"]
 
@@ -47,51 +47,10 @@ app = typer.Typer(
 )
 
 
-class LogLevel(StrEnum):
-    """How much of the log is shown."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-# -- options that several commands share, or that have a type to be found at run time --------------------------------
-
-Database = Annotated[
-    str,
-    typer.Option(
-        "--database",
-        envvar="POSTROAD_DATABASE",
-        metavar="URL",
-        help="The database with the log: postgresql://user@host/name, or sqlite:///path/to/file.",
-    ),
-]
-Schema = Annotated[
-    str,
-    typer.Option(
-        "--schema",
-        metavar="NAME",
-        help="Where postroad's tables are: a schema in PostgreSQL, the beginning of their names in SQLite.",
-    ),
-]
-
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Directory = Annotated[
     Path | None, typer.Option("--directory", metavar="DIR", help="Keep the files there, to look into them.")
 ]
-
-
-def _setting(name: str, metavar: str, help: str) -> Any:
-    """An option for a relay setting. It is None unless it is given, and its help shows the library's own default."""
-    default = next(field.default for field in fields(RelaySettings) if field.name == name)
-    shown = _duration(default) if isinstance(default, timedelta) else str(default)
-    return typer.Option(f"--{name.replace('_', '-')}", metavar=metavar, help=help, show_default=shown)
-
-
-def _duration(value: timedelta) -> str:
-    """A duration as a person would give it."""
-    seconds = value.total_seconds()
-    return f"{seconds:g}s" if seconds >= 1 else f"{seconds * 1000:g}ms"
 
 
 def _show_version(asked: bool) -> None:
@@ -111,17 +70,17 @@ def whatever_the_command(
     ] = False,
 ) -> None:
     """Get ready for any command."""
-    log_to_stderr(debug=debug)
+    log_to_stderr("warning", debug=debug)
 
 
 # -- migrate ---------------------------------------------------------------------------------------------------------
 
 
 @app.command(cls=Command)
+@takes(*FOR_ANY_DATABASE)
 def migrate(
     *,
-    database: Database,
-    schema: Schema = DEFAULT_SCHEMA,
+    settings: Settings,
     sql: Annotated[bool, typer.Option("--sql", help="Print the SQL instead, and change nothing.")] = False,
     grants: Annotated[
         str | None,
@@ -133,8 +92,8 @@ def migrate(
     ] = None,
 ) -> None:
     """Create or update postroad's tables."""
-    checked_schema(schema)  # before a file or a connection comes into being for it
-    dialect = dialect_of(checked_url("database", database))
+    database, schema = settings.needed("database"), settings.command.schema
+    dialect = dialect_of(database)
     if grants is not None and dialect != "postgresql":
         raise InvalidSetting("grants is for PostgreSQL; an SQLite file has no roles")
     if sql:
@@ -154,78 +113,28 @@ def migrate(
 
 
 @app.command(cls=Command)
+@takes(*ALL)
 def relay(
     *,
-    context: typer.Context,
-    database: Database,
-    to: Annotated[
-        str,
-        typer.Option("--to", envvar="POSTROAD_TO", metavar="URL", help="Where the messages go: the broker's URL."),
-    ],
-    sink: Annotated[
-        str, typer.Option("--sink", metavar="NAME", help="The name of this destination; each has its own cursors.")
-    ] = "default",
-    schema: Schema = DEFAULT_SCHEMA,
+    settings: Settings,
     until_empty: Annotated[
         bool, typer.Option("--until-empty", help="End when all that is committed has been carried.")
     ] = False,
-    lanes: Annotated[
-        int | None, _setting("lanes", "N", "How many lanes a new sink gets; fixed when the sink is created.")
-    ] = None,
-    start: Annotated[
-        str | None,
-        _setting("start", "oldest|now", "Where a new sink begins: at the oldest message that is kept, or at the next."),
-    ] = None,
-    ordering: Annotated[
-        str | None, _setting("ordering", "key|none", "Keep the order of each key, or none for more speed.")
-    ] = None,
-    batch_size: Annotated[
-        int | None, _setting("batch_size", "N", "The most messages that a lane reads at once.")
-    ] = None,
-    page_bytes: Annotated[
-        int | None, _setting("page_bytes", "N", "What is read at once ends when the payloads reach so many bytes.")
-    ] = None,
-    poll_interval: Annotated[
-        str | None, _setting("poll_interval", "TIME", "How soon a lane that found nothing looks again, at first.")
-    ] = None,
-    max_idle_backoff: Annotated[
-        str | None, _setting("max_idle_backoff", "TIME", "How long that interval grows while nothing comes.")
-    ] = None,
-    settle_interval: Annotated[
-        str | None, _setting("settle_interval", "TIME", "Under load a lane's cursor is saved this often.")
-    ] = None,
-    outage_backoff: Annotated[
-        str | None, _setting("outage_backoff", "TIME", "The longest pause between two tries to reach what is out.")
-    ] = None,
-    grace: Annotated[
-        str | None, _setting("grace", "TIME", "How long a stopping relay waits for the broker's confirms.")
-    ] = None,
-    log_level: Annotated[
-        LogLevel,
-        typer.Option(
-            "--log-level",
-            case_sensitive=False,
-            metavar="LEVEL",
-            help="How much of the log is shown, on stderr: debug, info, warning or error.",
-        ),
-    ] = LogLevel.INFO,
 ) -> None:
     """Carry every committed message to its destination, until a signal stops it.
 
     A first SIGTERM or Ctrl-C lets the confirms under way arrive; a second one ends it at once.
     """
-    log_to_stderr(log_level, debug=bool(context.find_root().params.get("debug")))
-    given = {field.name: context.params.get(field.name) for field in fields(RelaySettings)}
-    settings = RelaySettings(**{name: value for name, value in given.items() if value is not None})
-    store = store_for(checked_url("database", database), schema=schema)
-    publisher = publisher_for(checked_url("to", to))
-    _end(asyncio.run(carry(Relay(store, publisher, sink=sink, settings=settings), until_empty=until_empty)))
+    store = store_for(settings.needed("database"), schema=settings.command.schema)
+    publisher = publisher_for(settings.needed("to"), rabbitmq=settings.rabbitmq)
+    relay = Relay(store, publisher, sink=settings.command.sink, settings=settings.relay)
+    _end(asyncio.run(carry(relay, until_empty=until_empty)))
 
 
 def _end(outcome: Outcome) -> None:
     typer.echo(str(outcome.summary))
-    for refusal in outcome.summary.refusals:
-        typer.echo(f"postroad: the message at position {refusal.position} was refused: {refusal.reason}", err=True)
+    for refusal in () if in_json() else outcome.summary.refusals:  # in JSON the log has said so, and that is enough
+        say_error(f"the message at position {refusal.position} was refused: {refusal.reason}", outcome.exit_code)
     raise typer.Exit(outcome.exit_code)
 
 
@@ -233,14 +142,10 @@ def _end(outcome: Outcome) -> None:
 
 
 @app.command(cls=Command)
-def status(
-    *,
-    database: Database,
-    schema: Schema = DEFAULT_SCHEMA,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
-) -> None:
+@takes(*FOR_ANY_DATABASE)
+def status(*, settings: Settings, as_json: AsJson = False) -> None:
     """Show how far each lane has come and what still waits."""
-    report = asyncio.run(_ask_status(checked_url("database", database), schema))
+    report = asyncio.run(_ask_status(settings.needed("database"), settings.command.schema))
     if as_json:
         typer.echo(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
     elif report.lanes:
@@ -271,6 +176,46 @@ def _show_status(report: StatusReport) -> None:
         numbers = (str(lane.lane), f"{lane.position:,}", f"{lane.pending:,}", f"{lane.lag_seconds:,.1f}")
         table.add_row(Text(lane.sink), *numbers, str(lane.owner or "none"))
     output().print(table)
+
+
+# -- config ----------------------------------------------------------------------------------------------------------
+
+
+@app.command(cls=Command)
+@takes(*ALL)
+def config(*, settings: Settings, as_json: AsJson = False) -> None:
+    """Show every setting, its value, and where the value comes from. Takes the options of `relay`, to try them out."""
+    if as_json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(_config_report(settings)), indent=2).decode())
+    else:
+        _show_config(settings)
+
+
+def _config_report(settings: Settings) -> dict[str, object]:
+    return {
+        "file": None if settings.file is None else str(settings.file),
+        "settings": {
+            name: {
+                "value": shown(setting, settings.value(name)),
+                "from": settings.origins[name].source,
+                "where": settings.origins[name].where,
+                "used": setting.used,
+            }
+            for name, setting in all_settings().items()
+        },
+    }
+
+
+def _show_config(settings: Settings) -> None:
+    """Aligned, but never cut or folded, so that it can be searched line by line."""
+    rows = []
+    for name, setting in all_settings().items():
+        value = shown(setting, settings.value(name))
+        note = "" if setting.used else " (checked, not used yet)"
+        rows.append((name, "(not set)" if value is None else str(value), f"{settings.origins[name]}{note}"))
+    names, values = (max(len(row[column]) for row in rows) for column in (0, 1))
+    for name, text, origin in rows:
+        typer.echo(f"{name:<{names}}  {text:<{values}}  {origin}")
 
 
 # -- demo ------------------------------------------------------------------------------------------------------------

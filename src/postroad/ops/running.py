@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
+
+from postroad.events import Stopping, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from postroad.relay import Relay, Summary
 
 __all__ = ["Outcome", "carry"]
-
-logger = logging.getLogger("postroad.ops")
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -42,10 +41,10 @@ async def carry(relay: Relay, *, until_empty: bool = False) -> Outcome:
     """Run a relay until it ends or a signal stops it. Only for the main thread, where signals arrive."""
     stopped = False
 
-    def stop() -> None:
+    def stop(number: int) -> None:
         nonlocal stopped
         stopped = True
-        logger.info("stopping: waiting for the confirms under way; a second signal ends it at once")
+        tell(Stopping(signal=signal.Signals(number).name))
         relay.stop()
 
     with _first_signal_calls(stop):
@@ -54,13 +53,13 @@ async def carry(relay: Relay, *, until_empty: bool = False) -> Outcome:
 
 
 @contextmanager
-def _first_signal_calls(stop: Callable[[], None]) -> Iterator[None]:
+def _first_signal_calls(stop: Callable[[int], None]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
 
-    def on_signal(*_: object) -> None:
+    def on_signal(number: int, _: object) -> None:
         for each in _SIGNALS:
             signal.signal(each, signal.SIG_DFL)
-        loop.call_soon_threadsafe(stop)  # which also wakes a loop that is waiting for something else
+        loop.call_soon_threadsafe(stop, number)  # which also wakes a loop that is waiting for something else
 
     before = [signal.signal(each, on_signal) for each in _SIGNALS]
     try:

@@ -4,7 +4,6 @@ that nobody asked for.
 
 from __future__ import annotations
 
-import logging
 import sys
 import traceback
 from typing import TYPE_CHECKING, Any
@@ -14,14 +13,17 @@ from rich.console import Console
 from typer.core import TyperCommand
 
 from postroad.errors import InvalidSetting, PostroadError
+from postroad.events import CommandFailed, tell
+from postroad.ops.logs import harmless, in_json
 from postroad.ops.passwords import without_passwords
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from collections.abc import Sequence
 
-__all__ = ["Command", "log_to_stderr", "output"]
+__all__ = ["Command", "output", "run", "say_error"]
 
 _PIPED_WIDTH = 120
+_UsageError: Any = typer.BadParameter.__mro__[1]  # typer has it from click, or from its own copy of click
 
 
 def output() -> Console:
@@ -31,12 +33,26 @@ def output() -> Console:
     return Console(highlight=False, force_terminal=False, width=_PIPED_WIDTH)
 
 
-def log_to_stderr(level: str = "warning", *, debug: bool = False) -> None:
-    """Show postroad's log from this level on, and everybody else's warnings."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(_ForPeople(debug=debug))
-    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
-    logging.getLogger("postroad").setLevel(level.upper())
+def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
+    """Run the command that was asked for, and say how it ended. What can't be understood is one line, too."""
+    try:
+        return app(arguments, prog_name="postroad", standalone_mode=False) or 0
+    except typer.Abort:
+        return 1
+    except _UsageError as error:
+        if type(error).__name__ != "NoArgsIsHelpError":  # which has shown the help
+            command = error.ctx.command_path if error.ctx else "postroad"
+            say_error(f"{error.format_message().rstrip('.')}; see: {command} --help", 2)
+        return 2
+
+
+def say_error(text: str, code: int) -> None:
+    """The last line of a command that failed. Where stderr is JSON, it is JSON as well."""
+    line = harmless(" ".join(without_passwords(text).split()))
+    if in_json():
+        tell(CommandFailed(reason=line, exit_code=code))
+    else:
+        typer.echo(f"postroad: {line}", err=True)
 
 
 class Command(TyperCommand):
@@ -52,8 +68,9 @@ class Command(TyperCommand):
         except Exception as error:
             if debug:
                 typer.echo(without_passwords(traceback.format_exc()), err=True, nl=False)
-            typer.echo(f"postroad: {_in_one_line(_first_of(error))}", err=True)
-            raise typer.Exit(2 if isinstance(_first_of(error), InvalidSetting) else 1) from None
+            code = 2 if isinstance(_first_of(error), InvalidSetting) else 1
+            say_error(_in_words(_first_of(error)), code)
+            raise typer.Exit(code) from None
 
 
 def _first_of(error: BaseException) -> BaseException:
@@ -63,26 +80,7 @@ def _first_of(error: BaseException) -> BaseException:
     return error
 
 
-def _in_one_line(error: BaseException) -> str:
-    text = " ".join(without_passwords(str(error)).split())
+def _in_words(error: BaseException) -> str:
     if isinstance(error, PostroadError):
-        return text
-    return f"unexpected {type(error).__name__}: {text}; set POSTROAD_DEBUG=1 or use postroad --debug for the traceback"
-
-
-class _ForPeople(logging.Formatter):
-    """A line per record. An exception is named; its traceback is only for those who asked for it."""
-
-    def __init__(self, *, debug: bool) -> None:
-        super().__init__("%(asctime)s %(levelname)-8s %(message)s")
-        self._debug = debug
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The line, without passwords."""
-        return without_passwords(super().format(record))
-
-    def formatException(  # noqa: N802 - logging's own name
-        self, ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
-    ) -> str:
-        """What was raised."""
-        return super().formatException(ei) if self._debug else f"{type(ei[1]).__name__}: {ei[1]}"
+        return str(error)
+    return f"unexpected {type(error).__name__}: {error}; set POSTROAD_DEBUG=1 or use postroad --debug for the traceback"

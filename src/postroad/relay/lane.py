@@ -11,11 +11,11 @@ The rules, each of which has cost somebody messages:
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from postroad import events
 from postroad.errors import (
     BrokerUnavailable,
     LaneChanged,
@@ -26,11 +26,12 @@ from postroad.errors import (
     Refusal,
     StoreUnavailable,
 )
+from postroad.events import tell
 from postroad.relay.waves import in_waves
 from postroad.stores.cursor import PageLimit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Coroutine, Iterator, Sequence
 
     from postroad.brokers.base import Publisher
     from postroad.config import RelaySettings
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from postroad.stores.cursor import Cursor, Page
 
 __all__ = ["Lane"]
-
-logger = logging.getLogger("postroad.relay")
 
 FIRST_PAUSE = 0.05
 
@@ -58,7 +57,7 @@ class Lane:
         self._settings = settings
         self._limit = PageLimit(settings.batch_size, settings.page_bytes)
         self._stopping = asyncio.Event()
-        self._publishing: asyncio.Task[Sequence[Refusal]] | None = None
+        self._publishing: asyncio.Task[None] | None = None
         self._forgotten = False
         self._load(lease)
         self.published = 0
@@ -82,15 +81,15 @@ class Lane:
                 return await self._carry(until_empty=until_empty)
             except LaneChanged as changed:
                 self._forgotten = True
-                logger.warning("lane %s: %s; loading it again", self.name, changed)
+                tell(events.LaneReloaded(*self._where, reason=str(changed)))
             except (StoreUnavailable, LogNotReadable, NotMigrated) as error:
                 self._forgotten = True
-                logger.warning("lane %s: %s; trying again in %.1f s", self.name, error, pause)
+                tell(events.StoreOut(*self._where, reason=str(error), retry_ms=pause * 1000))
                 await self._pause(pause)
                 pause = min(2 * pause, self._settings.seconds("outage_backoff"))
             except LeaseLost as lost:
                 self.lost = True
-                logger.warning("lane %s: %s; leaving it to the other", self.name, lost)
+                tell(events.LaneLost(*self._where, reason=str(lost)))
                 return None
         return None
 
@@ -113,7 +112,8 @@ class Lane:
                 page = await reading
                 if page.messages:
                     reading = self._begin_reading(page.after)
-                    await self._publish(page)
+                    with self._told(page):
+                        await self._publish(page)
                     await self._settle(page.after)
                     idle = self._settings.seconds("poll_interval")
                     continue
@@ -126,7 +126,8 @@ class Lane:
                 reading = self._begin_reading(page.after)
             await self._settle(self._confirmed, now=True)
         except Interrupted as interrupted:
-            logger.log(logging.ERROR if self.refusal else logging.INFO, "lane %s: %s", self.name, interrupted)
+            if self.refusal is None:
+                tell(events.LaneStopped(*self._where, reason=str(interrupted)))
             await self._settle(self._confirmed, now=True)
         finally:
             reading.cancel()
@@ -141,8 +142,7 @@ class Lane:
         waves = [page.messages] if self._settings.ordering == "none" else in_waves(page.messages)
         confirmed: set[int] = set()
         try:
-            for wave in waves:
-                await self._publish_wave(wave, confirmed)
+            await self._until_given_up(self._publish_waves(waves, confirmed))
         except Interrupted:
             beginning = next((n for n, message in enumerate(page.messages) if message.position not in confirmed), None)
             self._note(page.cursor_after(len(page.messages) if beginning is None else beginning), beginning)
@@ -150,52 +150,60 @@ class Lane:
         self.pages += 1
         self._note(page.after, len(page.messages))
 
+    async def _publish_waves(self, waves: Sequence[Sequence[StoredMessage]], confirmed: set[int]) -> None:
+        """Publish wave after wave. `confirmed` is filled only when that is interrupted: else all of them are."""
+        for number, wave in enumerate(waves):
+            try:
+                await self._publish_wave(wave, confirmed)
+            except (Interrupted, asyncio.CancelledError):
+                confirmed.update(message.position for done in waves[:number] for message in done)
+                raise
+
     async def _publish_wave(self, wave: Sequence[StoredMessage], confirmed: set[int]) -> None:
-        pause = FIRST_PAUSE
+        pause, outages = FIRST_PAUSE, 0
         while True:
             if self._stopping.is_set():
                 raise Interrupted("stopped; what was confirmed is saved")
             try:
-                refusals = await self._ask_publisher(wave)
-                confirmed.update([message.position for message in wave])
+                refusals = await self._publisher.publish(wave)
             except BrokerUnavailable as outage:
                 refusals = outage.refusals
                 confirmed |= outage.confirmed
                 wave = [message for message in wave if message.position not in confirmed]
                 pause = FIRST_PAUSE if outage.confirmed else min(2 * pause, self._settings.seconds("outage_backoff"))
-                logger.warning("lane %s: %s; %d wait, trying again in %.1f s", self.name, outage, len(wave), pause)
+                outages += 1
+                tell(events.BrokerOut(*self._where, reason=str(outage), waiting=len(wave), retry_ms=pause * 1000))
+                if refusals:
+                    raise self._refused(refusals[0]) from outage
+                await self._pause(pause)
+            except Exception as error:
+                # Neither a refusal nor an outage: nothing is known of any message of the wave.
+                raise self._refused(Refusal(wave[0].position, f"the publisher failed: {error!r}")) from error
             else:
-                wave = ()
-            if refusals:
-                confirmed.difference_update([refusal.position for refusal in refusals])
+                if outages:
+                    tell(events.BrokerBack(*self._where, attempts=outages + 1))
+                if not refusals:
+                    return
+                refused = {refusal.position for refusal in refusals}
+                confirmed.update(message.position for message in wave if message.position not in refused)
                 raise self._refused(refusals[0])
-            if not wave:
-                return
-            await self._pause(pause)
 
-    async def _ask_publisher(self, wave: Sequence[StoredMessage]) -> Sequence[Refusal]:
-        self._publishing = asyncio.ensure_future(self._publisher.publish(wave))
+    async def _until_given_up(self, publishing: Coroutine[None, None, None]) -> None:
+        """Wait for confirms, unless the relay is being stopped and its grace has ended."""
+        self._publishing = asyncio.create_task(publishing)
         try:
-            return await self._publishing
+            await self._publishing
         except asyncio.CancelledError:
-            if self._publishing.cancelled() and self._stopping.is_set():
-                raise Interrupted("the broker did not confirm in time; what it had confirmed is saved") from None
-            self._publishing.cancel()
-            raise
-        except BrokerUnavailable:
-            raise
-        except Exception as error:
-            # Neither a refusal nor an outage: nothing is known of any message of the wave.
-            raise self._refused(Refusal(wave[0].position, f"the publisher failed: {error!r}")) from error
+            if not self._stopping.is_set():
+                raise
+            raise Interrupted("the broker did not confirm in time; what it had confirmed is saved") from None
         finally:
             self._publishing = None
 
     def _refused(self, refusal: Refusal) -> Interrupted:
         self.refusal = refusal
-        return Interrupted(
-            f"the message at position {refusal.position} was refused: {refusal.reason}; "
-            "this lane stands still so that nothing is skipped, the others go on"
-        )
+        tell(events.MessageRefused(*self._where, **refusal._asdict()))
+        return Interrupted("a message was refused")
 
     # -- the cursor --------------------------------------------------------------------------------------------------
 
@@ -221,6 +229,33 @@ class Lane:
             self._lease = await self._store.settle(self._lease, cursor)
             self._unsaved = False
             self._saved_at = time.monotonic()
+
+    # -- the log -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _where(self) -> tuple[str, int]:
+        return self._lease.sink, self._lease.lane
+
+    @contextmanager
+    def _told(self, page: Page) -> Iterator[None]:
+        """For those who read about every page: what was taken, and what became of it."""
+        if not events.is_wanted(events.PageTaken):
+            yield
+            return
+        began, published = time.monotonic(), self.published
+        tell(events.PageTaken(*self._where, size=len(page.messages), position=page.after.position))
+        try:
+            yield
+        finally:
+            tell(
+                events.PagePublished(
+                    *self._where,
+                    published=self.published - published,
+                    refused=int(self.refusal is not None),
+                    duration_ms=(time.monotonic() - began) * 1000,
+                    position=self._confirmed.position,
+                )
+            )
 
     async def _pause(self, seconds: float) -> None:
         """Wait, but not when the relay is being stopped."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from postroad import events
 from postroad.config import RelaySettings
 from postroad.errors import BrokerUnavailable, InvalidSetting
+from postroad.events import tell
 from postroad.message import new_id
 from postroad.relay.lane import Lane
+from postroad.relay.maintenance import reporting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from postroad.stores.base import Store
 
 __all__ = ["Relay", "Summary"]
-
-logger = logging.getLogger("postroad.relay")
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -87,18 +87,20 @@ class Relay:
         began = time.monotonic()
         try:
             await self._store.open()
+            tell(events.RelayStarted(self._sink, publisher=type(self._publisher).__name__))
             await self._open_publisher(must_work=until_empty)
             await self._take_lanes()
-            async with asyncio.TaskGroup() as group:
-                for lane in self._lanes:
-                    group.create_task(lane.run(until_empty=until_empty), name=f"postroad lane {lane.name}")
+            with reporting(self._sink, self._lanes, every=self._settings.seconds("report_interval")):
+                async with asyncio.TaskGroup() as group:
+                    for lane in self._lanes:
+                        group.create_task(lane.run(until_empty=until_empty), name=f"postroad lane {lane.name}")
         except ExceptionGroup as several:
             raise several.exceptions[0] from None  # what ends one lane for good ends all, and one error says it
         finally:
             await self._publisher.close()
             await self._store.close()
         summary = self._summary(time.monotonic() - began)
-        logger.info("relay %s: %s", self._sink, summary)
+        tell(_ended(self._sink, summary))
         return summary
 
     async def _open_publisher(self, *, must_work: bool) -> None:
@@ -107,15 +109,17 @@ class Relay:
         except BrokerUnavailable as outage:
             if must_work:
                 raise
-            logger.warning("relay %s: %s; messages wait until it can be reached", self._sink, outage)
+            tell(events.BrokerOutAtStart(self._sink, reason=str(outage)))
 
     async def _take_lanes(self) -> None:
         wanted = self._settings.lanes
-        leases = await self._store.take_lanes(self._sink, new_id(), lanes=wanted, start=self._settings.start)
+        owner = new_id()
+        leases = await self._store.take_lanes(self._sink, owner, lanes=wanted, start=self._settings.start)
         if len(leases) != wanted:
-            logger.info("relay %s: lanes is %d, but the sink was created with %d", self._sink, wanted, len(leases))
+            tell(events.LanesDiffer(self._sink, wanted=wanted, lanes=len(leases)))
         self._lanes = [Lane(self._store, self._publisher, lease, self._settings) for lease in leases]
-        logger.info("relay %s: took %d lanes", self._sink, len(leases))
+        epochs = [lease.epoch for lease in leases]
+        tell(events.LanesTaken(self._sink, owner=owner, lanes=len(leases), epochs=epochs))
         if self._stopped:
             self.stop()
 
@@ -127,3 +131,14 @@ class Relay:
             refusals=[lane.refusal for lane in self._lanes if lane.refusal is not None],
             lanes_lost=sum(lane.lost for lane in self._lanes),
         )
+
+
+def _ended(sink: str, summary: Summary) -> events.RelayEnded:
+    return events.RelayEnded(
+        sink,
+        published=summary.published,
+        pages=summary.pages,
+        refused=len(summary.refusals),
+        lanes_lost=summary.lanes_lost,
+        duration_ms=summary.seconds * 1000,
+    )

@@ -1,0 +1,76 @@
+"""Settings as options of a command. A command that takes settings is called with all of them, checked.
+
+An option is a text, or None when it was not given; whether the text is right is for the settings to say, so that a
+wrong value gets the same one line wherever it came from.
+"""
+
+from __future__ import annotations
+
+import inspect
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from postroad.config import all_settings
+from postroad.events import tell
+from postroad.ops.logs import log_to_stderr
+from postroad.ops.settings import DEFAULT_FILE, FILE_VARIABLE, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from postroad.config import Setting
+
+__all__ = ["ALL", "FOR_ANY_DATABASE", "takes"]
+
+FOR_ANY_DATABASE = ("database", "schema", "log_level", "log_format")
+ALL = tuple(setting.name for setting in all_settings().values() if setting.option)
+
+_FILE = typer.Option(
+    "--config",
+    metavar="FILE",
+    help=f"The file with settings. Otherwise {FILE_VARIABLE} names it, or it is {DEFAULT_FILE} here, if there is one.",
+)
+
+
+def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command these settings as options, beside its own, and call it with `settings`."""
+
+    def give(command: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(command, eval_str=True, locals={"Settings": Settings}).parameters.values()
+
+        @wraps(command)
+        def called(context: typer.Context, config: str | None, **arguments: Any) -> None:
+            options = {name: arguments.pop(name) for name in names}
+            settings = Settings.load({k: v for k, v in options.items() if v is not None}, file=config)
+            log_to_stderr(
+                settings.command.log_level,
+                settings.command.log_format,
+                debug=bool(context.find_root().params.get("debug")),
+            )
+            for warning in settings.warnings:
+                tell(warning)
+            command(settings=settings, **arguments)
+
+        parameters = [
+            _parameter("context", typer.Context),
+            _parameter("config", Annotated[str | None, _FILE], default=None),
+            *(_parameter(name, Annotated[str | None, _option(all_settings()[name])], default=None) for name in names),
+            *(each for each in own if each.name != "settings"),
+        ]
+        called.__annotations__ = {each.name: each.annotation for each in parameters}
+        vars(called)["__signature__"] = inspect.Signature(parameters)
+        return called
+
+    return give
+
+
+def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _option(setting: Setting) -> Any:
+    says = setting.says if setting.used else f"{setting.says} Checked, not used yet."
+    default = False if setting.default is None else str(setting.default)
+    return typer.Option(setting.option, metavar=setting.kind.metavar, help=says, show_default=default)

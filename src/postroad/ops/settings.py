@@ -1,0 +1,277 @@
+"""Where settings come from: the file, then `POSTROAD_*` variables, then the command line; the later wins.
+
+Only this module reads the environment and the file. What it finds is checked by the settings' own kinds in `config`,
+also what is overruled later; an error names the setting and where its value stands, and never shows a secret.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import tomllib
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from postroad.config import (
+    TABLES,
+    CommandSettings,
+    RabbitMQSettings,
+    RelaySettings,
+    Setting,
+    all_settings,
+    duration_text,
+)
+from postroad.errors import InvalidSetting
+from postroad.events import FileReadable, PasswordInArguments
+from postroad.ops.passwords import has_password, without_passwords
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from postroad.events import Event
+
+__all__ = ["DEFAULT_FILE", "FILE_VARIABLE", "Origin", "Settings", "shown"]
+
+DEFAULT_FILE: Final = "postroad.toml"
+FILE_VARIABLE: Final = "POSTROAD_CONFIG"
+
+_NO_SETTINGS: Final = frozenset({FILE_VARIABLE, "POSTROAD_DEBUG"})
+# Kubernetes tells every container of a namespace where its services are, by variables that begin with their names. One
+# may well be called postroad, or postroad-db.
+_OF_KUBERNETES: Final = re.compile(
+    r"POSTROAD_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)"
+)
+
+
+class Origin(NamedTuple):
+    """Where a value comes from."""
+
+    source: Literal["default", "file", "environment", "command line"]
+    where: str | None = None
+    """The file or the variable."""
+
+    def __str__(self) -> str:
+        return self.source if self.where is None else f"{self.source} {self.where}"
+
+
+DEFAULT: Final = Origin("default")
+COMMAND_LINE: Final = Origin("command line")
+
+
+class Given(NamedTuple):
+    """A value as somebody gave it."""
+
+    value: Any
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All settings, checked, and where each comes from."""
+
+    command: CommandSettings = field(default_factory=CommandSettings)
+    relay: RelaySettings = field(default_factory=RelaySettings)
+    rabbitmq: RabbitMQSettings = field(default_factory=RabbitMQSettings)
+    file: Path | None = None
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+    warnings: Sequence[Event] = ()
+    """What is not wrong, but unwise."""
+
+    @classmethod
+    def load(
+        cls,
+        options: Mapping[str, Any] | None = None,
+        *,
+        file: str | Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Settings:
+        """Gather the settings; `options` are those of the command line, by their names, as texts.
+
+        Without `file`, it is the one that the environment names, or postroad.toml in the working directory if there is
+        one. Without `environment`, it is the process's. Raises InvalidSetting.
+        """
+        environment = os.environ if environment is None else environment
+        path = _file(file, environment)
+        in_file = {} if path is None else _checked(_from_file(path))
+        in_options = _checked(_from_options(options or {}))
+        given = _merged(in_file, _checked(_from_environment(environment)), in_options)
+        command, relay, rabbitmq = (_built(table, each, given) for table, each in _SECTIONS)
+        return cls(
+            command=command,
+            relay=relay,
+            rabbitmq=rabbitmq,
+            file=path,
+            origins={name: given[name].origin if name in given else DEFAULT for name in all_settings()},
+            warnings=[*_warnings_of_file(path, in_file), *_warnings_of_options(in_options)],
+        )
+
+    def value(self, name: str) -> Any:
+        """A setting's value, by its name, such as `lanes` or `rabbitmq.exchange`."""
+        setting = all_settings()[name]
+        if setting.table:
+            return getattr(getattr(self, setting.table), setting.key)
+        return getattr(self.relay if hasattr(self.relay, setting.key) else self.command, setting.key)
+
+    def needed(self, name: str) -> Any:
+        """A setting's value. Raises InvalidSetting when it has none."""
+        value = self.value(name)
+        if value is None:
+            setting = all_settings()[name]
+            raise InvalidSetting(
+                f"{name} is not set; give it as {setting.option} {setting.kind.metavar}, as {setting.variable}, "
+                f"or in {DEFAULT_FILE}"
+            )
+        return value
+
+
+_PASSWORDS: Final = frozenset({"rabbitmq.password", "rabbitmq.password_file"})
+_SECTIONS: Final = [(table, each) for table, classes in TABLES.items() for each in classes]
+
+
+def shown(setting: Setting, value: Any) -> str | int | None:
+    """A setting's value as everybody may see it."""
+    if value is None:
+        return None
+    if setting.kind.hides == "all":
+        return "***"
+    if setting.kind.hides == "password":
+        return without_passwords(value)
+    return duration_text(value) if isinstance(value, timedelta) else value
+
+
+def _checked(given: Mapping[str, Given]) -> dict[str, Given]:
+    return {name: Given(_check(all_settings()[name], each), each.origin) for name, each in given.items()}
+
+
+def _check(setting: Setting, given: Given) -> Any:
+    try:
+        return setting.kind.check(setting.name, given.value)
+    except InvalidSetting as error:
+        raise InvalidSetting(f"{error} ({given.origin})") from None
+
+
+def _merged(*sources: Mapping[str, Given]) -> dict[str, Given]:
+    merged: dict[str, Given] = {}
+    for source in sources:
+        if not _PASSWORDS.isdisjoint(source):  # the later says where the password is, whatever the earlier said
+            merged = {name: each for name, each in merged.items() if name not in _PASSWORDS}
+        merged |= source
+    return merged
+
+
+def _built(table: str, kind: Any, given: Mapping[str, Given]) -> Any:
+    prefix = f"{table}." if table else ""
+    named = {each.name: given[prefix + each.name].value for each in fields(kind) if prefix + each.name in given}
+    try:
+        return kind(**named)
+    except InvalidSetting as error:  # settings that contradict each other
+        raise InvalidSetting(f"[{table}]: {error}" if table else str(error)) from None
+
+
+# -- the file --------------------------------------------------------------------------------------------------------
+
+
+def _file(given: str | Path | None, environment: Mapping[str, str]) -> Path | None:
+    if given is not None:
+        return Path(given)
+    if FILE_VARIABLE in environment:
+        return Path(environment[FILE_VARIABLE])
+    return Path(DEFAULT_FILE) if Path(DEFAULT_FILE).is_file() else None
+
+
+def _from_file(path: Path) -> dict[str, Given]:
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidSetting(f"config is {str(path)!r}, which cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InvalidSetting(f"config is {str(path)!r}, which is not in UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidSetting(f"config is {str(path)!r}, which is no TOML: {error}") from None
+    return {name: Given(value, Origin("file", str(path))) for name, value in _flat(document, path)}
+
+
+def _flat(document: Mapping[str, Any], path: Path) -> Iterable[tuple[str, Any]]:
+    for key, value in document.items():
+        if key not in TABLES:
+            yield _known_in_file(key, path), value
+        elif not isinstance(value, dict):
+            raise InvalidSetting(f"{key} is a value; it must be a table, [{key}] (file {path})")
+        else:
+            for inner, each in value.items():
+                yield _known_in_file(f"{key}.{inner}", path), each
+
+
+def _known_in_file(name: str, path: Path) -> str:
+    if name in all_settings():
+        return name
+    table, _, key = name.rpartition(".")
+    if table and key in all_settings():
+        hint = f"{key!r} must stand above the line [{table}]"
+    else:
+        hint = _did_you_mean(name, lambda setting: setting.name, also=filter(None, TABLES))
+    raise InvalidSetting(f"there is no setting {name!r}; {hint} (file {path})")
+
+
+def _warnings_of_file(path: Path | None, given: Mapping[str, Given]) -> Iterable[Event]:
+    if path is None or os.name != "posix":  # Windows has no such permissions, and says that everybody may
+        return
+    if path.stat().st_mode & stat.S_IROTH and any(_holds_secret(name, each.value) for name, each in given.items()):
+        yield FileReadable(file=str(path))
+
+
+# -- the environment and the command line ----------------------------------------------------------------------------
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Given]:
+    known = {setting.variable: setting for setting in all_settings().values()}
+    given = {}
+    for variable, text in environment.items():
+        if not variable.startswith("POSTROAD_") or variable in _NO_SETTINGS or _OF_KUBERNETES.fullmatch(variable):
+            continue
+        if variable not in known:
+            hint = _did_you_mean(variable, lambda setting: setting.variable, also=_NO_SETTINGS)
+            raise InvalidSetting(f"there is no setting for the variable {variable}; {hint}")
+        setting = known[variable]
+        given[setting.name] = Given(setting.kind.read(text), Origin("environment", variable))
+    return given
+
+
+def _from_options(options: Mapping[str, Any]) -> dict[str, Given]:
+    given = {}
+    for name, value in options.items():
+        if name not in all_settings():
+            raise InvalidSetting(f"there is no setting {name!r}; {_did_you_mean(name, lambda setting: setting.name)}")
+        read = all_settings()[name].kind.read(value) if isinstance(value, str) else value
+        given[name] = Given(read, COMMAND_LINE)
+    return given
+
+
+def _warnings_of_options(given: Mapping[str, Given]) -> Iterable[Event]:
+    for name, each in given.items():
+        setting = all_settings()[name]
+        if setting.option and _holds_secret(name, each.value):
+            instead = "rabbitmq.password_file" if name == "to" else "the file with settings"
+            yield PasswordInArguments(option=setting.option, instead=f"{setting.variable} or {instead}")
+
+
+def _holds_secret(name: str, value: Any) -> bool:
+    hides = all_settings()[name].kind.hides
+    return hides == "all" or (hides == "password" and has_password(value))
+
+
+def _did_you_mean(name: str, spelled: Callable[[Setting], str], also: Iterable[str] = ()) -> str:
+    """The nearest name, as it is spelled in that place; the name of a setting's table may have been forgotten."""
+    names = {_simple(each): each for each in also}
+    for setting in all_settings().values():
+        names[_simple(setting.key)] = names[_simple(setting.name)] = spelled(setting)
+    near = get_close_matches(_simple(name), names, n=1)
+    return f"did you mean {names[near[0]]!r}?" if near else "`postroad config` lists all there are"
+
+
+def _simple(name: str) -> str:
+    return name.lower().removeprefix("postroad_").replace("-", "_").replace(".", "_")

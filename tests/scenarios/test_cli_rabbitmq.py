@@ -1,0 +1,84 @@
+"""The command line on a real RabbitMQ: a file says where messages go, and nobody sees the password."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from yarl import URL
+
+from postroad import Outbox
+from postroad.stores.sqlite import migrate_sqlite
+from tests.destinations import bound_queue, consumed, rabbitmq_channel
+
+
+def relay(folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "postroad", "relay", "--until-empty", "--log-format", "json", "--log-level", "debug"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd=folder,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path, vhost: str) -> Path:
+    """Five messages in a log, and a file that says where they go."""
+    url = URL(vhost)
+    assert url.password
+    (tmp_path / "password").write_text(url.password)
+    (tmp_path / "postroad.toml").write_text(f"""
+database = "sqlite:///shop.sqlite"
+to = "{url.with_user(None)}"
+
+[rabbitmq]
+username = "{url.user}"
+password_file = "password"
+exchange = "shop"
+routing_key = "{{tenant}}.{{type}}"
+envelope = "structured"
+""")
+    migrate_sqlite(tmp_path / "shop.sqlite")
+    outbox = Outbox(source="/shop")
+    with closing(sqlite3.connect(tmp_path / "shop.sqlite")) as connection, connection:
+        for number in range(5):
+            outbox.add(connection, {"number": number}, type="order.placed", headers={"tenant": "acme"})
+    return tmp_path
+
+
+async def test_messages_go_where_the_file_says(folder: Path, vhost: str) -> None:
+    async with rabbitmq_channel(vhost) as channel:
+        await bound_queue(channel, "orders", "acme.#", exchange="shop")
+    done = relay(folder)
+    assert done.returncode == 0, done.stderr
+    arrived = [json.loads(message.body) for message in await consumed(vhost, "orders")]
+    assert {event["type"] for event in arrived} == {"order.placed"}
+    assert sorted(event["data"]["number"] for event in arrived) == [0, 1, 2, 3, 4]
+    told = [json.loads(line) for line in done.stderr.splitlines()]
+    assert {"relay_started", "page_published", "relay_ended"} <= {line["event"] for line in told}
+
+
+async def test_an_unroutable_message_is_refused_by_its_reason(folder: Path, vhost: str) -> None:
+    async with rabbitmq_channel(vhost) as channel:
+        await bound_queue(channel, "orders", "other.#", exchange="shop")
+    done = relay(folder)
+    assert done.returncode == 1
+    refused = [line for line in map(json.loads, done.stderr.splitlines()) if line["event"] == "message_refused"]
+    assert refused
+    assert all("acme.order.placed" in line["reason"] or "NO_ROUTE" in line["reason"] for line in refused)
+
+
+async def test_a_wrong_password_is_an_outage_and_is_not_shown(folder: Path) -> None:
+    (folder / "password").write_text("Tr0ub4dor")
+    done = relay(folder)
+    assert (done.returncode, done.stdout) == (1, "")
+    *_, last = [json.loads(line) for line in done.stderr.splitlines()]
+    assert (last["event"], last["exit_code"]) == ("command_failed", 1)
+    assert "Tr0ub4dor" not in done.stderr

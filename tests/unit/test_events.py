@@ -1,0 +1,268 @@
+"""What a relay tells about itself: each event when it happens, with the fields that docs/logging.md promises."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from contextlib import closing
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from postroad import events
+from postroad.brokers.memory import MemoryBroker
+from postroad.brokers.null import NullPublisher
+from postroad.brokers.rabbitmq import RabbitMQPublisher
+from postroad.config import RelaySettings
+from postroad.events import tell
+from postroad.message import new_id
+from postroad.relay import Relay
+from postroad.relay.maintenance import Reports, Retention
+from tests.logs import SQLiteLog, numbered
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from postroad.brokers.base import Publisher
+
+
+class Told(logging.Handler):
+    """The events of a test, and a way to wait for one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+        self._more = asyncio.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+        self._more.set()
+
+    def all(self, event: type[events.Event]) -> list[dict[str, Any]]:
+        there = [vars(record) for record in self.records if vars(record).get("event") == event.name()]
+        assert all(each["levelno"] == event.level for each in there)
+        return [{name: each[name] for name in event.__struct_fields__} for each in there]
+
+    def one(self, event: type[events.Event]) -> dict[str, Any]:
+        (only,) = self.all(event)
+        return only
+
+    async def until(self, event: type[events.Event]) -> None:
+        async with asyncio.timeout(30):
+            while not self.all(event):
+                self._more.clear()
+                await self._more.wait()
+
+
+@pytest.fixture
+async def told() -> AsyncIterator[Told]:
+    handler, logger = Told(), logging.getLogger("postroad")
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    yield handler
+    logger.setLevel(before)
+    logger.removeHandler(handler)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> SQLiteLog:
+    return SQLiteLog(tmp_path / "log.sqlite")
+
+
+def relay(log: SQLiteLog, publisher: Publisher, **settings: Any) -> Relay:
+    defaults: dict[str, Any] = {"lanes": 1, "batch_size": 10, "poll_interval": "1ms", "max_idle_backoff": "5ms"}
+    return Relay(log.store, publisher, sink="audit", settings=RelaySettings(**(defaults | settings)))
+
+
+def execute(log: SQLiteLog, sql: str) -> None:
+    with closing(sqlite3.connect(log.path, timeout=30)) as connection, connection:
+        connection.execute(sql)
+
+
+IN_LANE = {"sink": "audit", "lane": 0}
+
+
+async def test_a_relay_from_its_start_to_its_end(log: SQLiteLog, told: Told) -> None:
+    await log.add(*numbered(*range(15)))
+    await relay(log, NullPublisher()).run_until_empty()
+    (status,) = await statuses(log)
+    assert told.one(events.RelayStarted) == {"sink": "audit", "publisher": "NullPublisher"}
+    assert told.one(events.LanesTaken) == {"sink": "audit", "owner": status.owner, "lanes": 1, "epochs": [1]}
+    assert told.all(events.PageTaken) == [IN_LANE | {"size": 10, "position": 10}, IN_LANE | {"size": 5, "position": 15}]
+    published = told.all(events.PagePublished)
+    assert all(page.pop("duration_ms") > 0 for page in published)
+    assert published == [IN_LANE | {"published": n, "refused": 0, "position": to} for n, to in ((10, 10), (5, 15))]
+    ended = told.one(events.RelayEnded)
+    assert ended.pop("duration_ms") > 0
+    assert ended == {"sink": "audit", "published": 15, "pages": 2, "refused": 0, "lanes_lost": 0}
+
+
+async def statuses(log: SQLiteLog) -> Any:
+    await log.store.open()
+    found = await log.store.status()
+    await log.store.close()
+    return found
+
+
+async def test_a_page_is_told_only_to_those_who_read_about_pages(
+    log: SQLiteLog, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Made(events.PageTaken, frozen=True):
+        def __post_init__(self) -> None:
+            raise AssertionError("nobody wanted it")
+
+    monkeypatch.setattr(events, "PageTaken", Made)
+    logging.getLogger("postroad").setLevel(logging.INFO)
+    await log.add(*numbered(1, 2, 3))
+    assert (await relay(log, NullPublisher()).run_until_empty()).published == 3
+    assert told.all(events.PagePublished) == []
+    logging.getLogger("postroad").setLevel(logging.DEBUG)
+    await log.add(*numbered(4))
+    with pytest.raises(AssertionError, match="nobody wanted it"):
+        await relay(log, NullPublisher()).run_until_empty()
+
+
+async def test_a_refusal(log: SQLiteLog, told: Told) -> None:
+    await log.add(*numbered(*range(1, 6)))
+    broker = MemoryBroker()
+    broker.refuse(lambda message: "no room for 100%s {e}" if message.payload == b"3" else None)
+    await relay(log, broker).run_until_empty()
+    assert told.one(events.MessageRefused) == IN_LANE | {
+        "position": 3, "reason": "no room for 100%s {e}", "permanent": False,
+    }  # fmt: skip
+    assert "position 3 was refused: no room for 100%s {e}; this lane stands still" in texts(told)
+    assert [(page["published"], page["refused"]) for page in told.all(events.PagePublished)] == [(2, 1)]
+    assert told.one(events.RelayEnded)["refused"] == 1
+    assert told.all(events.LaneStopped) == []
+
+
+def texts(told: Told) -> str:
+    return "\n".join(record.getMessage() for record in told.records)
+
+
+async def test_an_outage_and_its_end(log: SQLiteLog, told: Told) -> None:
+    await log.add(*numbered(1, 2, 3))
+    broker = MemoryBroker()
+    broker.fail_after(1, 0)
+    await relay(log, broker, outage_backoff="1ms").run_until_empty()
+    reason = "the memory broker was told to fail"
+    assert told.all(events.BrokerOut) == [
+        IN_LANE | {"reason": reason, "waiting": 2, "retry_ms": 50},
+        IN_LANE | {"reason": reason, "waiting": 2, "retry_ms": 1},
+    ]
+    assert told.one(events.BrokerBack) == IN_LANE | {"attempts": 3}
+
+
+async def test_without_an_outage_nothing_is_back(log: SQLiteLog, told: Told) -> None:
+    await log.add(*numbered(1))
+    await relay(log, MemoryBroker()).run_until_empty()
+    assert told.all(events.BrokerBack) == []
+
+
+async def test_a_broker_that_is_away_at_the_start(log: SQLiteLog, told: Told) -> None:
+    it = relay(log, RabbitMQPublisher("amqp://me:geheim@127.0.0.1:1/"))
+    running = asyncio.create_task(it.run())
+    await told.until(events.LanesTaken)
+    it.stop()
+    await running
+    assert "amqp://127.0.0.1:1/" in told.one(events.BrokerOutAtStart)["reason"]
+    assert "geheim" not in texts(told)
+
+
+async def test_lanes_that_differ_from_the_setting(log: SQLiteLog, told: Told) -> None:
+    await relay(log, NullPublisher()).run_until_empty()
+    assert told.all(events.LanesDiffer) == []
+    await relay(log, NullPublisher(), lanes=3).run_until_empty()
+    assert told.one(events.LanesDiffer) == {"sink": "audit", "wanted": 3, "lanes": 1}
+    assert [taken["epochs"] for taken in told.all(events.LanesTaken)] == [[1], [2]]
+
+
+async def test_a_lane_that_was_changed_and_one_that_was_lost(log: SQLiteLog, told: Told) -> None:
+    running = asyncio.create_task(relay(log, NullPublisher()).run())
+    await told.until(events.LanesTaken)
+    execute(log, "update postroad_lanes set version = version + 1")
+    await log.add(*numbered(1))
+    await told.until(events.LaneReloaded)
+    assert told.one(events.LaneReloaded)["reason"].startswith("lane 0 of sink 'audit' is no longer at version ")
+    other = log.another_store()
+    await other.open()
+    await other.take_lanes("audit", new_id(), lanes=1, start="oldest")
+    await other.close()
+    await log.add(*numbered(2))
+    await asyncio.wait_for(running, 30)
+    assert told.one(events.LaneLost) == IN_LANE | {"reason": "lane 0 of sink 'audit' was taken by another relay"}
+    assert told.one(events.RelayEnded)["lanes_lost"] == 1
+
+
+async def test_a_database_that_is_out(log: SQLiteLog, told: Told) -> None:
+    it = relay(log, NullPublisher())
+    running = asyncio.create_task(it.run())
+    await told.until(events.LanesTaken)
+    execute(log, "alter table postroad_outbox rename to elsewhere")
+    await told.until(events.StoreOut)
+    execute(log, "alter table elsewhere rename to postroad_outbox")
+    it.stop()
+    await running
+    first = told.all(events.StoreOut)[0]
+    assert (first["sink"], first["lane"], first["retry_ms"]) == ("audit", 0, 50)
+    assert "postroad migrate" in first["reason"]
+
+
+async def test_a_lane_that_is_stopped_in_the_middle_of_a_page(log: SQLiteLog, told: Told) -> None:
+    await log.add(*numbered(1, 2, key="a"))
+    broker = MemoryBroker()
+    broker.hold()
+    running = asyncio.create_task((it := relay(log, broker)).run())
+    await asyncio.wait_for(broker.asked.wait(), 30)
+    it.stop()
+    broker.release()
+    await running
+    assert told.one(events.LaneStopped) == IN_LANE | {"reason": "stopped; what was confirmed is saved"}
+    assert [(page["published"], page["refused"]) for page in told.all(events.PagePublished)] == [(1, 0)]
+
+
+async def test_a_relay_reports_while_messages_move(log: SQLiteLog, told: Told) -> None:
+    it = relay(log, NullPublisher(), report_interval="1ms")
+    running = asyncio.create_task(it.run())
+    await told.until(events.LanesTaken)
+    await log.add(*numbered(1, 2, 3))
+    await told.until(events.Progress)
+    it.stop()
+    await running
+    report = told.one(events.Progress)
+    assert (report["sink"], report["published"], report["pages"]) == ("audit", 3, 1)
+    assert report["per_second"] == pytest.approx(3000 / report["duration_ms"])
+
+
+async def test_a_report_is_about_the_time_since_the_last_one(told: Told) -> None:
+    lanes: Any = [SimpleNamespace(published=5, pages=1), SimpleNamespace(published=0, pages=0)]
+    reports = Reports("audit", lanes, now=100.0)
+    reports.run_once(110.0)
+    assert told.records == []
+    lanes[0].published, lanes[0].pages, lanes[1].published, lanes[1].pages = 35, 2, 10, 1
+    reports.run_once(120.0)
+    assert told.one(events.Progress) == {
+        "sink": "audit", "published": 40, "pages": 2, "per_second": 4.0, "duration_ms": 10_000,
+    }  # fmt: skip
+    reports.run_once(130.0)
+    assert len(told.records) == 1
+
+
+async def test_what_was_deleted(log: SQLiteLog, told: Told) -> None:
+    await log.add(*numbered(1, 2, 3))
+    await relay(log, NullPublisher()).run_until_empty()
+    await log.store.open()
+    await Retention(log.store, retain=timedelta(0)).run_once()
+    await log.store.close()
+    assert told.one(events.MessagesDeleted) == {"deleted": 3, "retain_s": 0}
+
+
+async def test_a_record_names_the_function_that_told_it(told: Told) -> None:
+    tell(events.Stopping(signal="SIGTERM"))
+    (record,) = told.records
+    assert (record.name, record.funcName) == ("postroad.ops", "test_a_record_names_the_function_that_told_it")
