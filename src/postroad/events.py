@@ -88,8 +88,8 @@ class _OfLane(_OfSink, frozen=True):
 class RelayStarted(_OfSink, frozen=True, kw_only=True):
     """A relay has reached its database and goes on to the broker."""
 
-    text = "relay {e.sink}: started, with {e.publisher}"
-    publisher: str
+    text = "relay {e.sink}: started, to {e.to}"
+    to: str
 
 
 class BrokerOutAtStart(_OfSink, frozen=True, kw_only=True):

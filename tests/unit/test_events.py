@@ -91,7 +91,7 @@ async def test_a_relay_from_its_start_to_its_end(log: SQLiteLog, told: Told) -> 
     await log.add(*numbered(*range(15)))
     await relay(log, NullPublisher()).run_until_empty()
     (status,) = await statuses(log)
-    assert told.one(events.RelayStarted) == {"sink": "audit", "publisher": "NullPublisher"}
+    assert told.one(events.RelayStarted) == {"sink": "audit", "to": "null://"}
     assert told.one(events.LanesTaken) == {"sink": "audit", "owner": status.owner, "lanes": 1, "epochs": [1]}
     assert told.all(events.PageTaken) == [IN_LANE | {"size": 10, "position": 10}, IN_LANE | {"size": 5, "position": 15}]
     published = told.all(events.PagePublished)

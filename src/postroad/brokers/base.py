@@ -19,6 +19,11 @@ __all__ = ["Publisher"]
 class Publisher(Protocol):
     """A destination. One publisher serves all lanes of a sink, so `publish` may run several times at once."""
 
+    @property
+    def name(self) -> str:
+        """The destination as logs call it, without any secret."""
+        ...
+
     async def open(self) -> None:
         """Make the connection. Raises BrokerUnavailable when that fails; it may be called again."""
 

@@ -27,6 +27,7 @@ class LocalPublisher:
         ):
             raise InvalidSetting(f"handler is {handler!r}; it must be an async function that takes a StoredMessage")
         self._handler = handler
+        self.name = f"handler {getattr(handler, '__qualname__', type(handler).__qualname__)}"
 
     async def open(self) -> None:
         """There is nothing to connect to."""

@@ -19,6 +19,8 @@ __all__ = ["MemoryBroker"]
 class MemoryBroker:
     """`messages` is what arrived, in order, duplicates and all."""
 
+    name = "memory"
+
     def __init__(self) -> None:
         self.messages: list[StoredMessage] = []
         self._refuse: Callable[[StoredMessage], str | None] = lambda _: None

@@ -16,6 +16,8 @@ __all__ = ["NullPublisher"]
 class NullPublisher:
     """Confirms at once."""
 
+    name = "null://"
+
     async def open(self) -> None:
         """There is nothing to connect to."""
 

@@ -87,7 +87,7 @@ class Relay:
         began = time.monotonic()
         try:
             await self._store.open()
-            tell(events.RelayStarted(self._sink, publisher=type(self._publisher).__name__))
+            tell(events.RelayStarted(self._sink, to=self._publisher.name))
             await self._open_publisher(must_work=until_empty)
             await self._take_lanes()
             with reporting(self._sink, self._lanes, every=self._settings.seconds("report_interval")):
