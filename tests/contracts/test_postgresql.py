@@ -16,7 +16,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from postroad import ClientTooOld, LogNotReadable, NotMigrated, StoreUnavailable
+from postroad import ClientTooOld, InvalidSetting, LogNotReadable, Message, NotMigrated, StoreUnavailable
 from postroad.message import slot_of
 from postroad.stores.base import Lease
 from postroad.stores.cursor import PageLimit
@@ -422,6 +422,24 @@ async def test_sql_adds_what_python_would(log: PostgreSQLLog, connect: Any) -> N
     assert (second.id.version, second.id.variant) == (7, "specified in RFC 4122")
 
 
+async def test_an_applications_own_json_codec_does_not_matter(log: PostgreSQLLog, connect: Any) -> None:
+    connection = await connect()
+    for kind in ("json", "jsonb"):
+        await connection.set_type_codec(kind, schema="pg_catalog", encoder=json.dumps, decoder=json.loads)
+    async with connection.transaction():
+        await OUTBOX.add(connection, "1", type="t", headers={"a": "b"})
+        await OUTBOX.add_many(connection, [Message("2", type="t", headers={"a": "b"}), *numbered(3)])
+    lane = await take(log)
+    first, second, third = (await log.store.read(lane, lane.cursor, PLENTY)).messages
+    assert first.headers == second.headers == {"a": "b"}
+    assert third.source == "/tests"
+
+
+async def test_a_store_is_opened_once(log: PostgreSQLLog) -> None:
+    with pytest.raises(InvalidSetting, match="a store of its own"):
+        await log.store.open()
+
+
 @pytest.mark.parametrize("vector", VECTORS)
 async def test_slots_are_the_same_in_sql(log: PostgreSQLLog, vector: dict[str, Any]) -> None:
     (row,) = await log.execute("select postroad.slot_of($1)", vector["key"])
@@ -435,6 +453,10 @@ async def test_slots_are_the_same_in_sql(log: PostgreSQLLog, vector: dict[str, A
         ("postroad.add('/s', '', '1')", "outbox_t.*check"),
         ("postroad.add('/s', 't', '1', headers => '[]')", "must be an object of strings"),
         ("""postroad.add('/s', 't', '1', headers => '{"a": 1}')""", "must be an object of strings"),
+        ("""postroad.add('/s', 't', '1', headers => '{"a": ["x"]}')""", "must be an object of strings"),
+        ("""postroad.add('/s', 't', '1', headers => '{"a": []}')""", "must be an object of strings"),
+        ("""postroad.add('/s', 't', '1', headers => '{"": "x"}')""", "must be an object of strings"),
+        ("postroad.add('/s', 't', '1', headers => null)", "must be an object of strings"),
         ("""postroad.add('/s', 't', '1', headers => '{"source": "a"}')""", "use the arguments"),
         ("postroad.add('/s', 't', '1', correlation_id => repeat('x', 256))", "longer than 255 bytes"),
     ],

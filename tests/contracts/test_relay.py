@@ -11,13 +11,25 @@ from typing import Any
 
 import pytest
 
-from postroad import InvalidSetting, LeaseLost, Message, Refusal, StoredMessage
+from postroad import (
+    ClientTooOld,
+    InvalidSetting,
+    LeaseLost,
+    Message,
+    PostroadError,
+    Refusal,
+    StoredMessage,
+    StoreUnavailable,
+)
 from postroad.brokers.local import LocalPublisher
 from postroad.brokers.memory import MemoryBroker
 from postroad.brokers.null import NullPublisher
 from postroad.config import RelaySettings
 from postroad.relay import Relay
 from postroad.relay.maintenance import Retention
+from postroad.stores.base import Lease
+from postroad.stores.cursor import Cursor, Page, PageLimit
+from postroad.stores.memory import MemoryStore
 from tests.logs import Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
 
 
@@ -186,6 +198,97 @@ async def test_after_an_outage_only_the_rest_of_the_wave_goes_again(log: Log) ->
     assert broker.calls == [[1, 2, 3], [3], [3], [4], [5]]
     assert numbers(broker) == [1, 2, 3, 4, 5]
     assert summary.published == 5
+
+
+async def test_a_handler_whose_own_task_was_cancelled_has_refused(log: Log) -> None:
+    """A CancelledError that nobody asked this lane for must not end it in silence."""
+
+    async def handle(message: StoredMessage) -> None:
+        task = asyncio.create_task(asyncio.sleep(3600))
+        task.cancel()
+        await task
+
+    await log.add(*numbered(1))
+    summary = await relay(log, LocalPublisher(handle)).run_until_empty()
+    assert summary.published == 0
+    assert ["CancelledError" in refusal.reason for refusal in summary.refusals] == [True]
+
+
+class Failing(MemoryStore):
+    """A store that fails, or does not answer, when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.full = False
+        self.silent = False
+        self.broken: PostroadError | None = None
+        self.asked = asyncio.Event()
+        self.loads: list[Lease] = []
+
+    async def load(self, lease: Lease) -> Lease:
+        self.loads.append(lease)
+        return await super().load(lease)
+
+    async def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> Page:
+        self.asked.set()
+        if self.silent:
+            await asyncio.Event().wait()
+        if self.broken and lease.lane == 1:
+            raise self.broken
+        return await super().read(lease, cursor, limit)
+
+    async def settle(self, lease: Lease, cursor: Cursor) -> Lease:
+        if self.full:
+            raise StoreUnavailable("no space left on device")
+        return await super().settle(lease, cursor)
+
+
+@pytest.fixture
+def failing() -> tuple[Failing, MemoryLog]:
+    log = MemoryLog()
+    log.store = store = Failing()
+    return store, log
+
+
+async def test_what_cannot_be_saved_is_not_published_again_and_again(failing: tuple[Failing, MemoryLog]) -> None:
+    store, log = failing
+    broker = Arrivals()
+    it = relay(log, broker, outage_backoff="1ms", poll_interval="1ms", max_idle_backoff="1ms", settle_interval="0")
+    running = asyncio.create_task(it.run())
+    store.full = True
+    await log.add(*numbered(1))
+    async with asyncio.timeout(60):
+        while len(store.loads) < 5:
+            store.asked.clear()
+            await asyncio.sleep(0.001)
+    assert broker.numbers == [1]
+    store.full = False
+    await log.add(*numbered(2))
+    await broker.until(2)
+    it.stop()
+    await running
+    assert broker.numbers == [1, 1, 2]
+
+
+async def test_an_error_for_good_in_one_lane_ends_the_relay(failing: tuple[Failing, MemoryLog]) -> None:
+    store, log = failing
+    running = asyncio.create_task(relay(log, MemoryBroker(), lanes=4, poll_interval="1ms").run())
+    await asyncio.wait_for(store.asked.wait(), 30)
+    store.broken = ClientTooOld("upgrade postroad")
+    with pytest.raises(ClientTooOld, match="upgrade postroad"):
+        await asyncio.wait_for(running, 30)
+
+
+async def test_stopping_does_not_wait_for_a_silent_database(
+    failing: tuple[Failing, MemoryLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("postroad.relay.lane.SAVING_SECONDS", 0.01)
+    store, log = failing
+    store.silent = True
+    running = asyncio.create_task((it := relay(log, MemoryBroker(), grace="10ms")).run())
+    await asyncio.wait_for(store.asked.wait(), 30)
+    it.stop()
+    assert (await asyncio.wait_for(running, 30)).published == 0
 
 
 # -- stopping --------------------------------------------------------------------------------------------------------

@@ -155,7 +155,7 @@ def status(*, settings: Settings, as_json: AsJson = False) -> None:
 
 
 async def _ask_status(database: str, schema: str) -> StatusReport:
-    store = store_for(database, schema=schema)
+    store = store_for(database, schema=schema, connections=1)
     try:
         await store.open()
         return await insights.status(store)

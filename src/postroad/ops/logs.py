@@ -28,6 +28,8 @@ def log_to_stderr(level: str = "info", format: Literal["text", "json"] = "text",
     handler.setFormatter(JsonLines(debug=debug) if format == "json" else Lines(debug=debug))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("postroad").setLevel(level.upper())
+    # It says of each lost connection what we say of it, with a traceback; its other lines have payloads in them.
+    logging.getLogger("aiormq").setLevel(logging.CRITICAL)
 
 
 def in_json() -> bool:

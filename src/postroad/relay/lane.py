@@ -6,6 +6,7 @@ The rules, each of which has cost somebody messages:
 - The next page is read while this one is published, and dropped whenever this one was not confirmed whole.
 - After any error of the store, and whenever the lane's row is not as it was loaded, everything known is forgotten and
   loaded again: the database may have gone back to before what is remembered here.
+- What can't be saved is not published: after an error a lane first makes sure that it can write its cursor.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["Lane"]
 
 FIRST_PAUSE = 0.05
+SAVING_SECONDS = 2
 
 
 class Interrupted(PostroadError):
@@ -57,6 +59,7 @@ class Lane:
         self._settings = settings
         self._limit = PageLimit(settings.batch_size, settings.page_bytes)
         self._stopping = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
         self._publishing: asyncio.Task[None] | None = None
         self._forgotten = False
         self._load(lease)
@@ -72,11 +75,23 @@ class Lane:
 
     async def run(self, *, until_empty: bool = False) -> None:
         """Carry messages until told to stop, or until there are none left."""
+        self._running = asyncio.create_task(self._run(until_empty=until_empty), name=f"postroad lane {self.name}")
+        try:
+            await self._running
+        except asyncio.CancelledError:
+            if not self._stopping.is_set() or _is_being_cancelled():
+                raise
+            tell(
+                events.LaneStopped(*self._where, reason="the database did not answer in time; the last pages go again")
+            )
+
+    async def _run(self, *, until_empty: bool) -> None:
         pause = FIRST_PAUSE
         while not self._stopping.is_set():
             try:
                 if self._forgotten:
-                    self._load(await self._store.load(self._lease))
+                    lease = await self._store.load(self._lease)
+                    self._load(await self._store.settle(lease, lease.cursor))
                     pause = FIRST_PAUSE
                 return await self._carry(until_empty=until_empty)
             except LaneChanged as changed:
@@ -98,9 +113,11 @@ class Lane:
         self._stopping.set()
 
     def give_up(self) -> None:
-        """Wait no longer for the broker."""
+        """Wait no longer for the broker; and for the database, only as long as saving the cursor should take."""
         if self._publishing is not None:
             self._publishing.cancel()
+        if self._running is not None:
+            asyncio.get_running_loop().call_later(SAVING_SECONDS, self._running.cancel)
 
     # -- read → publish → settle -------------------------------------------------------------------------------------
 
@@ -131,8 +148,9 @@ class Lane:
             await self._settle(self._confirmed, now=True)
         finally:
             reading.cancel()
-            with suppress(asyncio.CancelledError, PostroadError):
-                await reading
+            await asyncio.wait((reading,), timeout=SAVING_SECONDS)
+            if reading.done() and not reading.cancelled():
+                reading.exception()  # whatever it was, nobody needs that page any more
 
     def _begin_reading(self, cursor: Cursor) -> asyncio.Task[Page]:
         return asyncio.create_task(self._store.read(self._lease, cursor, self._limit))
@@ -176,8 +194,10 @@ class Lane:
                 if refusals:
                     raise self._refused(refusals[0]) from outage
                 await self._pause(pause)
-            except Exception as error:
-                # Neither a refusal nor an outage: nothing is known of any message of the wave.
+            except (Exception, asyncio.CancelledError) as error:
+                if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
+                    raise
+                # Neither a refusal nor an outage, nor did anybody want this to end: nothing is known of any message.
                 raise self._refused(Refusal(wave[0].position, f"the publisher failed: {error!r}")) from error
             else:
                 if outages:
@@ -224,7 +244,8 @@ class Lane:
     async def _settle(self, cursor: Cursor, *, now: bool = False) -> None:
         """Save the cursor: at once when the lane has nothing else to do, every so often under load."""
         self._confirmed = cursor
-        moved = self._unsaved or cursor.position != self._lease.cursor.position
+        saved = self._lease.cursor
+        moved = self._unsaved or (cursor.position, cursor.late_position) != (saved.position, saved.late_position)
         if moved and (now or time.monotonic() - self._saved_at >= self._settings.seconds("settle_interval")):
             self._lease = await self._store.settle(self._lease, cursor)
             self._unsaved = False
@@ -262,3 +283,9 @@ class Lane:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._stopping.wait()
+
+
+def _is_being_cancelled() -> bool:
+    """Somebody has cancelled the task that runs this, as against an error of that name that came from elsewhere."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -48,7 +48,7 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 class Relay:
-    """Carries what is committed to one destination.
+    """Carries what is committed to one destination. It opens and closes the store and the publisher that it is given.
 
     The newest relay of a sink takes its lanes; an older one finds out at its next write and leaves them alone.
     """
@@ -74,8 +74,8 @@ class Relay:
         return await self._run(until_empty=True)
 
     def stop(self) -> None:
-        """Take no new page, wait for the confirms under way, save what is known, and end. Not a coroutine: a signal
-        handler may call it.
+        """Take no new page, wait for the confirms under way, save what is known, and end. For good: make another relay
+        to go on. To be called in the event loop's thread, as by `loop.add_signal_handler`.
         """
         self._stopped = True
         grace = self._settings.seconds("grace")
@@ -93,7 +93,7 @@ class Relay:
             with reporting(self._sink, self._lanes, every=self._settings.seconds("report_interval")):
                 async with asyncio.TaskGroup() as group:
                     for lane in self._lanes:
-                        group.create_task(lane.run(until_empty=until_empty), name=f"postroad lane {lane.name}")
+                        group.create_task(lane.run(until_empty=until_empty))
         except ExceptionGroup as several:
             raise several.exceptions[0] from None  # what ends one lane for good ends all, and one error says it
         finally:

@@ -32,7 +32,7 @@ def sqlite_path(url: str) -> Path:
     """The file of an sqlite:/// URL; three slashes for a relative path, four for an absolute one."""
     parts = urlsplit(url)
     path = unquote(parts.path)[1:]
-    if parts.netloc or path in {"", ":memory:"} or "\0" in path:
+    if parts.netloc or parts.query or parts.fragment or path in {"", ":memory:"} or "\0" in path:
         raise InvalidSetting(
             "database is an sqlite URL that names no file; it must name one that several processes can open, "
             "such as sqlite:///orders.db (relative) or sqlite:////srv/orders.db (absolute)"
@@ -51,12 +51,12 @@ async def migrate(url: str, schema: str = DEFAULT_SCHEMA) -> list[int]:
     return migrate_sqlite(sqlite_path(url), schema)
 
 
-def store_for(url: str, *, schema: str = DEFAULT_SCHEMA) -> Store:
-    """The store for a database URL. It is not connected yet."""
+def store_for(url: str, *, schema: str = DEFAULT_SCHEMA, connections: int = 5) -> Store:
+    """The store for a database URL. It is not connected yet. `connections` is how many it makes, where that matters."""
     if dialect_of(url) == "postgresql":
         from postroad.stores.postgresql import PostgreSQLStore
 
-        return PostgreSQLStore(url, schema=schema)
+        return PostgreSQLStore(url, schema=schema, connections=connections)
     from postroad.stores.sqlite import SQLiteStore
 
     return SQLiteStore(sqlite_path(url), schema=schema)

@@ -55,7 +55,9 @@ def not_migrated(schema: str, version: int = 0) -> NotMigrated:
 def migration_script(dialect: Dialect, schema: str = DEFAULT_SCHEMA) -> str:
     """All migrations as one script, for a person or another tool to apply."""
     body = "\n".join(sql_file(dialect, name, schema) for name in migration_files(dialect).values())
-    return f"begin;\n\n{body}\ncommit;\n"
+    # Writers and the relay must not block each other; SQLite changes this only outside a transaction.
+    before = "pragma journal_mode = wal;\n" if dialect == "sqlite" else ""
+    return f"{before}begin;\n\n{body}\ncommit;\n"
 
 
 def grants_script(role: str, schema: str = DEFAULT_SCHEMA) -> str:

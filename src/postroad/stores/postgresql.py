@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
+import sys
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from itertools import starmap
@@ -40,6 +42,8 @@ __all__ = ["PostgreSQLStore", "migrate_postgresql"]
 
 logger = logging.getLogger("postroad.stores.postgresql")
 
+CONNECT_SECONDS: Final = 10
+RESTORE_SECONDS: Final = 24 * 60 * 60  # a large log is rewritten once, and beginning again would never end
 _MICROSECONDS_1970_TO_2000: Final = 946_684_800_000_000
 _LOCK_CLASS: Final = 0x706F7374  # "post": keeps our advisory locks apart from others'
 # A page's statement must be planned for its own snapshot and position: a generic plan walks the whole log, and so does
@@ -73,12 +77,16 @@ class PostgreSQLStore:
         """How many there had been when a lane was loaded."""
 
     async def open(self) -> None:
+        if self._pool is not None:
+            raise InvalidSetting("this store is open already; give each relay a store of its own")
         with _errors_translated(self._schema), _bad_url_named():
             self._pool = await asyncpg.create_pool(
                 self._url,
                 min_size=0,  # a pool that keeps its floor fills the log with tracebacks while the server is away
                 max_size=self._connections,
-                max_inactive_connection_lifetime=0,
+                max_inactive_connection_lifetime=0,  # neither idle nor much used connections are replaced by themselves
+                max_queries=sys.maxsize,
+                timeout=CONNECT_SECONDS,
                 command_timeout=self._timeout,
                 init=self._prepare,
                 reset=_leave_as_it_is,
@@ -207,11 +215,12 @@ class PostgreSQLStore:
     async def _restore(self, connection: Any) -> None:
         """The log was copied from another cluster: make its transaction ids ours."""
         async with connection.transaction():
-            await connection.execute(self._sql["lock_for_restore"])
+            logger.warning("schema %s came from another PostgreSQL cluster: carrying its log over", self._schema)
+            await connection.execute(self._sql["lock_for_restore"], timeout=RESTORE_SECONDS)
             facts = await connection.fetchrow(self._sql["server_facts"])
             if not (facts["moved"] or facts["future"]):
                 return  # another relay was faster
-            await connection.execute(self._sql["restore"])
+            await connection.execute(self._sql["restore"], timeout=RESTORE_SECONDS)
         logger.warning(
             "schema %s was restored from another PostgreSQL cluster: the log and all cursors were carried over",
             self._schema,
@@ -223,7 +232,7 @@ async def migrate_postgresql(url: str, schema: str = DEFAULT_SCHEMA) -> list[int
     queries = named_queries("postgresql", schema)
     with _errors_translated(schema):
         with _bad_url_named():
-            connection = await asyncpg.connect(url)
+            connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
         try:
             async with connection.transaction():
                 await connection.execute("select pg_advisory_xact_lock($1, hashtext($2))", _LOCK_CLASS, schema)
@@ -255,10 +264,14 @@ def _bad_url_named() -> Iterator[None]:
     """A URL that can't be read is not quoted: what is wrong in it is often a piece of the password."""
     try:
         yield
+    except ssl.SSLError:
+        raise  # a ValueError too, but the URL was fine
+    except asyncpg.exceptions.ClientConfigurationError as error:
+        raise InvalidSetting(f"database is a URL that can't be used: {error}") from error
     except (ValueError, OverflowError):
         raise InvalidSetting(
-            "database is no URL that can be read; it must be postgresql://user:password@host:port/name, "
-            "with special characters of the password percent-encoded"
+            "database is no URL that can be read; it must be postgresql://user@host:port/name, "
+            "with special characters of user and password percent-encoded"
         ) from None
 
 

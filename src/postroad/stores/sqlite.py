@@ -154,7 +154,12 @@ class _Immediate:
         return self._connection
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._connection.execute("commit" if kind is None else "rollback")
+        try:
+            self._connection.execute("commit" if kind is None else "rollback")
+        except sqlite3.Error:
+            if self._connection.in_transaction:  # a commit that failed must not leave the next one no room to begin
+                self._connection.execute("rollback")
+            raise
 
 
 def migrate_sqlite(path: Path | str, schema: str = DEFAULT_SCHEMA) -> list[int]:

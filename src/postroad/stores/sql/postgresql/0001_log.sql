@@ -27,7 +27,7 @@ create table if not exists {schema}.outbox (
     type         text        not null check (octet_length(type) between 1 and 255),
     key          text                 check (octet_length(key) between 1 and 1024),
     content_type text        not null,
-    headers      json        not null,
+    headers      json        not null check (json_typeof(headers) = 'object'),
     payload      bytea       not null,
     constraint outbox_id unique (id)
 );
@@ -59,7 +59,7 @@ language sql immutable strict parallel safe as
 $$ select ((get_byte(digest, 0) * 256 + get_byte(digest, 1)) % 1024)::smallint
      from sha256(convert_to($1, 'UTF8')) digest $$;
 
--- Add a message from SQL, in the caller's transaction: the same rules as Outbox.add, and the same slots.
+-- Add a message from SQL, in the caller's transaction, with the slots that Outbox.add gives.
 -- `add` takes JSON, `add_bytes` anything.
 create or replace function {schema}.add_bytes(
     source         text,
@@ -85,7 +85,10 @@ begin
     if $1 is null or $1 = '' then
         raise exception 'postroad: source is empty; say which service adds this message, such as ''/orders''';
     end if;
-    if jsonb_typeof($8) <> 'object' or jsonb_path_exists($8, '$.* ? (@.type() != "string")') then
+    if jsonb_typeof($8) is distinct from 'object' then
+        raise exception 'postroad: headers is %; it must be an object of strings', left($8::text, 80);
+    end if;
+    if exists (select from jsonb_each($8) header where jsonb_typeof(header.value) <> 'string' or header.key = '') then
         raise exception 'postroad: headers is %; it must be an object of strings', left($8::text, 80);
     end if;
     if $8 ?| array['source', 'correlation_id', 'causation_id'] then

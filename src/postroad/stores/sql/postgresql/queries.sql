@@ -2,15 +2,16 @@
 
 -- name: add
 -- Adding an id again is a no-op.
+-- Headers go as text: an application may have told its driver to encode what it sends as json.
 insert into {schema}.outbox (id, topic, key, slot, type, payload, content_type, headers)
-values ($1, $2, $3, $4, $5, $6, $7, $8)
+values ($1, $2, $3, $4, $5, $6, $7, $8::text::json)
 on conflict (id) do nothing
 
 -- name: add_many
 -- One statement for any number of messages; positions follow the order of the arrays.
 insert into {schema}.outbox (id, topic, key, slot, type, payload, content_type, headers)
-select id, topic, key, slot, type, payload, content_type, headers
-  from unnest($1::uuid[], $2::text[], $3::text[], $4::smallint[], $5::text[], $6::bytea[], $7::text[], $8::json[])
+select id, topic, key, slot, type, payload, content_type, headers::json
+  from unnest($1::uuid[], $2::text[], $3::text[], $4::smallint[], $5::text[], $6::bytea[], $7::text[], $8::text[])
        with ordinality as new (id, topic, key, slot, type, payload, content_type, headers, ordinality)
  order by ordinality
 on conflict (id) do nothing
@@ -74,10 +75,12 @@ select $1, n, n * 1024 / $2, (n + 1) * 1024 / $2 - 1,
  where not exists (select from {schema}.lanes where sink = $1)
 
 -- name: take_lanes
--- Every taking raises the epoch, also of one's own lanes.
+-- Every taking raises the epoch, also of one's own lanes. In order, so that two who take at once do not deadlock.
+with theirs as materialized (select lane as number from {schema}.lanes where sink = $1 order by lane for update)
 update {schema}.lanes
    set owner = $2, epoch = epoch + 1, version = version + 1
- where sink = $1
+  from theirs
+ where sink = $1 and lane = number
 returning sink, lane, first_slot, last_slot, owner, epoch, version,
           position, snapshot::text, late_position, late_snapshot::text
 
@@ -92,6 +95,7 @@ select sink, lane, first_slot, last_slot, owner, epoch, version,
 -- $1 and $2: the slots; $3: position H; $4 and $5: xmax and xip of snapshot S; $6: rows; $7: bytes.
 -- Late is what lies behind H and S does not see: an xid at or above its xmax, or one that was in progress. The planner
 -- can't estimate ranges of xid8 and would walk the primary key, so the late branch hides it behind "position + 0".
+-- The rows come in the order of the branches, each in its own: without parallel workers that is what Append does.
 with statement as materialized (select pg_current_snapshot() as snapshot)
 select position, id, topic, key, slot, type, payload, content_type, headers, created_at
   from (select *, sum(octet_length(payload)) over (order by position rows between unbounded preceding and 1 preceding)

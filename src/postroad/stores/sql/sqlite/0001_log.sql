@@ -1,18 +1,18 @@
 -- The log and the lanes that read it. SQLite has one writer at a time, so position order is commit order.
 
-create table {schema}_migrations (
+create table if not exists {schema}_migrations (
     version    integer primary key,
     applied_at text    not null default current_timestamp
 );
 
-create table {schema}_installation (
+create table if not exists {schema}_installation (
     only_row   integer primary key default 1 check (only_row = 1),
     min_client integer not null
 );
 
 -- The log. Rows are inserted and, long after they were delivered, deleted; they are never updated.
 -- AUTOINCREMENT: without it a cleanup would free positions below the cursors, and new rows would never be read.
-create table {schema}_outbox (
+create table if not exists {schema}_outbox (
     position     integer primary key autoincrement,
     id           text    not null unique,
     topic        text    not null check (length(cast(topic as blob)) between 1 and 255),
@@ -25,7 +25,7 @@ create table {schema}_outbox (
     created_at   integer not null default (cast((julianday('now') - 2440587.5) * 86400000000 as integer)) -- microseconds
 );
 
-create table {schema}_lanes (
+create table if not exists {schema}_lanes (
     sink       text    not null,
     lane       integer not null,
     first_slot integer not null,
@@ -37,5 +37,5 @@ create table {schema}_lanes (
     primary key (sink, lane)
 ) without rowid;
 
-insert into {schema}_installation (min_client) values (1);
-insert into {schema}_migrations (version) values (1);
+insert or ignore into {schema}_installation (min_client) values (1);
+insert or ignore into {schema}_migrations (version) values (1);

@@ -37,15 +37,19 @@ select sink, lane, first_slot, last_slot, owner, epoch, version, position
 
 -- name: read_page
 -- Next rows, and a last row whose position is the log's end. ?1 and ?2: the slots; ?3: position; ?4: rows; ?5: bytes.
-select position, id, topic, key, slot, type, payload, content_type, headers, created_at
-  from (select *, sum(length(payload)) over (order by position rows between unbounded preceding and 1 preceding)
-                  as bytes_before
-          from (select * from {schema}_outbox
-                 where position > ?3
-                   and slot between ?1 and ?2
-                 order by position
-                 limit ?4))
- where coalesce(bytes_before, 0) < ?5
+-- Where the page ends is found out from the payloads' lengths; only then are payloads read.
+with sizes as (
+    select position, length(payload) as size from {schema}_outbox
+     where position > ?3 and slot between ?1 and ?2
+     order by position limit ?4),
+sums as (
+    select position, sum(size) over (order by position rows between unbounded preceding and 1 preceding) as bytes_before
+      from sizes)
+select * from (
+    select o.position, id, topic, key, slot, type, payload, content_type, headers, created_at
+      from sums join {schema}_outbox o on o.position = sums.position
+     where coalesce(bytes_before, 0) < ?5
+     order by o.position)
 union all
 select coalesce((select max(position) from {schema}_outbox), 0), null, null, null, null, null, null, null, null, null
 
