@@ -23,6 +23,7 @@ check: .venv/.all ## ruff, mypy --strict, and the layers (import-linter)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/pytest --quiet tests/typing
 	$(BIN)/lint-imports
 
 bench: .venv/.all ## measure

@@ -7,16 +7,14 @@ commit is part of it.
 from __future__ import annotations
 
 import asyncio
-import sqlite3
+import os
 import tempfile
 import time
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import asyncpg
-
 from benchmarks import by_hand
+from benchmarks.add_ways import ON_POSTGRESQL, ON_SQLITE
 from benchmarks.backlog import create_log
 from benchmarks.by_hand import order_placed
 from benchmarks.sections import Plan, Section, median
@@ -26,6 +24,7 @@ from postroad.stores.sqlite import migrate_sqlite
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from benchmarks.add_ways import Way
     from tests.services.postgresql import PostgreSQL
 
 MANY = 100
@@ -44,6 +43,7 @@ Turn: TypeAlias = "Callable[[list[by_hand.OrderPlaced]], Awaitable[None]]"
 def run(server: PostgreSQL, plan: Plan) -> Section:
     header = ["", "postroad.add", "by hand", "postroad takes"]
     section = Section("add", "Adding a message, beside the same INSERT written by hand", header)
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # every way is measured in a loop, also those that block it
     asyncio.run(_on_postgresql(create_log(server), section, plan))
     with tempfile.TemporaryDirectory(prefix="postroad-benchmark-") as folder:
         path = Path(folder) / "log.sqlite"
@@ -53,56 +53,49 @@ def run(server: PostgreSQL, plan: Plan) -> Section:
 
 
 async def _on_postgresql(url: str, section: Section, plan: Plan) -> None:
-    connection: Any = await asyncpg.connect(url)
-
-    async def ours(events: list[by_hand.OrderPlaced]) -> None:
-        async with connection.transaction():
-            for each in events:
-                await outbox.add(connection, each, key=each.customer)
-
-    async def hands(events: list[by_hand.OrderPlaced]) -> None:
-        async with connection.transaction():
-            for each in events:
-                await by_hand.add(connection, each)
-
-    async def ours_many(events: list[by_hand.OrderPlaced]) -> None:
-        async with connection.transaction():
-            await outbox.add_many(connection, [Message(each, key=each.customer) for each in events])
-
-    async def hands_many(events: list[by_hand.OrderPlaced]) -> None:
-        async with connection.transaction():
-            await by_hand.add_many(connection, events)
-
-    await _compare(section, plan, "asyncpg", ONE_EACH, ours, hands)
-    await _compare(section, plan, "asyncpg", MANY_EACH, ours, hands)
-    await _compare(section, plan, "asyncpg", ADD_MANY, ours_many, hands_many)
-    await connection.close()
+    for name, by in ON_POSTGRESQL.items():
+        async with by(url) as way:
+            await _measure(section, plan, name, way)
 
 
 async def _on_sqlite(path: Path, section: Section, plan: Plan) -> None:
-    with closing(sqlite3.connect(path)) as connection:
+    for name, by in ON_SQLITE.items():
+        async with by(path) as way:
+            await _measure(section, plan, name, way)
 
-        async def ours(events: list[by_hand.OrderPlaced]) -> None:
-            with connection:
-                for each in events:
-                    outbox.add(connection, each, key=each.customer)
 
-        async def hands(events: list[by_hand.OrderPlaced]) -> None:
-            with connection:
-                for each in events:
-                    by_hand.add_sqlite(connection, each)
+async def _measure(section: Section, plan: Plan, name: str, way: Way) -> None:
+    """One kind of connection: what is awaited, is awaited on both sides."""
 
-        async def ours_many(events: list[by_hand.OrderPlaced]) -> None:
-            with connection:
-                outbox.add_many(connection, [Message(each, key=each.customer) for each in events])
+    async def ours(events: list[by_hand.OrderPlaced]) -> None:
+        async with way.transaction() as connection:
+            for each in events:
+                added: Any = outbox.add(connection, each, key=each.customer)
+                if hasattr(added, "__await__"):
+                    await added
 
-        async def hands_many(events: list[by_hand.OrderPlaced]) -> None:
-            with connection:
-                by_hand.add_many_sqlite(connection, events)
+    async def hands(events: list[by_hand.OrderPlaced]) -> None:
+        async with way.transaction() as connection:
+            for each in events:
+                inserted = way.insert(connection, each)
+                if hasattr(inserted, "__await__"):
+                    await inserted
 
-        await _compare(section, plan, "sqlite3", ONE_EACH, ours, hands)
-        await _compare(section, plan, "sqlite3", MANY_EACH, ours, hands)
-        await _compare(section, plan, "sqlite3", ADD_MANY, ours_many, hands_many)
+    async def ours_many(events: list[by_hand.OrderPlaced]) -> None:
+        async with way.transaction() as connection:
+            added: Any = outbox.add_many(connection, [Message(each, key=each.customer) for each in events])
+            if hasattr(added, "__await__"):
+                await added
+
+    async def hands_many(events: list[by_hand.OrderPlaced]) -> None:
+        async with way.transaction() as connection:
+            inserted = way.insert_many(connection, events)
+            if hasattr(inserted, "__await__"):
+                await inserted
+
+    await _compare(section, plan, name, ONE_EACH, ours, hands)
+    await _compare(section, plan, name, MANY_EACH, ours, hands)
+    await _compare(section, plan, name, ADD_MANY, ours_many, hands_many)
 
 
 async def _compare(section: Section, plan: Plan, driver: str, case: str, *ways: Turn) -> None:

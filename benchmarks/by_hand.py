@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from dataclasses import dataclass
 from hashlib import sha256
@@ -17,10 +18,7 @@ from uuid import UUID
 from benchmarks.payload import PAYLOAD_BYTES
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Sequence
-
-    import asyncpg
 
 TYPE = "order.placed"
 SOURCE = "/benchmarks"
@@ -41,6 +39,11 @@ INSERT_SQLITE = f"""
 insert into postroad_outbox ({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (id) do nothing
 """
+
+
+def with_percent(sql: str) -> str:
+    """The same for drivers that write %s."""
+    return re.sub(r"\$\d+|\?", "%s", sql)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +70,11 @@ def row(event: OrderPlaced) -> tuple[Any, ...]:
     return (uuid7(), TYPE, event.customer, slot, TYPE, payload, "application/json", HEADERS)
 
 
-async def add(connection: asyncpg.Connection[Any], event: OrderPlaced) -> None:
-    await connection.execute(INSERT, *row(event))
+def columns(events: Sequence[OrderPlaced]) -> tuple[list[Any], ...]:
+    """What INSERT_MANY takes."""
+    return tuple(map(list, zip(*map(row, events), strict=True)))
 
 
-async def add_many(connection: asyncpg.Connection[Any], events: Sequence[OrderPlaced]) -> None:
-    await connection.execute(INSERT_MANY, *zip(*map(row, events), strict=True))
-
-
-def add_sqlite(connection: sqlite3.Connection, event: OrderPlaced) -> None:
+def row_sqlite(event: OrderPlaced) -> tuple[Any, ...]:
     message_id, *others = row(event)
-    connection.execute(INSERT_SQLITE, (str(message_id), *others))
-
-
-def add_many_sqlite(connection: sqlite3.Connection, events: Sequence[OrderPlaced]) -> None:
-    connection.executemany(INSERT_SQLITE, [(str(first), *others) for first, *others in map(row, events)])
+    return (str(message_id), *others)

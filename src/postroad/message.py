@@ -96,6 +96,7 @@ def type_name(cls: type) -> str:
 
 
 _correlation: ContextVar[str | None] = ContextVar("postroad_correlation_id", default=None)
+_traceparent: ContextVar[str | None] = ContextVar("postroad_traceparent", default=None)
 
 
 def correlation_id() -> str | None:
@@ -104,12 +105,14 @@ def correlation_id() -> str | None:
 
 
 @contextmanager
-def correlated(correlation_id: str) -> Iterator[None]:
-    """Give every message that is added inside this block the same correlation id."""
+def correlated(correlation_id: str, *, traceparent: str | None = None) -> Iterator[None]:
+    """Give every message that is added inside this block the same correlation id, and the trace it belongs to."""
     token = _correlation.set(_checked_text("correlation_id", correlation_id, longest=LONGEST_NAME))
+    trace = _traceparent.set(traceparent)
     try:
         yield
     finally:
+        _traceparent.reset(trace)
         _correlation.reset(token)
 
 
@@ -258,9 +261,12 @@ def _only_source(source: str) -> str:
 
 def _encode_headers(message: Message, source: str) -> str:
     correlation = message.correlation_id if message.correlation_id is not None else _correlation.get()
-    if correlation is None and message.causation_id is None and not message.headers:
+    traceparent = _traceparent.get()
+    if correlation is None and traceparent is None and message.causation_id is None and not message.headers:
         return _only_source(source)
     headers = {"source": source}
+    if traceparent is not None:  # an ordinary header: the message's own wins
+        headers["traceparent"] = _checked_text("traceparent", traceparent)
     if correlation is not None:
         headers["correlation_id"] = _checked_text("correlation_id", correlation, longest=LONGEST_NAME)
     if message.causation_id is not None:

@@ -1,4 +1,7 @@
-"""`Outbox.add` on the connections that users have: in their transaction, in one round trip, and never outside one."""
+"""`Outbox`: its settings, sqlite3's and asyncpg's own ways of being in a transaction, and what must be awaited.
+
+What holds on every kind of connection is in test_connections.py.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +9,26 @@ import gc
 import sqlite3
 import sys
 import warnings
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, assert_type
-from uuid import UUID
+from typing import Any
 
 import asyncpg
 import pytest
 
 from postroad import (
     ConnectionClosed,
-    InvalidMessage,
     InvalidSetting,
-    Message,
-    NotMigrated,
     NoTransaction,
     Outbox,
     UnknownConnection,
 )
-from postroad.stores.connections import NeverAwaited, Pending
+from postroad.stores.connections import NeverAwaited
 from postroad.stores.memory import MemoryStore
 from postroad.stores.sqlite import migrate_sqlite
-from tests.logs import PostgreSQLLog, numbered
+from tests.logs import PostgreSQLLog
 from tests.services.postgresql import PostgreSQL
 
 
@@ -39,15 +38,6 @@ class OrderCreated:
 
 
 OUTBOX = Outbox(source="/orders")
-
-
-@pytest.fixture
-def sqlite(tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    migrate_sqlite(tmp_path / "shop.sqlite")
-    with closing(sqlite3.connect(tmp_path / "shop.sqlite")) as connection:
-        connection.execute("create table orders (id integer)")
-        connection.commit()
-        yield connection
 
 
 @pytest.fixture
@@ -68,29 +58,6 @@ async def pg_types(connection: Any) -> list[str]:
 
 
 # -- sqlite3 ---------------------------------------------------------------------------------------------------------
-
-
-def test_sqlite_adds_in_the_callers_transaction(sqlite: sqlite3.Connection) -> None:
-    sqlite.execute("insert into orders values (1)")
-    id = OUTBOX.add(sqlite, OrderCreated(1), key=1)
-    assert isinstance(id, UUID)
-    assert sqlite.in_transaction, "add does not commit"
-    sqlite.rollback()
-    assert sqlite_types(sqlite) == []
-    with sqlite:
-        sqlite.execute("insert into orders values (1)")
-        ids = OUTBOX.add_many(sqlite, [Message(OrderCreated(2), key=2), Message("x", type="note")])
-    assert len(set(ids)) == 2
-    assert sqlite_types(sqlite) == ["order.created", "note"]
-
-
-def test_sqlite_savepoints(sqlite: sqlite3.Connection) -> None:
-    with sqlite:
-        OUTBOX.add(sqlite, OrderCreated(1))
-        sqlite.execute("savepoint a")
-        OUTBOX.add(sqlite, "x", type="gone")
-        sqlite.execute("rollback to a")
-    assert sqlite_types(sqlite) == ["order.created"]
 
 
 def test_sqlite_in_autocommit_needs_a_transaction(tmp_path: Path) -> None:
@@ -119,17 +86,6 @@ def test_sqlite_with_the_autocommit_attribute(tmp_path: Path, autocommit: bool) 
             assert sqlite_types(connection) == ["order.created"]
 
 
-def test_sqlite_closed(sqlite: sqlite3.Connection) -> None:
-    sqlite.close()
-    with pytest.raises(ConnectionClosed, match="closed"):
-        OUTBOX.add(sqlite, OrderCreated(1))
-
-
-def test_sqlite_not_migrated(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "empty.sqlite")) as connection, pytest.raises(NotMigrated, match="migrate"):
-        OUTBOX.add(connection, OrderCreated(1))
-
-
 def test_sqlite_prefix(tmp_path: Path) -> None:
     migrate_sqlite(tmp_path / "a.sqlite", "shop")
     with closing(sqlite3.connect(tmp_path / "a.sqlite")) as connection, connection:
@@ -138,41 +94,6 @@ def test_sqlite_prefix(tmp_path: Path) -> None:
 
 
 # -- asyncpg ---------------------------------------------------------------------------------------------------------
-
-
-async def test_asyncpg_adds_in_the_callers_transaction(pg: Any) -> None:
-    transaction = pg.transaction()
-    await transaction.start()
-    await pg.execute("insert into orders values (1)")
-    assert isinstance(await OUTBOX.add(pg, OrderCreated(1), key="o-1"), UUID)
-    await transaction.rollback()
-    assert await pg_types(pg) == []
-    async with pg.transaction():
-        await pg.execute("insert into orders values (1)")
-        await OUTBOX.add_many(pg, [Message(OrderCreated(2), key=2), Message("x", type="note")])
-        assert await OUTBOX.add_many(pg, []) == []
-    assert await pg_types(pg) == ["order.created", "note"]
-
-
-async def test_asyncpg_savepoints(pg: Any) -> None:
-    async with pg.transaction():
-        await OUTBOX.add(pg, OrderCreated(1))
-        with pytest.raises(LookupError):
-            async with pg.transaction():
-                await OUTBOX.add(pg, "x", type="gone")
-                raise LookupError
-    assert await pg_types(pg) == ["order.created"]
-
-
-async def test_asyncpg_takes_one_round_trip(pg: Any) -> None:
-    queries: list[str] = []
-    async with pg.transaction():
-        await OUTBOX.add(pg, OrderCreated(1))
-        await OUTBOX.add_many(pg, numbered(1, 2))
-        with pg.query_logger(lambda record: queries.append(record.query)):
-            await OUTBOX.add(pg, OrderCreated(2))
-            await OUTBOX.add_many(pg, numbered(*range(3, 100)))
-    assert len(queries) == 2
 
 
 async def test_asyncpg_through_a_pool(pg: Any, postgresql15: PostgreSQL) -> None:
@@ -185,18 +106,14 @@ async def test_asyncpg_through_a_pool(pg: Any, postgresql15: PostgreSQL) -> None
                 await OUTBOX.add(connection, OrderCreated(1))
             with pytest.raises(NoTransaction):
                 OUTBOX.add(connection, OrderCreated(1))
+        with pytest.raises(ConnectionClosed, match="can't be used"):
+            OUTBOX.add(connection, OrderCreated(1))
 
 
 async def test_asyncpg_outside_a_transaction(pg: Any) -> None:
     with pytest.raises(NoTransaction, match="connection.transaction"):
         OUTBOX.add(pg, OrderCreated(1))
     assert await pg_types(pg) == []
-
-
-async def test_asyncpg_closed(pg: Any) -> None:
-    await pg.close()
-    with pytest.raises(ConnectionClosed, match="is closed"):
-        OUTBOX.add(pg, OrderCreated(1))
 
 
 async def test_an_error_of_the_database_stays_the_drivers_own(pg: Any) -> None:
@@ -234,35 +151,15 @@ async def test_an_add_is_no_truth_value_and_is_awaited_once(pg: Any) -> None:
     assert await pg_types(pg) == ["order.created"]
 
 
-# -- types: what mypy sees, checked by `make check` -------------------------------------------------------------------
-
-
-def test_a_sync_connection_gives_an_id_and_an_async_one_an_awaitable(sqlite: sqlite3.Connection) -> None:
-    assert_type(OUTBOX.add(sqlite, OrderCreated(1)), UUID)
-    assert_type(OUTBOX.add_many(sqlite, [Message(OrderCreated(1))]), list[UUID])
-    with MemoryStore().begin() as transaction:
-        assert_type(OUTBOX.add(transaction, OrderCreated(1)), UUID)
-
-
-async def typed_asyncpg(connection: asyncpg.Connection[asyncpg.Record], pool: asyncpg.Pool[asyncpg.Record]) -> None:
-    """Never run: only its types matter."""
-    assert_type(OUTBOX.add(connection, OrderCreated(1)), Pending[UUID])
-    assert_type(await OUTBOX.add(connection, OrderCreated(1)), UUID)
-    assert_type(await OUTBOX.add_many(connection, []), list[UUID])
-    async with pool.acquire() as pooled:
-        assert_type(await OUTBOX.add(pooled, OrderCreated(1)), UUID)
+async def test_an_add_that_is_awaited_after_its_transaction_adds_nothing(pg: Any) -> None:
+    async with pg.transaction():
+        pending = OUTBOX.add(pg, OrderCreated(1))
+    with pytest.raises(NoTransaction):
+        await pending
+    assert await pg_types(pg) == []
 
 
 # -- both ------------------------------------------------------------------------------------------------------------
-
-
-def test_what_is_invalid_is_found_before_anything_is_written(sqlite: sqlite3.Connection) -> None:
-    with sqlite:
-        with pytest.raises(InvalidMessage):
-            OUTBOX.add_many(sqlite, [Message(OrderCreated(1)), Message(OrderCreated(2), topic="")])
-        with pytest.raises(InvalidMessage, match="key is None"):
-            OUTBOX.add(sqlite, OrderCreated(1), key=None)  # type: ignore[call-overload]
-    assert sqlite_types(sqlite) == []
 
 
 @pytest.mark.parametrize("thing", [None, "postgresql://x", object()])

@@ -1,0 +1,54 @@
+"""One correlation id per request, for Django, under WSGI and ASGI alike.
+
+Everything that the view adds gets the id, and the response says it. A streamed body is made after the middleware has
+ended: what is added while it streams needs a `correlated` of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+
+from postroad.correlation import CORRELATION_HEADER, TRACE_HEADER, request_correlation_id, trusted_traceparent
+from postroad.message import correlated
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from django.http import HttpRequest
+    from django.http.response import HttpResponseBase
+
+    View = Callable[[HttpRequest], HttpResponseBase]
+    AsyncView = Callable[[HttpRequest], Awaitable[HttpResponseBase]]
+
+__all__ = ["CorrelationMiddleware"]
+
+
+class CorrelationMiddleware:
+    """Runs each request inside `correlated(...)`, with the id it came with or a new one."""
+
+    sync_capable = True
+    async_capable = True
+
+    def __init__(self, get_response: View | AsyncView) -> None:
+        self._get_response = get_response
+        self._is_async = iscoroutinefunction(get_response)
+        if self._is_async:
+            markcoroutinefunction(self)  # Django asks the middleware itself which of the two it is
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
+        traceparent = request.headers.get(TRACE_HEADER)
+        id = request_correlation_id(request.headers.get(CORRELATION_HEADER), traceparent)
+        if self._is_async:
+            return self._answer_async(request, id, trusted_traceparent(traceparent))
+        with correlated(id, traceparent=trusted_traceparent(traceparent)):
+            response = cast("View", self._get_response)(request)
+        response.headers[CORRELATION_HEADER] = id
+        return response
+
+    async def _answer_async(self, request: HttpRequest, id: str, traceparent: str | None) -> HttpResponseBase:
+        with correlated(id, traceparent=traceparent):
+            response = await cast("AsyncView", self._get_response)(request)
+        response.headers[CORRELATION_HEADER] = id
+        return response

@@ -1,0 +1,16 @@
+"""The log, the lanes that read it, and the function that adds to it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import migrations
+
+from postroad.django.operations import ApplyMigration
+
+
+class Migration(migrations.Migration):
+    """postroad's migration 1."""
+
+    dependencies: ClassVar = []
+    operations: ClassVar = [ApplyMigration(1)]

@@ -1,0 +1,76 @@
+"""The one operation of our Django migrations: apply postroad's numbered migration of the same number."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+from django.db import router
+from django.db.migrations.operations.base import Operation
+
+from postroad.config import DEFAULT_SCHEMA
+from postroad.stores.scripts import (
+    dialect_named,
+    lock_statement,
+    migration_statements,
+    there_statement,
+    version_statement,
+)
+
+if TYPE_CHECKING:
+    from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+    from django.db.migrations.state import ProjectState
+
+    from postroad.stores.queries import Dialect
+
+__all__ = ["ApplyMigration"]
+
+
+class ApplyMigration(Operation):
+    """Apply one of postroad's migrations, unless the database has had it already from `postroad migrate`.
+
+    There is no way back: dropping the log would lose what waits in it.
+    """
+
+    reversible = False
+    reduces_to_sql = True
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def state_forwards(self, app_label: str, state: ProjectState) -> None:
+        """There are no models, so there is no state."""
+
+    def database_forwards(
+        self,
+        app_label: str,
+        schema_editor: BaseDatabaseSchemaEditor,
+        from_state: ProjectState,
+        to_state: ProjectState,
+    ) -> None:
+        """Run the statements in the migration's own transaction."""
+        connection = schema_editor.connection
+        if not router.allow_migrate(connection.alias, app_label):
+            return
+        dialect = dialect_named(connection.vendor)
+        schema: str = getattr(settings, "POSTROAD_SCHEMA", DEFAULT_SCHEMA)
+        # `sqlmigrate` only collects the statements: it asks the database nothing.
+        if not schema_editor.collect_sql and _version(connection, dialect, schema) >= self.number:
+            return
+        for statement in migration_statements(dialect, schema, after=self.number - 1, through=self.number):
+            schema_editor.execute(statement, params=None)
+
+    def describe(self) -> str:
+        """What `migrate` says it does."""
+        return f"Apply postroad's migration {self.number}"
+
+
+def _version(connection: Any, dialect: Dialect, schema: str) -> int:
+    with connection.cursor() as cursor:
+        if dialect == "postgresql":
+            cursor.execute(lock_statement(schema))
+        cursor.execute(there_statement(dialect, schema))
+        if cursor.fetchone() is None:
+            return 0
+        cursor.execute(version_statement(dialect, schema))
+        return int(cursor.fetchone()[0] or 0)

@@ -1,0 +1,15 @@
+"""postroad beside SQLAlchemy: events that entities record, and our tables for your metadata."""
+
+from __future__ import annotations
+
+from postroad.errors import MissingExtra
+
+try:
+    from postroad.sqlalchemy.domain_events import record_events
+    from postroad.sqlalchemy.tables import tables
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "sqlalchemy":
+        raise
+    raise MissingExtra("postroad.sqlalchemy", "sqlalchemy") from error
+
+__all__ = ["record_events", "tables"]

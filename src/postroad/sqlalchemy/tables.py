@@ -1,0 +1,170 @@
+"""Our tables as SQLAlchemy sees them, so that Alembic's autogenerate finds nothing to add, drop or change.
+
+They describe what the migrations in stores/sql make; they don't replace them. tests/integrations/test_alembic.py
+migrates real databases and compares: a migration that changes a table changes it here too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+from sqlalchemy import (
+    BIGINT,
+    BLOB,
+    BOOLEAN,
+    INTEGER,
+    SMALLINT,
+    TEXT,
+    TIMESTAMP,
+    UUID,
+    CheckConstraint,
+    Column,
+    Identity,
+    Index,
+    Table,
+    UniqueConstraint,
+    event,
+    text,
+)  # fmt: skip
+from sqlalchemy.dialects.postgresql import BYTEA, JSON
+
+from postroad.config import DEFAULT_SCHEMA, checked_schema
+from postroad.errors import InvalidSetting
+from postroad.sqlalchemy.types import XID8, PGSnapshot
+
+if TYPE_CHECKING:
+    from sqlalchemy import MetaData
+
+__all__ = ["tables"]
+
+_SQLITE_NOW: Final = "(cast((julianday('now') - 2440587.5) * 86400000000 as integer))"
+
+
+def tables(
+    metadata: MetaData, *, dialect: Literal["postgresql", "sqlite"] = "postgresql", schema: str = DEFAULT_SCHEMA
+) -> list[Table]:
+    """Describe our tables in your metadata, as they are in one kind of database, and give them.
+
+    `metadata.create_all` refuses to make them, because it would make half of what is needed: migrate instead.
+    """
+    schema = checked_schema(schema)
+    match dialect:
+        case "postgresql":
+            made = _postgresql(metadata, schema)
+        case "sqlite":
+            made = _sqlite(metadata, schema)
+        case _:
+            raise InvalidSetting(f"dialect is {dialect!r}; postroad's tables can be in 'postgresql' or 'sqlite'")
+    for table in made:
+        event.listen(table, "before_create", _refuse)
+    return made
+
+
+def _refuse(table: Table, *_: object, **__: object) -> None:
+    raise InvalidSetting(
+        f"{table.fullname} can't be made by create_all, which makes no functions and notes no version; "
+        "run postroad's own migrations first: op.postroad_migrate(), or postroad migrate"
+    )
+
+
+def _postgresql(metadata: MetaData, schema: str) -> list[Table]:
+    now = text("now()")
+    migrations = Table(
+        "migrations", metadata,
+        Column("version", INTEGER, primary_key=True, autoincrement=False),
+        Column("applied_at", TIMESTAMP(timezone=True), nullable=False, server_default=now),
+        schema=schema,
+    )  # fmt: skip
+    installation = Table(
+        "installation", metadata,
+        Column("only_row", BOOLEAN, primary_key=True, server_default=text("true")),
+        Column("min_client", INTEGER, nullable=False),
+        Column("system_identifier", BIGINT, nullable=False),
+        CheckConstraint("only_row", name="installation_only_row_check"),
+        schema=schema,
+    )  # fmt: skip
+    outbox = Table(
+        "outbox", metadata,
+        Column("xid", XID8, nullable=False, server_default=text("pg_current_xact_id()")),
+        Column("position", BIGINT, Identity(always=True), primary_key=True),
+        Column("created_at", TIMESTAMP(timezone=True), nullable=False, server_default=now),
+        Column("id", UUID, nullable=False),
+        Column("slot", SMALLINT, nullable=False),
+        Column("topic", TEXT, nullable=False),
+        Column("type", TEXT, nullable=False),
+        Column("key", TEXT),
+        Column("content_type", TEXT, nullable=False),
+        Column("headers", JSON, nullable=False),
+        Column("payload", BYTEA, nullable=False),
+        CheckConstraint("slot between 0 and 1023", name="outbox_slot_check"),
+        CheckConstraint("octet_length(topic) between 1 and 255", name="outbox_topic_check"),
+        CheckConstraint("octet_length(type) between 1 and 255", name="outbox_type_check"),
+        CheckConstraint("octet_length(key) between 1 and 1024", name="outbox_key_check"),
+        CheckConstraint("json_typeof(headers) = 'object'", name="outbox_headers_check"),
+        UniqueConstraint("id", name="outbox_id"),
+        Index("outbox_xid", "xid"),
+        schema=schema,
+    )  # fmt: skip
+    lanes = Table(
+        "lanes", metadata,
+        Column("sink", TEXT, primary_key=True),
+        Column("lane", SMALLINT, primary_key=True, autoincrement=False),
+        Column("first_slot", SMALLINT, nullable=False),
+        Column("last_slot", SMALLINT, nullable=False),
+        Column("position", BIGINT, nullable=False),
+        Column("snapshot", PGSnapshot, nullable=False),
+        Column("late_position", BIGINT),
+        Column("late_snapshot", PGSnapshot),
+        Column("owner", UUID),
+        Column("epoch", BIGINT, nullable=False, server_default=text("0")),
+        Column("version", BIGINT, nullable=False, server_default=text("0")),
+        CheckConstraint("(late_position is null) = (late_snapshot is null)", name="lanes_check"),
+        schema=schema,
+    )  # fmt: skip
+    return [migrations, installation, outbox, lanes]
+
+
+def _sqlite(metadata: MetaData, schema: str) -> list[Table]:
+    # An `integer primary key` can't be null, but SQLite does not say so of its column.
+    migrations = Table(
+        f"{schema}_migrations", metadata,
+        Column("version", INTEGER, primary_key=True, nullable=True),
+        Column("applied_at", TEXT, nullable=False, server_default=text("current_timestamp")),
+    )  # fmt: skip
+    installation = Table(
+        f"{schema}_installation", metadata,
+        Column("only_row", INTEGER, primary_key=True, nullable=True, server_default=text("1")),
+        Column("min_client", INTEGER, nullable=False),
+        CheckConstraint("only_row = 1"),
+    )  # fmt: skip
+    outbox = Table(
+        f"{schema}_outbox", metadata,
+        Column("position", INTEGER, primary_key=True, nullable=True),
+        Column("id", TEXT, nullable=False, unique=True),
+        Column("topic", TEXT, nullable=False),
+        Column("key", TEXT),
+        Column("slot", INTEGER, nullable=False),
+        Column("type", TEXT, nullable=False),
+        Column("payload", BLOB, nullable=False),
+        Column("content_type", TEXT, nullable=False),
+        Column("headers", TEXT, nullable=False),
+        Column("created_at", INTEGER, nullable=False, server_default=text(_SQLITE_NOW)),
+        CheckConstraint("length(cast(topic as blob)) between 1 and 255"),
+        CheckConstraint("length(cast(key as blob)) between 1 and 1024"),
+        CheckConstraint("slot between 0 and 1023"),
+        CheckConstraint("length(cast(type as blob)) between 1 and 255"),
+        sqlite_autoincrement=True,
+    )  # fmt: skip
+    lanes = Table(
+        f"{schema}_lanes", metadata,
+        Column("sink", TEXT, primary_key=True),
+        Column("lane", INTEGER, primary_key=True),
+        Column("first_slot", INTEGER, nullable=False),
+        Column("last_slot", INTEGER, nullable=False),
+        Column("position", INTEGER, nullable=False),
+        Column("owner", TEXT),
+        Column("epoch", INTEGER, nullable=False, server_default=text("0")),
+        Column("version", INTEGER, nullable=False, server_default=text("0")),
+        sqlite_with_rowid=False,
+    )  # fmt: skip
+    return [migrations, installation, outbox, lanes]

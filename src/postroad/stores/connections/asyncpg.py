@@ -1,0 +1,37 @@
+"""asyncpg. It is in a transaction only when it was told to be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from postroad.errors import ConnectionClosed, NoTransaction
+from postroad.stores.connections.hand import Hand, Tongue
+
+if TYPE_CHECKING:
+    from postroad.stores.statements import Statement
+
+__all__ = ["ASYNCPG"]
+
+_TONGUE = Tongue("postgresql", "$1")
+
+
+def _check(connection: Any) -> Any:
+    try:
+        closed = connection.is_closed()
+    except Exception as error:  # a pool's proxy raises when its connection was given back
+        raise ConnectionClosed(f"the asyncpg connection can't be used: {error}") from error
+    if closed:
+        raise ConnectionClosed("the asyncpg connection is closed")
+    if not connection.is_in_transaction():
+        raise NoTransaction(
+            "the asyncpg connection is in no transaction, so the message would be committed by itself; "
+            "add it inside: async with connection.transaction()"
+        )
+    return connection
+
+
+def _run(connection: Any, statement: Statement) -> Any:
+    return connection.execute(statement.sql, *statement.values)
+
+
+ASYNCPG = Hand(_check, lambda _: _TONGUE, _run, is_async=True)

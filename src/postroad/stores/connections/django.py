@@ -1,0 +1,48 @@
+"""Django's connections: `django.db.connection`, and what is in `django.db.connections`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from postroad.errors import ConnectionClosed, NoTransaction, UnknownConnection
+from postroad.stores.connections.hand import Hand, Tongue
+
+if TYPE_CHECKING:
+    from postroad.stores.statements import Statement
+
+__all__ = ["DJANGO"]
+
+# Django's cursors take %s on every database.
+_TONGUES = {"postgresql": Tongue("postgresql", "%s"), "sqlite": Tongue("sqlite", "%s")}
+
+
+def _check(connection: Any) -> Any:
+    if connection.in_atomic_block:
+        if connection.closed_in_transaction:
+            raise ConnectionClosed("Django's connection was closed inside its transaction")
+        return connection
+    # A connection that is not open yet will be what the settings say.
+    opened = connection.connection is not None
+    if connection.autocommit if opened else connection.settings_dict["AUTOCOMMIT"]:
+        raise NoTransaction(
+            "Django's connection is in autocommit mode and in no transaction, so the message would be committed by "
+            "itself; add it inside: with transaction.atomic()"
+        )
+    return connection
+
+
+def _tongue(connection: Any) -> Tongue:
+    tongue = _TONGUES.get(connection.vendor)
+    if tongue is None:
+        raise UnknownConnection(
+            f"Django is used with {connection.vendor} here, and postroad knows it with {' and '.join(_TONGUES)}"
+        )
+    return tongue
+
+
+def _run(connection: Any, statement: Statement) -> None:
+    with connection.cursor() as cursor:
+        (cursor.executemany if statement.repeated else cursor.execute)(statement.sql, statement.values)
+
+
+DJANGO = Hand(_check, _tongue, _run)

@@ -1,0 +1,33 @@
+"""What is to be known about one kind of connection in order to run a statement with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from postroad.stores.queries import Dialect
+    from postroad.stores.statements import Placeholders, Statement
+
+__all__ = ["Hand", "Tongue"]
+
+
+class Tongue(NamedTuple):
+    """What a driver understands: its database's SQL, with its own placeholders."""
+
+    dialect: Dialect
+    placeholders: Placeholders
+
+
+class Hand(msgspec.Struct, frozen=True):
+    """How statements are run with one kind of connection. A hand never commits and never connects to anything else."""
+
+    ready: Callable[[Any], Any]
+    """Raises ConnectionClosed or NoTransaction, and else gives what the statement is to be run on."""
+    tongue: Callable[[Any], Tongue]
+    run: Callable[[Any, Statement], Any]
+    """Runs a statement in one round trip; an async hand gives an awaitable."""
+    is_async: bool = False

@@ -1,0 +1,93 @@
+"""Which hand a connection needs. Its class says which driver it comes from; no driver is imported to find out.
+
+That driver is loaded already, or the object could not exist.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from postroad.errors import UnknownConnection
+from postroad.stores.connections.asyncpg import ASYNCPG
+from postroad.stores.connections.django import DJANGO
+from postroad.stores.connections.psycopg import PSYCOPG, PSYCOPG_ASYNC
+from postroad.stores.connections.sqlalchemy import (
+    ASYNC_CONNECTION,
+    ASYNC_SCOPED_SESSION,
+    ASYNC_SESSION,
+    CONNECTION,
+    SCOPED_SESSION,
+    SESSION,
+)
+from postroad.stores.connections.sqlite import AIOSQLITE, SQLITE3
+
+if TYPE_CHECKING:
+    from postroad.stores.connections.hand import Hand
+
+__all__ = ["hand_for"]
+
+# The package and the name of a class that the connection's class is, or comes from.
+_HANDS = {
+    ("sqlite3", "Connection"): SQLITE3,
+    ("aiosqlite", "Connection"): AIOSQLITE,
+    ("asyncpg", "Connection"): ASYNCPG,
+    ("asyncpg", "PoolConnectionProxy"): ASYNCPG,
+    ("psycopg", "Connection"): PSYCOPG,
+    ("psycopg", "AsyncConnection"): PSYCOPG_ASYNC,
+    ("sqlalchemy", "Connection"): CONNECTION,
+    ("sqlalchemy", "AsyncConnection"): ASYNC_CONNECTION,
+    ("sqlalchemy", "Session"): SESSION,
+    ("sqlalchemy", "AsyncSession"): ASYNC_SESSION,
+    ("sqlalchemy", "scoped_session"): SCOPED_SESSION,
+    ("sqlalchemy", "async_scoped_session"): ASYNC_SCOPED_SESSION,
+    ("django", "BaseDatabaseWrapper"): DJANGO,
+    ("django", "ConnectionProxy"): DJANGO,
+}
+
+# What is easily given by mistake, and what to do instead.
+_HINTS = {
+    (
+        "asyncpg",
+        "Pool",
+    ): "an asyncpg pool is no connection; use one of its own: async with pool.acquire() as connection",
+    ("psycopg_pool", "ConnectionPool"): "a psycopg pool is no connection; use one of its own: "
+    "with pool.connection() as connection",
+    ("psycopg_pool", "AsyncConnectionPool"): "a psycopg pool is no connection; use one of its own: "
+    "async with pool.connection() as connection",
+    ("psycopg", "BaseCursor"): "a psycopg cursor is no connection; use its own: cursor.connection",
+    ("sqlite3", "Cursor"): "an sqlite3 cursor is no connection; use its own: cursor.connection",
+    ("aiosqlite", "Cursor"): "an aiosqlite cursor is no connection; give the connection that it was made from",
+    ("sqlalchemy", "Engine"): "a SQLAlchemy engine is no connection; use one of its own: "
+    "with engine.begin() as connection",
+    ("sqlalchemy", "AsyncEngine"): "a SQLAlchemy engine is no connection; use one of its own: "
+    "async with engine.begin() as connection",
+    ("sqlalchemy", "sessionmaker"): "a sessionmaker is no session; let it make one: with Session.begin() as session",
+    ("sqlalchemy", "async_sessionmaker"): "a sessionmaker is no session; let it make one: "
+    "async with Session.begin() as session",
+    ("django", "BaseConnectionHandler"): "Django's connections are several; say which: connections['default']",
+    ("django", "CursorWrapper"): "a Django cursor is no connection; use django.db.connection",
+}
+
+_SUPPORTED = (
+    "it takes an sqlite3.Connection; an asyncpg connection (pip install 'postroad[postgresql]'); a psycopg connection, "
+    "sync or async (postroad[psycopg]); an aiosqlite connection (postroad[aiosqlite]); a SQLAlchemy Session, "
+    "AsyncSession, Connection or AsyncConnection (postroad[sqlalchemy]); or Django's connection (postroad[django])"
+)
+
+
+@cache
+def hand_for(cls: type) -> Hand:
+    """How to run statements with connections of this class. Raises UnknownConnection."""
+    names = _names(cls)
+    for name in names:
+        if name in _HANDS:
+            return _HANDS[name]
+    for name in names:
+        if name in _HINTS:
+            raise UnknownConnection(_HINTS[name])
+    raise UnknownConnection(f"{cls.__module__}.{cls.__qualname__} is no connection that postroad knows; {_SUPPORTED}")
+
+
+def _names(cls: type) -> list[tuple[str, str]]:
+    return [(base.__module__.partition(".")[0], base.__name__) for base in cls.__mro__]

@@ -1,0 +1,53 @@
+"""psycopg 3, sync and async: they differ only in that one of them is awaited."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from postroad.errors import ConnectionClosed, NoTransaction
+from postroad.stores.connections.hand import Hand, Tongue
+
+if TYPE_CHECKING:
+    from postroad.stores.statements import Statement
+
+__all__ = ["PSYCOPG", "PSYCOPG_ASYNC", "check_psycopg"]
+
+_IN_TRANSACTION = {2, 3}  # libpq's PQTRANS_INTRANS and PQTRANS_INERROR
+
+
+def check_psycopg(connection: Any) -> Any:
+    """Refuse a connection that is closed, or that would commit the message by itself."""
+    if connection.closed:
+        raise ConnectionClosed("the psycopg connection is closed")
+    if connection.autocommit and not _in_transaction(connection):
+        raise NoTransaction(
+            "the psycopg connection is in autocommit mode and in no transaction, so the message would be committed by "
+            "itself; add it inside: with connection.transaction()"
+        )
+    return connection
+
+
+def _in_transaction(connection: Any) -> bool:
+    # In a pipeline libpq says only that something is under way, a BEGIN or anything else. psycopg itself knows how many
+    # `connection.transaction()` it is in.
+    return connection.pgconn.transaction_status in _IN_TRANSACTION or getattr(connection, "_num_transactions", 0) > 0
+
+
+def _tongue(connection: Any) -> Tongue:
+    return _tongue_of_cursors(connection.cursor_factory)
+
+
+@cache
+def _tongue_of_cursors(cursor: type) -> Tongue:
+    """Users choose the cursors that `execute` makes: raw ones take PostgreSQL's own placeholders."""
+    raw = any(base.__name__.endswith("RawCursorMixin") for base in cursor.__mro__)
+    return Tongue("postgresql", "$1" if raw else "%s")
+
+
+def _run(connection: Any, statement: Statement) -> Any:
+    return connection.execute(statement.sql, statement.values)
+
+
+PSYCOPG = Hand(check_psycopg, _tongue, _run)
+PSYCOPG_ASYNC = Hand(check_psycopg, _tongue, _run, is_async=True)

@@ -1,0 +1,69 @@
+"""sqlite3 and aiosqlite. Python begins a transaction before an INSERT by itself, unless it was told not to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from postroad.errors import ConnectionClosed, NoTransaction
+from postroad.stores.connections.hand import Hand, Tongue
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from postroad.stores.statements import Statement
+
+__all__ = ["AIOSQLITE", "SQLITE3", "check_in_its_thread", "check_sqlite3"]
+
+_TONGUE = Tongue("sqlite", "?")
+
+
+def check_sqlite3(connection: Any) -> Any:
+    """Refuse a connection that is closed, or that would commit the message by itself."""
+    try:
+        connection.total_changes  # noqa: B018 - asking is the test: it raises on a closed connection
+    except Exception as error:
+        raise ConnectionClosed(f"the SQLite connection can't be used: {error}") from error
+    if connection.in_transaction:
+        return connection
+    autocommit = getattr(connection, "autocommit", None)
+    if autocommit is True or (autocommit is not False and connection.isolation_level is None):
+        raise NoTransaction(
+            "the SQLite connection is in autocommit mode and in no transaction, so the message would be committed by "
+            "itself; execute BEGIN first, or leave isolation_level as it is by default"
+        )
+    return connection
+
+
+def _run_sqlite3(connection: Any, statement: Statement) -> None:
+    connection.executemany(statement.sql, statement.values)
+
+
+def _check_aiosqlite(connection: Any) -> Any:
+    try:
+        connection.in_transaction  # noqa: B018 - asking is the test, as above
+    except Exception as error:
+        raise ConnectionClosed(f"the aiosqlite connection can't be used: {error}") from error
+    return connection
+
+
+# From Python 3.12 on, sqlite3 tells its `autocommit` to the connection's own thread only, and aiosqlite has no way to
+# ask. So its queue is used directly: check and INSERT are one visit to that thread, as a plain executemany would be.
+
+
+def _run_aiosqlite(connection: Any, statement: Statement) -> Awaitable[None]:
+    within: Awaitable[None] = connection._execute(_check_and_run, connection._conn, statement)  # noqa: SLF001
+    return within
+
+
+def _check_and_run(connection: Any, statement: Statement) -> None:
+    _run_sqlite3(check_sqlite3(connection), statement)
+
+
+def check_in_its_thread(connection: Any) -> Awaitable[Any]:
+    """`check_sqlite3` for an aiosqlite connection, which is a visit to its thread."""
+    checked: Awaitable[Any] = connection._execute(check_sqlite3, connection._conn)  # noqa: SLF001
+    return checked
+
+
+SQLITE3 = Hand(check_sqlite3, lambda _: _TONGUE, _run_sqlite3)
+AIOSQLITE = Hand(_check_aiosqlite, lambda _: _TONGUE, _run_aiosqlite, is_async=True)

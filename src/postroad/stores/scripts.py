@@ -1,0 +1,68 @@
+"""Our migrations as single statements, for those who run them in a transaction of their own: Alembic and Django.
+
+Not every driver takes a script of several statements, so the files are taken apart here. Nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from postroad.config import DEFAULT_SCHEMA, checked_schema
+from postroad.errors import InvalidSetting
+from postroad.stores.queries import Dialect, migration_files, named_queries, sql_file
+
+__all__ = ["dialect_named", "lock_statement", "migration_statements", "there_statement", "version_statement"]
+
+# What may contain a semicolon that ends nothing: a function's body, a text, a comment.
+_PIECE: Final = re.compile(r"\$\$.*?\$\$|'(?:[^']|'')*'|--[^\n]*|;|[^$'\-;]+|.", re.DOTALL)
+
+
+def dialect_named(name: str) -> Dialect:
+    """The dialect that SQLAlchemy or Django calls by that name."""
+    match name:
+        case "postgresql" | "sqlite":
+            return name
+    raise InvalidSetting(f"the database is of kind {name!r}; postroad's tables can be in postgresql or sqlite")
+
+
+def migration_statements(
+    dialect: Dialect, schema: str = DEFAULT_SCHEMA, *, after: int = 0, through: int | None = None
+) -> list[str]:
+    """The statements of the migrations after one number, through another or to the last."""
+    files = migration_files(dialect)
+    if through is not None and through not in files:
+        raise InvalidSetting(f"through is {through!r}; the migrations that this postroad has are {list(files)}")
+    wanted = [name for number, name in files.items() if after < number <= (through or max(files))]
+    return [statement for name in wanted for statement in _statements(sql_file(dialect, name, schema))]
+
+
+def lock_statement(schema: str) -> str:
+    """PostgreSQL: two who migrate at once wait for each other. The same lock as `postroad migrate` takes."""
+    return f"select pg_advisory_xact_lock(x'706F7374'::int, hashtext('{checked_schema(schema)}'))"
+
+
+def there_statement(dialect: Dialect, schema: str) -> str:
+    """Gives a row when the schema has been migrated at all."""
+    schema = checked_schema(schema)
+    if dialect == "sqlite":
+        return f"select 1 from sqlite_master where name = '{schema}_migrations'"  # noqa: S608 - a checked name
+    return f"select 1 where to_regclass('{schema}.migrations') is not null"
+
+
+def version_statement(dialect: Dialect, schema: str) -> str:
+    """Gives a row with how far the schema has been migrated."""
+    return named_queries(dialect, schema)["schema_version"]
+
+
+def _statements(script: str) -> list[str]:
+    statements, begun = [], ""
+    for piece in _PIECE.findall(script):
+        if piece == ";":
+            statements.append(begun.strip())
+            begun = ""
+        elif not piece.startswith("--"):
+            begun += piece
+    if begun.strip():
+        raise ValueError(f"a migration ends within a statement: {begun.strip()[:80]!r}")
+    return statements

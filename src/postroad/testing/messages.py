@@ -1,0 +1,71 @@
+"""Messages that a test has read, and the one assertion about them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from postroad.message import UNSET, Message, StoredMessage, encode, type_name
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from postroad.message import Unset
+
+__all__ = ["Messages"]
+
+
+class Messages(list[StoredMessage]):
+    """A list of messages, in the order of the log."""
+
+    def assert_added(
+        self,
+        what: Any,
+        *,
+        key: str | int | UUID | Unset | None = UNSET,
+        topic: str | None = None,
+        times: int | None = None,
+    ) -> StoredMessage:
+        """Fail unless there is such a message, and give the first.
+
+        `what` is an event's class, the name of a type, or an event, whose payload must be the same then. `key=None`
+        asks for a message without a key; without `key` any will do. With `times` there must be exactly so many.
+        """
+        __tracebackhide__ = True
+        type, payload = _type_and_payload(what)
+        wanted_key = key if key is None or key is UNSET else str(key)
+        found = [
+            each
+            for each in self
+            if each.type == type
+            and (payload is None or each.payload == payload)
+            and (wanted_key is UNSET or each.key == wanted_key)
+            and (topic is None or each.topic == topic)
+        ]
+        if not found or (times is not None and len(found) != times):
+            wanted = _shown(type, payload, wanted_key, topic)
+            there = "\n".join(f"  {_shown(each.type, each.payload, each.key, each.topic)}" for each in self)
+            often = "once" if times is None else f"{times} times"
+            raise AssertionError(
+                f"expected {often}, found {len(found)} times: {wanted}\nwhat is there:\n{there or '  nothing'}"
+            )
+        return found[0]
+
+
+def _type_and_payload(what: Any) -> tuple[str, bytes | None]:
+    if isinstance(what, str):
+        return what, None
+    if isinstance(what, type):
+        return type_name(what), None
+    row = encode(Message(what), "postroad.testing")
+    return row.type, row.payload
+
+
+def _shown(type: str, payload: bytes | None, key: object, topic: str | None) -> str:
+    parts = [type]
+    if key is not UNSET:
+        parts.append(f"key={key!r}")
+    if topic not in {None, type}:
+        parts.append(f"topic={topic!r}")
+    if payload is not None:
+        parts.append(payload[:200].decode(errors="replace"))
+    return " ".join(parts)

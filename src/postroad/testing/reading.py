@@ -1,0 +1,92 @@
+"""What a connection sees in the log: what is committed, and what its own transaction has added."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, overload
+from uuid import UUID
+
+from postroad.config import DEFAULT_SCHEMA, checked_schema
+from postroad.errors import InvalidSetting
+from postroad.message import StoredMessage
+from postroad.testing.asking import ask
+from postroad.testing.messages import Messages
+
+if TYPE_CHECKING:
+    from postroad.stores.connections import AsyncConnection, SyncConnection
+    from postroad.stores.queries import Dialect
+    from postroad.testing.asking import Answer
+
+__all__ = ["assert_same_transaction", "outbox_messages"]
+
+_LOG = {
+    "postgresql": """
+        select position, id::text, topic, key, slot, type, payload, content_type, headers::text,
+               (extract(epoch from created_at) * 1000000)::bigint
+          from {schema}.outbox order by position""",
+    "sqlite": """
+        select position, id, topic, key, slot, type, payload, content_type, headers, created_at
+          from {schema}_outbox order by position""",
+}
+
+# A row's xmin is the transaction that wrote it, or its savepoint; the log also notes the whole transaction.
+_WRITERS = """
+    select o.xmin::text, o.xid::xid::text, r.xmin::text
+      from {schema}.outbox o left join (select xmin from {table} where {where}) r on true
+     where o.id = '{id}'"""
+
+
+@overload
+def outbox_messages(connection: SyncConnection, /, *, schema: str = ...) -> Messages: ...
+@overload
+def outbox_messages(connection: AsyncConnection, /, *, schema: str = ...) -> Answer[Messages]: ...
+def outbox_messages(connection: Any, /, *, schema: str = DEFAULT_SCHEMA) -> Messages | Answer[Messages]:
+    """Every message in the log that this connection sees, in order. On an async connection it must be awaited."""
+    schema = checked_schema(schema)
+
+    def read(rows: list[tuple[Any, ...]]) -> Messages:
+        return Messages(
+            StoredMessage(position, UUID(id), topic, key, slot, type, bytes(payload), content_type, headers, created)
+            for position, id, topic, key, slot, type, payload, content_type, headers, created in rows
+        )
+
+    return ask(connection, lambda dialect: _LOG[dialect].format(schema=schema), read)
+
+
+@overload
+def assert_same_transaction(
+    connection: SyncConnection, message: StoredMessage, /, *, table: str, where: str, schema: str = ...
+) -> None: ...
+@overload
+def assert_same_transaction(
+    connection: AsyncConnection, message: StoredMessage, /, *, table: str, where: str, schema: str = ...
+) -> Answer[None]: ...
+def assert_same_transaction(
+    connection: Any, message: StoredMessage, /, *, table: str, where: str, schema: str = DEFAULT_SCHEMA
+) -> Answer[None] | None:
+    """Fail unless the row of your table and the message were written by one transaction. PostgreSQL only.
+
+    `table` and `where` are SQL, and must find one row. What was written inside a savepoint counts when the other
+    was written inside the same one.
+    """
+    schema = checked_schema(schema)
+
+    def sql(dialect: Dialect) -> str:
+        if dialect != "postgresql":
+            raise InvalidSetting(f"only PostgreSQL notes which transaction wrote a row; this is {dialect}")
+        return _WRITERS.format(schema=schema, table=table, where=where, id=message.id)
+
+    def check(rows: list[tuple[Any, ...]]) -> None:
+        __tracebackhide__ = True
+        if not rows:
+            raise AssertionError(f"message {message.id} is not in the log")
+        writers = [each for *_, each in rows if each is not None]
+        if len(writers) != 1:
+            raise AssertionError(f"{table} has {len(writers)} rows where {where}; there must be one")
+        ours = rows[0][:2]
+        if writers[0] not in ours:
+            raise AssertionError(
+                f"the row of {table} where {where} was written by transaction {writers[0]}, "
+                f"and message {message.id} ({message.type}) by transaction {ours[1]}"
+            )
+
+    return ask(connection, sql, check)

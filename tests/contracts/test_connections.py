@@ -1,0 +1,225 @@
+"""`Outbox.add` keeps the same promises on every kind of connection that users have."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+from uuid import UUID, uuid4
+
+import pytest
+
+from postroad import ConnectionClosed, InvalidMessage, Message, NotMigrated, NoTransaction, Outbox
+from postroad.stores.connections import NeverAwaited
+from postroad.stores.sqlite import migrate_sqlite
+from tests.adapters import django, drivers, sqlalchemy
+from tests.adapters.base import Adapter, Database, OnPostgreSQL, OnSQLite, done
+from tests.logs import PostgreSQLLog, numbered
+
+OUTBOX = Outbox(source="/orders")
+
+
+@dataclass
+class OrderCreated:
+    order: int
+
+
+class Kind(NamedTuple):
+    name: str
+    dialect: Literal["postgresql", "sqlite"]
+    make: Callable[[Any], Adapter]
+
+
+KINDS = [
+    Kind("sqlite3", "sqlite", drivers.SQLite3),
+    Kind("aiosqlite", "sqlite", drivers.AioSQLite),
+    Kind("asyncpg", "postgresql", drivers.AsyncPG),
+    Kind("psycopg", "postgresql", drivers.Psycopg),
+    Kind("psycopg-async", "postgresql", drivers.PsycopgAsync),
+    Kind("connection-psycopg", "postgresql", lambda to: sqlalchemy.OnConnection(to, "psycopg")),
+    Kind("connection-pysqlite", "sqlite", lambda to: sqlalchemy.OnConnection(to, "pysqlite")),
+    Kind("session-psycopg", "postgresql", lambda to: sqlalchemy.OnSession(to, "psycopg")),
+    Kind("session-pysqlite", "sqlite", lambda to: sqlalchemy.OnSession(to, "pysqlite")),
+    Kind("async-connection-psycopg", "postgresql", lambda to: sqlalchemy.OnAsyncConnection(to, "psycopg")),
+    Kind("async-connection-asyncpg", "postgresql", lambda to: sqlalchemy.OnAsyncConnection(to, "asyncpg")),
+    Kind("async-connection-aiosqlite", "sqlite", lambda to: sqlalchemy.OnAsyncConnection(to, "aiosqlite")),
+    Kind("async-session-psycopg", "postgresql", lambda to: sqlalchemy.OnAsyncSession(to, "psycopg")),
+    Kind("async-session-asyncpg", "postgresql", lambda to: sqlalchemy.OnAsyncSession(to, "asyncpg")),
+    Kind("async-session-aiosqlite", "sqlite", lambda to: sqlalchemy.OnAsyncSession(to, "aiosqlite")),
+    Kind("django-postgresql", "postgresql", django.Django),
+    Kind("django-sqlite", "sqlite", django.Django),
+    Kind("django-proxy", "sqlite", lambda to: django.Django(to, proxy=True)),
+]
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    found: Kind = request.param
+    return found
+
+
+@pytest.fixture
+async def database(kind: Kind, request: pytest.FixtureRequest, tmp_path: Path) -> Database:
+    if kind.dialect == "postgresql":
+        log = await PostgreSQLLog.fresh(request.getfixturevalue("postgresql15"))
+        return await OnPostgreSQL(log).prepare()
+    migrate_sqlite(tmp_path / "shop.sqlite")
+    return OnSQLite(tmp_path / "shop.sqlite")
+
+
+@pytest.fixture
+async def adapter(kind: Kind, database: Database) -> Adapter:
+    return kind.make(database)
+
+
+async def types(database: Database) -> list[str]:
+    return [row[0] for row in await database.rows(f"select type from {database.outbox} order by position")]
+
+
+async def orders(database: Database) -> list[int]:
+    return [row[0] for row in await database.rows("select id from orders order by id")]
+
+
+async def test_a_message_is_committed_with_its_row(adapter: Adapter, database: Database) -> None:
+    async with adapter.transaction() as connection:
+        await adapter.order(connection, 1)
+        id = await done(OUTBOX.add(connection, OrderCreated(1), key=1))
+        assert isinstance(id, UUID)
+        ids = await done(OUTBOX.add_many(connection, [Message(OrderCreated(2), key=2), Message("x", type="note")]))
+        assert await types(database) == [], "add does not commit"
+    assert await orders(database) == [1]
+    assert await types(database) == ["order.created", "order.created", "note"]
+    written = await database.rows(f"select id from {database.outbox} order by position")
+    assert [UUID(str(row[0])) for row in written] == [id, *ids]
+
+
+async def test_every_column_arrives_as_it_was_given(adapter: Adapter, database: Database) -> None:
+    """One at a time and many at once: bytes that are no text, a percent sign, no key, headers of the user's."""
+    payload = bytes(range(256))
+    messages = [
+        Message(payload, type="100%s", topic="t$1?", headers={"tenant": "ä%"}, correlation_id="c", key="ключ '\"{},"),
+        Message(b"", type="empty"),
+    ]
+    async with adapter.transaction() as connection:
+        await done(OUTBOX.add_many(connection, messages))
+        for each in messages:
+            await done(OUTBOX.add_many(connection, [each]))
+    columns = "topic, key, type, payload, content_type, headers"
+    rows = await database.rows(f"select {columns}, slot from {database.outbox} order by position")
+    assert len(rows) == 4
+    assert [row[:6] for row in rows[:2]] == [row[:6] for row in rows[2:]]
+    topic, key, type, stored, content_type, headers, slot = rows[0]
+    assert (topic, key, type, bytes(stored)) == ("t$1?", "ключ '\"{},", "100%s", payload)
+    assert content_type == "application/octet-stream"
+    assert headers == '{"source":"/orders","correlation_id":"c","tenant":"ä%"}'
+    assert 0 <= slot < 1024
+    assert rows[1][:4] == ("empty", None, "empty", b"")
+
+
+async def test_a_message_is_gone_with_its_rollback(adapter: Adapter, database: Database) -> None:
+    with pytest.raises(LookupError):
+        async with adapter.transaction() as connection:
+            await adapter.order(connection, 1)
+            await done(OUTBOX.add(connection, OrderCreated(1), key=1))
+            await done(OUTBOX.add_many(connection, numbered(1, 2)))
+            raise LookupError
+    assert await orders(database) == []
+    assert await types(database) == []
+
+
+async def test_a_message_is_gone_with_its_savepoint(adapter: Adapter, database: Database) -> None:
+    async with adapter.transaction() as connection:
+        await adapter.order(connection, 1)
+        await done(OUTBOX.add(connection, "x", type="before"))
+        with pytest.raises(LookupError):
+            async with adapter.savepoint(connection):
+                await done(OUTBOX.add(connection, "x", type="gone"))
+                raise LookupError
+        async with adapter.savepoint(connection):
+            await done(OUTBOX.add(connection, "x", type="kept"))
+        await done(OUTBOX.add(connection, "x", type="after"))
+    assert await types(database) == ["before", "kept", "after"]
+
+
+async def test_one_round_trip(adapter: Adapter, database: Database) -> None:
+    async with adapter.transaction() as connection:
+        await done(OUTBOX.add(connection, OrderCreated(1)))  # drivers may prepare a statement when they first see it
+        await done(OUTBOX.add_many(connection, numbered(1, 2)))
+        async with adapter.trips(connection) as one:
+            await done(OUTBOX.add(connection, OrderCreated(2)))
+        async with adapter.trips(connection) as many:
+            await done(OUTBOX.add_many(connection, numbered(*range(3, 100))))
+        async with adapter.trips(connection) as none:
+            assert await done(OUTBOX.add_many(connection, [])) == []
+    assert (one.count, many.count, none.count) == (1, 1, 0)
+    assert len(await types(database)) == 101
+
+
+async def test_the_order_is_kept(adapter: Adapter, database: Database) -> None:
+    async with adapter.transaction() as connection:
+        await done(OUTBOX.add_many(connection, [Message("x", type=f"n{n}") for n in range(300)]))
+    assert await types(database) == [f"n{n}" for n in range(300)]
+
+
+async def test_adding_an_id_again_is_a_no_op(adapter: Adapter, database: Database) -> None:
+    id = uuid4()
+    for _ in range(2):
+        async with adapter.transaction() as connection:
+            assert await done(OUTBOX.add(connection, "x", type="first", id=id)) == id
+            again = [Message("x", type="again", id=id), Message("x", type="other", id=UUID(int=7))]
+            await done(OUTBOX.add_many(connection, again))
+    assert await types(database) == ["first", "other"]
+
+
+async def test_outside_a_transaction(adapter: Adapter, database: Database) -> None:
+    async with adapter.outside() as connection:
+        with pytest.raises(NoTransaction, match="committed by itself"):
+            await done(OUTBOX.add(connection, OrderCreated(1)))
+        with pytest.raises(NoTransaction):
+            await done(OUTBOX.add_many(connection, numbered(1, 2)))
+    assert await types(database) == []
+
+
+async def test_a_closed_connection(adapter: Adapter, database: Database) -> None:
+    async with adapter.closed() as connection:
+        with pytest.raises(ConnectionClosed):
+            await done(OUTBOX.add(connection, OrderCreated(1)))
+    assert await types(database) == []
+
+
+async def test_a_database_that_was_not_migrated(adapter: Adapter, database: Database) -> None:
+    await database.unmigrate()
+    with pytest.raises(NotMigrated, match="postroad migrate"):
+        async with adapter.transaction() as connection:
+            await done(OUTBOX.add(connection, OrderCreated(1)))
+    with pytest.raises(NotMigrated, match="postroad migrate"):
+        async with adapter.transaction() as connection:
+            await done(OUTBOX.add_many(connection, numbered(1, 2)))
+
+
+async def test_what_is_invalid_is_found_before_anything_is_written(adapter: Adapter, database: Database) -> None:
+    async with adapter.transaction() as connection:
+        no_key: Any = None
+        with pytest.raises(InvalidMessage, match="key is None"):
+            await done(OUTBOX.add(connection, OrderCreated(1), key=no_key))
+        with pytest.raises(InvalidMessage):
+            await done(OUTBOX.add_many(connection, [Message(OrderCreated(1)), Message(OrderCreated(2), topic="")]))
+    assert await types(database) == []
+
+
+async def test_a_forgotten_await_complains(
+    kind: Kind, adapter: Adapter, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Sync connections have added by then, and have nothing to complain about."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", NeverAwaited)
+        async with adapter.transaction() as connection:
+            OUTBOX.add(connection, OrderCreated(1))
+            gc.collect()
+    is_async = kind.name.startswith("a") or kind.name.endswith("async")
+    assert [warning.category for warning in caught] == [NeverAwaited] * is_async
+    assert ("was never awaited" in caplog.text) == is_async
+    assert await types(database) == ["order.created"] * (not is_async)

@@ -1,0 +1,79 @@
+"""docs/integrations.md says what works: its blocks run, and what it names is there."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, sessionmaker
+from sqlalchemy.pool import NullPool
+from starlette.applications import Starlette
+
+from postroad.asgi import CorrelationMiddleware
+from postroad.stores.sqlite import migrate_sqlite
+from postroad.testing import MemorySink, outbox_messages
+
+PAGE = (Path(__file__).parents[2] / "docs" / "integrations.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+
+
+def block(words: str) -> CodeType:
+    [found] = [each for each in BLOCKS if words in each]
+    return compile(found, "integrations.md", "exec", dont_inherit=True)
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+@dataclass
+class OrderPaid:
+    order: int
+
+
+@dataclass
+class OrderCreated:
+    order: int
+
+
+def test_the_entity_and_the_tests_of_the_page(tmp_path: Path) -> None:
+    path = tmp_path / "shop.sqlite"
+    migrate_sqlite(path)
+    engine = create_engine(f"sqlite:///{path}", poolclass=NullPool)
+    names: dict[str, Any] = {
+        "Session": sessionmaker(engine), "Base": Base, "OrderPaid": OrderPaid, "OrderCreated": OrderCreated,
+        "Mapped": Mapped, "mapped_column": mapped_column,
+    }  # fmt: skip
+    exec(block("record_events(Session"), names)
+    exec(block("def take_events"), names)
+    Base.metadata.create_all(engine)
+    with names["Session"].begin() as session:
+        session.add(order := names["Order"]())
+        order.pay()
+        outbox_messages(session).assert_added(OrderPaid(order.id), key=order.id, times=1)
+        names["outbox"].add(session, OrderCreated(order.id), key=order.id)
+    exec(block("def test_an_order_and_its_event"), names)
+    sink = MemorySink()
+    asyncio.run(names["test_it_arrives"](f"sqlite:///{path}", sink))
+    assert {each.type for each in sink.messages} == {"order.paid", "order.created"}
+
+
+def test_the_other_blocks() -> None:
+    base: Any = type("Other", (DeclarativeBase,), {})
+    exec(block("tables(Base.metadata"), {"Base": base})
+    assert "postroad.outbox" in base.metadata.tables
+    app = Starlette()
+    exec(block("app.add_middleware"), {"app": app, "CorrelationMiddleware": CorrelationMiddleware})
+    middleware: list[Any] = [each.cls for each in app.user_middleware]
+    assert middleware == [CorrelationMiddleware]
+
+
+@pytest.mark.parametrize("text", BLOCKS)
+def test_every_block_is_python(text: str) -> None:
+    compile(text, "integrations.md", "exec")

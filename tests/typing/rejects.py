@@ -1,0 +1,78 @@
+"""What type checkers must refuse, each on a line that ends with `# error`, and nothing else. Never run.
+
+`# error: mypy` is for what pyright can't be told: it reports a forgotten await for coroutines only.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from uuid import UUID
+
+import aiosqlite
+import asyncpg
+import psycopg
+import psycopg_pool
+from sqlalchemy import Connection, Engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker
+from sqlalchemy.orm import Session, sessionmaker
+
+from postroad import Message, Outbox
+
+outbox = Outbox(source="/orders")
+
+
+def not_awaited(
+    sqlite: aiosqlite.Connection,
+    pg: asyncpg.Connection[asyncpg.Record],
+    psycopg_pg: psycopg.AsyncConnection,
+    session: AsyncSession,
+    connection: AsyncConnection,
+) -> None:
+    if outbox.add(pg, b"x", type="note"):  # error
+        pass
+    a: UUID = outbox.add(sqlite, b"x", type="note")  # error
+    b: UUID = outbox.add(psycopg_pg, b"x", type="note")  # error
+    c: UUID = outbox.add(session, b"x", type="note")  # error
+    d: list[UUID] = outbox.add_many(connection, [Message(b"x", type="note")])  # error
+    e = outbox.add(session, b"x", type="note").hex  # error
+    outbox.add(session, b"x", type="note")  # error: mypy
+    outbox.add_many(pg, [])  # error: mypy
+    del a, b, c, d, e
+
+
+async def awaited_in_vain(sqlite: sqlite3.Connection, pg: psycopg.Connection, session: Session) -> None:
+    await outbox.add(sqlite, b"x", type="note")  # error
+    await outbox.add(pg, b"x", type="note")  # error
+    await outbox.add_many(session, [])  # error
+
+
+def pools_and_cursors(
+    pool: asyncpg.Pool[asyncpg.Record], sync_pool: psycopg_pool.ConnectionPool, cursor: sqlite3.Cursor
+) -> None:
+    outbox.add(pool, b"x", type="note")  # error
+    outbox.add(sync_pool, b"x", type="note")  # error
+    outbox.add(cursor, b"x", type="note")  # error
+    outbox.add("postgresql://server/shop", b"x", type="note")  # error
+    outbox.add(None, b"x", type="note")  # error
+
+
+def engines_and_makers(
+    engine: Engine,
+    async_engine: AsyncEngine,
+    maker: sessionmaker[Session],
+    async_maker: async_sessionmaker[AsyncSession],
+) -> None:
+    outbox.add(engine, b"x", type="note")  # error
+    outbox.add(async_engine, b"x", type="note")  # error
+    outbox.add(maker, b"x", type="note")  # error
+    outbox.add(async_maker, b"x", type="note")  # error
+
+
+def wrong_arguments(connection: Connection) -> None:
+    outbox.add(connection, b"x", type="note", key=None)  # error
+    outbox.add(connection, b"x", type="note", key=1.5)  # error
+    outbox.add(connection, b"x", type="note", headers={"tenant": 1})  # error
+    outbox.add(connection, b"x", type="note", id="0190")  # error
+    outbox.add(connection)  # error
+    outbox.add_many(connection, [{"order": 1}])  # error
+    outbox.add_many(connection, Message(b"x", type="note"))  # error
