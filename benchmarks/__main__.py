@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import add, drain, large, machine, rabbitmq_section, sqlite, waiting
+from benchmarks import add, drain, large, machine, rabbitmq, sqlite, waiting
 from benchmarks.process import REPOSITORY
 from benchmarks.report import Results, save, show, write_docs
 from benchmarks.sections import Plan
@@ -26,8 +26,9 @@ ON_POSTGRESQL: dict[str, Callable[[PostgreSQL, Plan], Section]] = {
     "waiting": waiting.run,
     "add": add.run,
     "large": large.run,
+    "rabbitmq": rabbitmq.run,
 }
-ELSEWHERE: dict[str, Callable[[Plan], Section]] = {"sqlite": sqlite.run, "rabbitmq": rabbitmq_section.run}
+ELSEWHERE: dict[str, Callable[[Plan], Section]] = {"sqlite": sqlite.run}
 NAMES = [*ON_POSTGRESQL, *ELSEWHERE]
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from benchmarks import draining
-from benchmarks.backlog import create_log, create_sinks, fill
 from benchmarks.peers.environment import PeersMissing
 from benchmarks.peers.environment import python as peers_python
 from benchmarks.process import Process
@@ -32,7 +31,7 @@ def run(server: PostgreSQL, plan: Plan) -> Section:
     section = Section("drain", f"Draining a backlog of {messages:,} messages", [*draining.HEADER, "postroad is"])
     rounds: dict[str, list[Drained]] = {}
     sinks = [f"round {number}" for number in range(plan.rounds())]
-    logs = {UNKEYED: _log(server, messages, 0, sinks), KEYED: _log(server, messages, KEYS, sinks)}
+    logs = {UNKEYED: draining.log(server, messages, 0, sinks), KEYED: draining.log(server, messages, KEYS, sinks)}
     peers = _peers(section)
     for sink in sinks:
         for name, url in logs.items():
@@ -43,14 +42,6 @@ def run(server: PostgreSQL, plan: Plan) -> Section:
     rounds[RETENTION] = [_with_retention(server, messages, section)]
     _describe(section, rounds, peers)
     return section
-
-
-def _log(server: PostgreSQL, messages: int, keys: int, sinks: list[str]) -> str:
-    """A backlog that every one of these sinks has yet to read: they were there before it."""
-    url = create_log(server)
-    create_sinks(url, sinks)
-    fill(server, url, messages, keys=keys)
-    return url
 
 
 def _peers(section: Section) -> tuple[str, ...]:
@@ -64,11 +55,11 @@ def _peers(section: Section) -> tuple[str, ...]:
 
 def _hot_key(server: PostgreSQL, messages: int) -> Drained:
     """All messages have the same key: each waits for the confirm of the one before."""
-    return draining.drain_ours(server, _log(server, messages, 1, ["hot"]), "hot", messages)
+    return draining.drain_ours(server, draining.log(server, messages, 1, ["hot"]), "hot", messages)
 
 
 def _with_retention(server: PostgreSQL, messages: int, section: Section) -> Drained:
-    url = _log(server, messages, 0, ["retained"])
+    url = draining.log(server, messages, 0, ["retained"])
     with Process("retention_process", url) as retention:
         drained = draining.drain_ours(server, url, "retained", messages, meanwhile=retention)
         deleted = retention.outcome()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from benchmarks.backlog import create_log, create_sinks, fill
 from benchmarks.ledger import Ledger, Work
 from benchmarks.peers import environment
 from benchmarks.process import Broken, Outcome, Process
@@ -36,9 +37,25 @@ class Drained(msgspec.Struct, frozen=True):
         return self.outcome.rate
 
 
-def drain_ours(server: PostgreSQL, url: str, sink: str, messages: int, *, meanwhile: Process | None = None) -> Drained:
-    """A relay of ours carries the backlog to null://, as one sink, while another process may be at work."""
-    with Process("relay_process", url, sink) as relay:
+def log(server: PostgreSQL, messages: int, keys: int, sinks: list[str]) -> str:
+    """A backlog that every one of these sinks has yet to read: they were there before it. The database's URL."""
+    url = create_log(server)
+    create_sinks(url, sinks)
+    fill(server, url, messages, keys=keys)
+    return url
+
+
+def drain_ours(
+    server: PostgreSQL,
+    url: str,
+    sink: str,
+    messages: int,
+    *,
+    to: str = "null://",
+    meanwhile: Process | None = None,
+) -> Drained:
+    """A relay of ours carries the backlog to a destination, as one sink, while another process may be at work."""
+    with Process("relay_process", url, sink, "--to", to) as relay:
         # What was written before must not fall into the measured time, as an autovacuum or as hint bits.
         server.psql(url, "vacuum (analyze)")
         server.psql(url, "checkpoint")

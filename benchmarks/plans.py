@@ -70,6 +70,7 @@ class Reader:
         store = store_for(self._url)  # a new connection, which the settings above are for
         await store.open()
         try:
+            await store.load(self._lease)
             page = await store.read(self._lease, cursor, self._limit)
         finally:
             await store.close()

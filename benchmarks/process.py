@@ -25,6 +25,8 @@ class Outcome(msgspec.Struct, frozen=True):
     cpu_seconds: float
     peak_bytes: int
     settings: str
+    starting_cpu_seconds: float = 0.0
+    """Of the processor time, what had been used when the word was given; 0 from those who do not tell."""
 
     @property
     def rate(self) -> float:

@@ -23,12 +23,13 @@ def main() -> None:
     arguments = parser.parse_args()
     settings = RelaySettings()
     relay = Relay(store_for(arguments.database), publisher_for(arguments.to), sink=arguments.sink, settings=settings)
-    wait_for_go()
+    starting_cpu_seconds = wait_for_go()
     summary = asyncio.run(relay.run_until_empty())
     report(
         messages=summary.published,
         seconds=summary.seconds,  # connecting and taking the lanes included
         settings=f"defaults: {settings.lanes} lanes, pages of {settings.batch_size:,}",
+        starting_cpu_seconds=starting_cpu_seconds,
     )
 
 

@@ -12,23 +12,29 @@ import sys
 from pathlib import Path
 
 
-def wait_for_go() -> None:
-    """Everything is prepared; begin when the other side says so."""
+def wait_for_go() -> float:
+    """Everything is prepared; begin when the other side says so. The processor time that was used until then."""
     print(json.dumps({"ready": True}), flush=True)
     sys.stdin.readline()
+    return _cpu_seconds()
 
 
-def report(*, messages: int, seconds: float, settings: str) -> None:
+def report(*, messages: int, seconds: float, settings: str, starting_cpu_seconds: float = 0.0) -> None:
     """Say what was done, in one line of JSON."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
     done = {
         "messages": messages,
         "seconds": seconds,
-        "cpu_seconds": used.ru_utime + used.ru_stime,
+        "cpu_seconds": _cpu_seconds(),
+        "starting_cpu_seconds": starting_cpu_seconds,
         "peak_bytes": peak_bytes(),
         "settings": settings,
     }
     print(json.dumps(done), flush=True)
+
+
+def _cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
 
 
 def peak_bytes() -> int:

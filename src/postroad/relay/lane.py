@@ -109,7 +109,7 @@ class Lane:
         return None
 
     def stop(self) -> None:
-        """Take no new page and begin no new wave; what is under way may still be confirmed."""
+        """Take no new page; the one under way may still be confirmed."""
         self._stopping.set()
 
     def give_up(self) -> None:
@@ -169,7 +169,13 @@ class Lane:
         self._note(page.after, len(page.messages))
 
     async def _publish_waves(self, waves: Sequence[Sequence[StoredMessage]], confirmed: set[int]) -> None:
-        """Publish wave after wave. `confirmed` is filled only when that is interrupted: else all of them are."""
+        """Publish wave after wave. `confirmed` is filled only when that is interrupted: else all of them are.
+
+        A page that was begun is finished also when the relay is being stopped: the first wave has messages from all
+        over the page, so a page that is left after it would almost all go again.
+        """
+        if self._stopping.is_set():
+            raise Interrupted("stopped; what was confirmed is saved")
         for number, wave in enumerate(waves):
             try:
                 await self._publish_wave(wave, confirmed)
@@ -180,8 +186,6 @@ class Lane:
     async def _publish_wave(self, wave: Sequence[StoredMessage], confirmed: set[int]) -> None:
         pause, outages = FIRST_PAUSE, 0
         while True:
-            if self._stopping.is_set():
-                raise Interrupted("stopped; what was confirmed is saved")
             try:
                 refusals = await self._publisher.publish(wave)
             except BrokerUnavailable as outage:
@@ -194,6 +198,8 @@ class Lane:
                 if refusals:
                     raise self._refused(refusals[0]) from outage
                 await self._pause(pause)
+                if self._stopping.is_set():
+                    raise Interrupted("stopped in an outage; what was confirmed is saved") from outage
             except (Exception, asyncio.CancelledError) as error:
                 if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
                     raise
