@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import add, drain, large, machine, rabbitmq, sqlite, waiting
+from benchmarks import add, bad_key, drain, large, machine, rabbitmq, sqlite, waiting
 from benchmarks.process import REPOSITORY
 from benchmarks.report import Results, save, show, write_docs
 from benchmarks.sections import Plan
@@ -27,6 +27,7 @@ ON_POSTGRESQL: dict[str, Callable[[PostgreSQL, Plan], Section]] = {
     "add": add.run,
     "large": large.run,
     "rabbitmq": rabbitmq.run,
+    "bad_key": bad_key.run,
 }
 ELSEWHERE: dict[str, Callable[[Plan], Section]] = {"sqlite": sqlite.run}
 NAMES = [*ON_POSTGRESQL, *ELSEWHERE]

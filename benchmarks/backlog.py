@@ -65,14 +65,14 @@ def fill(server: PostgreSQL, url: str, messages: int, *, keys: int = 0) -> None:
     server.psql(url, ";".join(fill_sql(first, last, keys=keys) for first, last in transactions(messages)))
 
 
-def fill_sql(first: int, last: int, *, keys: int = 0) -> str:
-    """A statement that adds the messages with these numbers."""
+def fill_sql(first: int, last: int, *, keys: int = 0, key: str | None = None) -> str:
+    """A statement that adds the messages with these numbers. `key` is SQL for the key of number n."""
     return _FILL.format(
         schema=DEFAULT_SCHEMA,
         topic=TOPIC,
         headers=HEADERS,
         payload=PAYLOAD_SQL,
-        key=key_sql(keys),
+        key=key or key_sql(keys),
         first=first,
         last=last,
     )

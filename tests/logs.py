@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID
 
 import asyncpg
 import msgspec
 
-from postroad import Message, Outbox
+from postroad import Cancellation, Message, Outbox
 from postroad.brokers.memory import MemoryBroker
 from postroad.stores.base import Lease, Store
 from postroad.stores.cursor import PageLimit
@@ -25,6 +27,37 @@ _databases: dict[PostgreSQL, str] = {}
 
 OUTBOX = Outbox(source="/tests")
 PLENTY = PageLimit(rows=1000, payload_bytes=1 << 30)
+
+
+class InTrouble(NamedTuple):
+    """A row of `deferred`; times are seconds from now."""
+
+    sink: str
+    lane: int
+    position: int
+    key: str | None
+    state: str
+    attempts: int
+    due_in: float | None
+    epoch: int | None
+    route: str | None
+    error: str | None
+    blocks: bool
+    first_failed: float | None
+    last_failed: float | None
+
+    @property
+    def due(self) -> bool:
+        return self.due_in is not None and self.due_in <= 0
+
+
+class Attempt(NamedTuple):
+    """A row of `attempts`."""
+
+    sink: str
+    position: int
+    attempt: int
+    error: str
 
 
 class Log(Protocol):
@@ -41,6 +74,28 @@ class Log(Protocol):
 
     async def make_older(self, by: timedelta) -> None:
         """Let every row in the log have been added that much earlier."""
+
+    async def pass_time(self, by: timedelta) -> None:
+        """Let that much time pass for whatever is in trouble, and for what is to be sent later."""
+
+    async def cancel(self, *ids: UUID, commit: bool = True) -> list[Cancellation]:
+        """Cancel messages in one transaction, and commit or roll back."""
+        ...
+
+    async def scheduled(self) -> list[UUID]:
+        """What is to be sent later, by when it is due."""
+        ...
+
+    async def delete(self, position: int) -> None:
+        """Delete a row of the log by hand, which nobody should do."""
+
+    async def troubles(self) -> list[InTrouble]:
+        """All messages in trouble, by sink and position."""
+        ...
+
+    async def attempts(self) -> list[Attempt]:
+        """The history of what failed, as it happened."""
+        ...
 
     def another_store(self) -> Store:
         """A second store for the same database, as another process would have."""
@@ -64,7 +119,11 @@ class Arrivals(MemoryBroker):
 
 class MemoryLog:
     def __init__(self) -> None:
-        self.store = MemoryStore()
+        self._ahead = 0.0
+        self.store = MemoryStore(clock=self._now)
+
+    def _now(self) -> float:
+        return time.time() + self._ahead
 
     async def add(self, *messages: Message) -> None:
         with self.store.begin() as transaction:
@@ -83,6 +142,43 @@ class MemoryLog:
         self.store._log = [
             msgspec.structs.replace(each, created_us=each.created_us - earlier) for each in self.store._log
         ]
+
+    async def pass_time(self, by: timedelta) -> None:
+        self._ahead += by.total_seconds()
+
+    async def cancel(self, *ids: UUID, commit: bool = True) -> list[Cancellation]:
+        answers = []
+        try:
+            with self.store.begin() as transaction:
+                answers = [OUTBOX.cancel(transaction, id) for id in ids]
+                if not commit:
+                    raise LookupError
+        except LookupError:
+            pass
+        return answers
+
+    async def scheduled(self) -> list[UUID]:
+        return sorted(self.store._scheduled, key=lambda each: self.store._scheduled[each][0])
+
+    async def delete(self, position: int) -> None:
+        self.store._log = [each for each in self.store._log if each.position != position]
+
+    async def troubles(self) -> list[InTrouble]:
+        now = self._now()
+
+        def ago(at: float | None) -> float | None:
+            return None if at is None else at - now
+
+        return [
+            InTrouble(
+                sink, row.lane, position, row.key, row.state.value, row.attempts, ago(row.due_at), row.epoch, row.route,
+                row.error, row.blocks, ago(row.first_failed_at), ago(row.last_failed_at),
+            )
+            for (sink, position), row in sorted(self.store._deferred.items())
+        ]  # fmt: skip
+
+    async def attempts(self) -> list[Attempt]:
+        return [Attempt(each.sink, each.position, each.attempt, each.error) for each in self.store._attempts]
 
     def another_store(self) -> Store:
         return self.store
@@ -106,6 +202,43 @@ class SQLiteLog:
     async def make_older(self, by: timedelta) -> None:
         with closing(sqlite3.connect(self.path)) as connection, connection:
             connection.execute("update postroad_outbox set created_at = created_at - ?", (by.total_seconds() * 1e6,))
+
+    async def pass_time(self, by: timedelta) -> None:
+        with closing(sqlite3.connect(self.path)) as connection, connection:
+            for table in ("deferred", "scheduled"):
+                connection.execute(f"update postroad_{table} set due_at = due_at - ?", (by.total_seconds() * 1e6,))
+
+    async def cancel(self, *ids: UUID, commit: bool = True) -> list[Cancellation]:
+        with closing(sqlite3.connect(self.path)) as connection:
+            answers = [OUTBOX.cancel(connection, id) for id in ids]
+            (connection.commit if commit else connection.rollback)()
+            return answers
+
+    async def scheduled(self) -> list[UUID]:
+        with closing(sqlite3.connect(self.path)) as connection:
+            rows = connection.execute("select id from postroad_scheduled order by due_at, number").fetchall()
+        return [UUID(id) for (id,) in rows]
+
+    async def delete(self, position: int) -> None:
+        with closing(sqlite3.connect(self.path)) as connection, connection:
+            connection.execute("delete from postroad_outbox where position = ?", (position,))
+
+    async def troubles(self) -> list[InTrouble]:
+        now = "cast((julianday('now') - 2440587.5) * 86400000000 as integer)"
+        with closing(sqlite3.connect(self.path)) as connection:
+            rows = connection.execute(
+                f"select sink, lane, position, key, state, attempts, (due_at - {now}) / 1e6, epoch, route, error, "
+                f"blocks, (first_failed_at - {now}) / 1e6, (last_failed_at - {now}) / 1e6 "
+                "from postroad_deferred order by sink, position"
+            ).fetchall()
+        return [InTrouble(*row) for row in rows]
+
+    async def attempts(self) -> list[Attempt]:
+        with closing(sqlite3.connect(self.path)) as connection:
+            rows = connection.execute(
+                "select sink, position, attempt, error from postroad_attempts order by failed_at, position"
+            ).fetchall()
+        return [Attempt(*row) for row in rows]
 
     def another_store(self) -> Store:
         return SQLiteStore(self.path)
@@ -153,6 +286,39 @@ class PostgreSQLLog:
 
     async def make_older(self, by: timedelta) -> None:
         await self.execute("update postroad.outbox set created_at = created_at - $1::interval", by)
+
+    async def pass_time(self, by: timedelta) -> None:
+        for table in ("deferred", "scheduled"):
+            await self.execute(f"update postroad.{table} set due_at = due_at - $1::interval", by)
+
+    async def cancel(self, *ids: UUID, commit: bool = True) -> list[Cancellation]:
+        connection = await asyncpg.connect(self.url)
+        transaction = connection.transaction()
+        await transaction.start()
+        answers = [await OUTBOX.cancel(connection, id) for id in ids]
+        await (transaction.commit() if commit else transaction.rollback())
+        await connection.close()
+        return answers
+
+    async def scheduled(self) -> list[UUID]:
+        return [row["id"] for row in await self.execute("select id from postroad.scheduled order by due_at, number")]
+
+    async def delete(self, position: int) -> None:
+        await self.execute("delete from postroad.outbox where position = $1", position)
+
+    async def troubles(self) -> list[InTrouble]:
+        rows = await self.execute(
+            "select sink, lane, position, key, state, attempts, extract(epoch from due_at - now())::float8, epoch, "
+            "route, error, blocks, extract(epoch from first_failed_at - now())::float8, "
+            "extract(epoch from last_failed_at - now())::float8 from postroad.deferred order by sink, position"
+        )
+        return [InTrouble(*row) for row in rows]
+
+    async def attempts(self) -> list[Attempt]:
+        rows = await self.execute(
+            "select sink, position, attempt, error from postroad.attempts order by failed_at, position"
+        )
+        return [Attempt(*row) for row in rows]
 
     def another_store(self) -> Store:
         return PostgreSQLStore(self.url)

@@ -19,6 +19,8 @@ SOURCE = ROOT / "src"
 
 CURSOR = "postroad/stores/cursor.py"
 LANE = "postroad/relay/lane.py"
+SENDING = "postroad/relay/sending.py"
+TROUBLE = "postroad/relay/trouble.py"
 PG = "postroad/stores/postgresql.py"
 PG_SCHEMA = "postroad/stores/sql/postgresql/0001_log.sql"
 PG_QUERIES = "postroad/stores/sql/postgresql/queries.sql"
@@ -28,6 +30,8 @@ SQLITE_QUERIES = "postroad/stores/sql/sqlite/queries.sql"
 STORES = "tests/contracts/test_stores.py"
 POSTGRESQL = "tests/contracts/test_postgresql.py"
 RELAY = "tests/contracts/test_relay.py"
+REFUSALS = "tests/contracts/test_refusals.py"
+ORDER = "tests/properties/test_order.py"
 OUTBOX = "tests/contracts/test_outbox.py"
 LOG_MACHINE = "tests/properties/test_log.py"
 RESTARTS = "tests/scenarios/test_database_restarts.py"
@@ -84,21 +88,16 @@ MUTANTS = [
            "when false", (POSTGRESQL,)),
     # The fence
     Mutant("the fence has no version (PostgreSQL)", PG_QUERIES, "and epoch = $4 and version = $5",
-           "and epoch = $4 and version <> -$5::bigint", (STORES,)),
+           "and epoch = $4 and version <> -$5::bigint", (STORES,), times=2),
     Mutant("the fence has no version (SQLite)", SQLITE_QUERIES, "and epoch = ?4 and version = ?5",
-           "and epoch = ?4 and version <> -?5", (STORES,)),
+           "and epoch = ?4 and version <> -?5", (STORES,), times=2),
     Mutant("the fence has no version, seen by the relay", PG_QUERIES, "and epoch = $4 and version = $5",
-           "and epoch = $4 and version <> -$5::bigint", (RELAY,)),
-    Mutant("a lane is loaded whoever owns it", PG,
-           'if row is None or (row["owner"], row["epoch"]) != (lease.owner, lease.epoch):',
-           "if row is None:", (STORES,)),
+           "and epoch = $4 and version <> -$5::bigint", (RELAY,), times=2),
+    Mutant("a lane is loaded whoever owns it", PG_QUERIES, "and owner = $3 and epoch = $4\nreturning",
+           "and coalesce($3::uuid, $4::bigint::text::uuid) is not null\nreturning", (STORES,)),
     Mutant("taking a lane does not raise the epoch", PG_QUERIES,
            "set owner = $2, epoch = epoch + 1, version = version + 1",
            "set owner = $2, version = version + 1", (STORES,)),
-    Mutant("the relay goes on from memory after an error", LANE,
-           "except (StoreUnavailable, LogNotReadable, NotMigrated) as error:\n                self._forgotten = True",
-           "except (StoreUnavailable, LogNotReadable, NotMigrated) as error:\n                self._forgotten = False",
-           (RESTARTS,)),
     Mutant("a connection that was made anew goes unnoticed", PG,
            "if lease is not None and self._loaded.get((lease.sink, lease.lane)) != self._made:", "if False:",
            (RESTARTS,)),
@@ -106,10 +105,32 @@ MUTANTS = [
     Mutant("a key's messages go at once", "postroad/relay/waves.py", "if len(set(keys)) == len(keys):",
            "if True:", (RELAY,)),
     Mutant("the cursor passes what was not confirmed", LANE,
-           "page.cursor_after(len(page.messages) if beginning is None else beginning)", "page.after", (RELAY,)),
-    Mutant("a refused message counts as confirmed", LANE,
-           "for message in wave if message.position not in refused)", "for message in wave)", (RELAY,)),
-    Mutant("what an outage had confirmed goes again", LANE, "confirmed |= outage.confirmed", "pass", (RELAY,)),
+           "self._note(page.messages[:beginning], outcome, page.cursor_after(beginning))",
+           "self._note(page.messages[:beginning], outcome, page.after)", (RELAY,)),
+    Mutant("what an outage had confirmed goes again", SENDING, "outcome.confirmed |= outage.confirmed", "pass",
+           (RELAY,)),
+    # Trouble
+    Mutant("a refused message is passed without a row", LANE,
+           "self._deferred.append(outcome.deferred[message.position])", "pass", (REFUSALS,)),
+    Mutant("again, for the property test", LANE, "self._deferred.append(outcome.deferred[message.position])",
+           "pass", (ORDER,)),
+    Mutant("followers go although their head is in trouble", TROUBLE, "    if not heads:\n", "    if True:\n",
+           (REFUSALS,)),
+    Mutant("again, for the property test", TROUBLE, "    if not heads:\n", "    if True:\n", (ORDER,)),
+    Mutant("what was refused and not decided is passed", SENDING,
+           "message.position in self.confirmed or message.position in self.deferred",
+           "message.position in self.confirmed or message.position in self.refused", (REFUSALS,)),
+    Mutant("followers of a dead message go before its death is recorded", TROUBLE,
+           "if deferral.key is not None:\n            heads",
+           "if deferral.key is not None and deferral.blocks:\n            heads", (ORDER,)),
+    Mutant("an outage counts an attempt", SENDING, "if failures == SUSPECTED_AFTER:", "if True:", (REFUSALS,)),
+    Mutant("a route that is out counts attempts", TROUBLE, "if refusal.route is not None and not refusal.permanent:",
+           "if False:", (REFUSALS,)),
+    Mutant("the relay goes on from memory after an error", LANE, "                await self._load()\n",
+           "                if not self.pages:\n                    await self._load()\n", (RESTARTS,)),
+    Mutant("an exception ends the lane", SENDING,
+           'return await self._take_apart(messages, f"the publisher failed: {error!r}", outcome)', "raise",
+           (REFUSALS,)),
     # Retention
     Mutant("retention goes by age alone", PG_QUERIES, "and not {schema}.passed(batch.position, batch.xid, l))",
            "and false)", (STORES,)),
@@ -134,7 +155,7 @@ MUTANTS = [
            "if not self._started:\n            text", "if False:\n            text", (OUTBOX,)),
     Mutant("SQL and Python disagree on slots", PG_SCHEMA, "% 1024)::smallint", "% 1023)::smallint", (POSTGRESQL,)),
     Mutant("an application may choose its row's position", "postroad/stores/sql/postgresql/grants.sql",
-           "grant insert (id,", "grant insert (xid, position, id,", (POSTGRESQL,)),
+           "headers) on {schema}.outbox", "headers, xid, position) on {schema}.outbox", (POSTGRESQL,)),
 ]  # fmt: skip
 
 
@@ -164,7 +185,7 @@ def plant(mutant: Mutant, folder: Path) -> Path:
 def caught(mutant: Mutant) -> tuple[Mutant, bool, str]:
     with tempfile.TemporaryDirectory() as folder:
         result = run_tests(plant(mutant, Path(folder)), mutant.tests)
-    lines = [line for line in result.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    lines = [line for line in result.stdout.splitlines() if line.startswith(("FAILED tests", "ERROR tests"))]
     # Only a failed test counts: an error of collection or of a fixture would be a mistake of this file.
     return mutant, result.returncode == 1 and any(line.startswith("FAILED") for line in lines), "\n".join(lines)
 

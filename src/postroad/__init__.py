@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from postroad.conflicts import AlreadyDone, retry_on_conflict
 from postroad.errors import (
     BrokerUnavailable,
     ClientTooOld,
@@ -23,9 +24,12 @@ from postroad.errors import (
 )
 from postroad.message import Message, StoredMessage, correlated, correlation_id, event
 from postroad.outbox import Outbox
+from postroad.schedule import Cancellation
 
 __all__ = [
+    "AlreadyDone",
     "BrokerUnavailable",
+    "Cancellation",
     "ClientTooOld",
     "ConnectionClosed",
     "InvalidMessage",
@@ -46,6 +50,7 @@ __all__ = [
     "correlated",
     "correlation_id",
     "event",
+    "retry_on_conflict",
 ]
 
 __version__ = "0.1.0"

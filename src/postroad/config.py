@@ -286,11 +286,14 @@ class RelaySettings(_Checked):
     report_interval: Duration = _setting(
         "10s", _time(), "While messages move, the log says this often how many, and how fast."
     )
-    max_attempts: int = _setting(
-        5, _whole(1, 1000), "How often a message that is refused is tried before it is dead.", used=False
-    )
+    max_attempts: int = _setting(5, _whole(1, 1000), "How often a message that is refused is tried before it is dead.")
     max_backoff: Duration = _setting(
-        "5m", _time(), "The longest pause between two attempts of a message that is refused.", used=False
+        "5m", _time(), "The longest pause between two attempts of a message that is refused."
+    )
+    on_dead: Literal["release", "hold"] = _setting(
+        "release",
+        _choice("release", "hold"),
+        "What happens to a key's later messages when one is dead: they go on, or they stay until a person decides.",
     )
     retain: Duration = _setting(
         "7d", _time(zero=True), "How long a message that every sink has had stays in the log.", used=False

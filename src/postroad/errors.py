@@ -101,20 +101,32 @@ class Refusal(NamedTuple):
     reason: str
     permanent: bool = False
     """Asking again can't help: too large, cannot be encoded."""
+    route: str | None = None
+    """Not this message is at fault but the way to its consumers, and that is its name: a binding is missing, a queue is
+    full. Such a refusal counts no attempt; the message waits until the route works again.
+    """
 
 
 class BrokerUnavailable(PostroadError):
     """The broker could not be asked; what it had said before is kept, so that it is not asked again.
 
     `confirmed` are the positions it confirmed, `refusals` what it refused, before it could not be asked any more.
+    `suspicious`: a message may have caused it. If `open` works and the same messages fail again and again, they are
+    sent one by one. A publisher that knows better (a timeout, an alarm, a shutdown) says False.
     """
 
     def __init__(
-        self, reason: str, *, confirmed: Collection[int] = frozenset(), refusals: Collection[Refusal] = ()
+        self,
+        reason: str,
+        *,
+        confirmed: Collection[int] = frozenset(),
+        refusals: Collection[Refusal] = (),
+        suspicious: bool = True,
     ) -> None:
         super().__init__(reason)
         self.confirmed = frozenset(confirmed)
         self.refusals = tuple(refusals)
+        self.suspicious = suspicious
 
 
 class LaneChanged(PostroadError):

@@ -29,14 +29,20 @@ __all__ = [
     "LaneStopped",
     "LanesDiffer",
     "LanesTaken",
+    "MessageDied",
     "MessageRefused",
     "MessagesDeleted",
+    "MessagesMoved",
+    "MessagesSuspected",
     "PagePublished",
     "PageTaken",
     "PasswordInArguments",
     "Progress",
     "RelayEnded",
     "RelayStarted",
+    "RouteBack",
+    "RouteOut",
+    "ScheduledOut",
     "Stopping",
     "StoreOut",
     "is_wanted",
@@ -100,6 +106,22 @@ class BrokerOutAtStart(_OfSink, frozen=True, kw_only=True):
     reason: str
 
 
+class BrokerOut(_OfSink, frozen=True, kw_only=True):
+    """The broker could not be asked: all lanes of the sink wait, and no attempt is counted."""
+
+    level = logging.WARNING
+    text = "relay {e.sink}: {e.reason}; messages wait, asking again in {e.retry_ms:,.0f} ms"
+    reason: str
+    retry_ms: float
+
+
+class BrokerBack(_OfSink, frozen=True, kw_only=True):
+    """After an outage the broker has taken a message."""
+
+    text = "relay {e.sink}: the broker is back, after {e.probes} probes"
+    probes: int
+
+
 class LanesDiffer(_OfSink, frozen=True, kw_only=True):
     """The setting `lanes` is not what the sink was created with, which counts."""
 
@@ -133,12 +155,14 @@ class RelayEnded(_OfSink, frozen=True, kw_only=True):
     """The summary of a relay that has ended."""
 
     text = (
-        "relay {e.sink}: published {e.published:,} messages in {e.pages:,} pages, {e.refused} refused, "
+        "relay {e.sink}: published {e.published:,} messages in {e.pages:,} pages, {e.refused} refused, {e.died} died, "
         "{e.lanes_lost} lanes lost; ended"
     )
     published: int
     pages: int
     refused: int
+    """Attempts that failed."""
+    died: int
     lanes_lost: int
     duration_ms: float
 
@@ -159,24 +183,75 @@ class PagePublished(_OfLane, frozen=True, kw_only=True):
     """A page was published as far as it could be."""
 
     level = logging.DEBUG
-    text = "lane {e.sink}/{e.lane}: published {e.published}, refused {e.refused}, in {e.duration_ms:.1f} ms"
+    text = (
+        "lane {e.sink}/{e.lane}: published {e.published}, refused {e.refused}, held {e.held}, in {e.duration_ms:.1f} ms"
+    )
     published: int
     refused: int
+    held: int
+    """Those behind them, and those whose route is out."""
     duration_ms: float
     position: int
 
 
 class MessageRefused(_OfLane, frozen=True, kw_only=True):
-    """The broker said no to a message, or the publisher broke on it: the lane stands still."""
+    """The broker said no to a message, or the publisher broke on it; it is tried again."""
+
+    level = logging.WARNING
+    text = (
+        "lane {e.sink}/{e.lane}: message {e.id} was refused, attempt {e.attempts} of {e.max_attempts}: {e.reason}; "
+        "trying again in {e.retry_ms:,.0f} ms, later messages of its key wait, others go on"
+    )
+    id: UUID
+    position: int
+    attempts: int
+    max_attempts: int | str
+    """In words when the policy has no such number."""
+    reason: str
+    retry_ms: float
+
+
+class MessageDied(_OfLane, frozen=True, kw_only=True):
+    """A message was refused for good, or once too often: it needs a person."""
 
     level = logging.ERROR
     text = (
-        "lane {e.sink}/{e.lane}: the message at position {e.position} was refused: {e.reason}; "
-        "this lane stands still so that nothing is skipped, the others go on"
+        "lane {e.sink}/{e.lane}: message {e.id} is dead after {e.attempts} attempts: {e.reason}; "
+        "it stays in the log until a person decides"
     )
+    id: UUID
     position: int
+    attempts: int
     reason: str
     permanent: bool
+
+
+class MessagesSuspected(_OfLane, frozen=True, kw_only=True):
+    """The publisher failed, or the connection broke again and again, and one of these messages may be the cause."""
+
+    level = logging.WARNING
+    text = "lane {e.sink}/{e.lane}: one of {e.messages} messages may be at fault, sending them in parts: {e.reason}"
+    messages: int
+    reason: str
+
+
+class RouteOut(_OfLane, frozen=True, kw_only=True):
+    """The way to some messages' consumers is out: they wait, no attempt is counted, other messages go on."""
+
+    level = logging.WARNING
+    text = (
+        "lane {e.sink}/{e.lane}: the route {e.route} is out: {e.reason}; its messages wait, and one of them is tried "
+        "from time to time"
+    )
+    route: str
+    reason: str
+
+
+class RouteBack(_OfLane, frozen=True, kw_only=True):
+    """A message went through a route that was out; those that wait for it follow."""
+
+    text = "lane {e.sink}/{e.lane}: the route {e.route} works again; what waits for it goes on"
+    route: str
 
 
 class LaneStopped(_OfLane, frozen=True, kw_only=True):
@@ -184,23 +259,6 @@ class LaneStopped(_OfLane, frozen=True, kw_only=True):
 
     text = "lane {e.sink}/{e.lane}: {e.reason}"
     reason: str
-
-
-class BrokerOut(_OfLane, frozen=True, kw_only=True):
-    """The broker could not be asked; the lane tries again."""
-
-    level = logging.WARNING
-    text = "lane {e.sink}/{e.lane}: {e.reason}; {e.waiting} wait, trying again in {e.retry_ms:,.0f} ms"
-    reason: str
-    waiting: int
-    retry_ms: float
-
-
-class BrokerBack(_OfLane, frozen=True, kw_only=True):
-    """After an outage the broker has answered."""
-
-    text = "lane {e.sink}/{e.lane}: the broker is back, after {e.attempts} attempts"
-    attempts: int
 
 
 class StoreOut(_OfLane, frozen=True, kw_only=True):
@@ -238,6 +296,23 @@ class MessagesDeleted(Event, frozen=True, kw_only=True):
     text = "deleted {e.deleted:,} delivered messages older than {e.retain_s:g} s"
     deleted: int
     retain_s: float
+
+
+class MessagesMoved(Event, frozen=True, kw_only=True):
+    """Scheduled messages were due and have been moved into the log."""
+
+    level = logging.DEBUG
+    text = "moved {e.moved:,} scheduled messages into the log: they are due"
+    moved: int
+
+
+class ScheduledOut(Event, frozen=True, kw_only=True):
+    """The database could not be asked for scheduled messages; those that are due wait."""
+
+    level = logging.WARNING
+    text = "scheduled messages: {e.reason}; trying again in {e.retry_ms:,.0f} ms"
+    reason: str
+    retry_ms: float
 
 
 class Stopping(Event, frozen=True, kw_only=True):

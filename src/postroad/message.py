@@ -157,6 +157,8 @@ class Message(_Event, frozen=True, kw_only=True):
     headers: Mapping[str, str] | None = None
     correlation_id: str | None = None
     causation_id: str | None = None
+    deliver_at: datetime | None = None
+    deliver_in: timedelta | str | None = None
 
 
 class NewRow(NamedTuple):

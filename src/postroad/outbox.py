@@ -1,19 +1,22 @@
-"""WRITE: add messages in the transaction that changes the data. Nothing here commits or connects."""
+"""WRITE: add and cancel messages in the transaction that changes the data. Nothing here commits or connects."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, overload
+from uuid import UUID
 
 from postroad.config import DEFAULT_SCHEMA, checked_schema
-from postroad.errors import InvalidSetting
+from postroad.errors import InvalidMessage, InvalidSetting
 from postroad.message import LARGEST_PAYLOAD, UNSET, Message, encode
-from postroad.stores.connections import add_through
+from postroad.schedule import later
+from postroad.stores.connections import add_through, cancel_through
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from uuid import UUID
+    from datetime import datetime, timedelta
 
     from postroad.message import Unset
+    from postroad.schedule import Cancellation
     from postroad.stores.connections import AsyncConnection, Pending, SyncConnection
 
 __all__ = ["Outbox"]
@@ -46,6 +49,8 @@ class Outbox:
         headers: Mapping[str, str] | None = ...,
         correlation_id: str | None = ...,
         causation_id: str | None = ...,
+        deliver_at: datetime | None = ...,
+        deliver_in: timedelta | str | None = ...,
     ) -> UUID: ...
 
     @overload
@@ -62,6 +67,8 @@ class Outbox:
         headers: Mapping[str, str] | None = ...,
         correlation_id: str | None = ...,
         causation_id: str | None = ...,
+        deliver_at: datetime | None = ...,
+        deliver_in: timedelta | str | None = ...,
     ) -> Pending[UUID]: ...
 
     def add(
@@ -77,6 +84,8 @@ class Outbox:
         headers: Mapping[str, str] | None = None,
         correlation_id: str | None = None,
         causation_id: str | None = None,
+        deliver_at: datetime | None = None,
+        deliver_in: timedelta | str | None = None,
     ) -> UUID | Pending[UUID]:
         """Add a message in the connection's own transaction, in one round trip, and give its id.
 
@@ -85,24 +94,29 @@ class Outbox:
         `@event` says or the class's name in dotted words; `topic` is the type unless it is given. Adding an `id` again
         is a no-op. `correlation_id` comes from `correlated` unless it is given.
 
+        A message with `deliver_at`, a datetime with a time zone, or `deliver_in`, a timedelta or a text such as "10m",
+        is kept aside until then; `deliver_in` counts from now by the database's clock. Until it is sent, `cancel` takes
+        it back. It takes its place among the messages of its key when it is due.
+
         Raises InvalidMessage, NoTransaction, ConnectionClosed, NotMigrated or UnknownConnection, and in each case
         nothing was written.
         """
-        row = encode(
-            Message(
-                event,
-                key=key,
-                type=type,
-                topic=topic,
-                id=id,
-                headers=headers,
-                correlation_id=correlation_id,
-                causation_id=causation_id,
-            ),
-            self.source,
-            self.largest_payload,
+        message = Message(
+            event,
+            key=key,
+            type=type,
+            topic=topic,
+            id=id,
+            headers=headers,
+            correlation_id=correlation_id,
+            causation_id=causation_id,
+            deliver_at=deliver_at,
+            deliver_in=deliver_in,
         )
-        return add_through(connection, self.schema, (row,), row.id)
+        row = encode(message, self.source, self.largest_payload)
+        if deliver_at is None and deliver_in is None:
+            return add_through(connection, self.schema, (row,), row.id)
+        return add_through(connection, self.schema, (), row.id, later=(later(message, row),))
 
     @overload
     def add_many(self, connection: SyncConnection, messages: Iterable[Message], /) -> list[UUID]: ...
@@ -111,9 +125,43 @@ class Outbox:
     def add_many(self, connection: AsyncConnection, messages: Iterable[Message], /) -> Pending[list[UUID]]: ...
 
     def add_many(self, connection: Any, messages: Iterable[Message], /) -> list[UUID] | Pending[list[UUID]]:
-        """Add messages in this order, in one round trip, and give their ids. One that is invalid: none is added."""
-        rows = [encode(message, self.source, self.largest_payload) for message in messages]
-        return add_through(connection, self.schema, rows, [row.id for row in rows])
+        """Add messages in this order, in one round trip, and give their ids. One that is invalid: none is added.
+
+        Some may be for later; on SQLite those take a statement of their own.
+        """
+        rows, waiting, ids = [], [], []
+        for message in messages:
+            row = encode(message, self.source, self.largest_payload)
+            ids.append(row.id)
+            if message.deliver_at is None and message.deliver_in is None:
+                rows.append(row)
+            else:
+                waiting.append(later(message, row))
+        return add_through(connection, self.schema, rows, ids, later=waiting)
+
+    @overload
+    def cancel(self, connection: SyncConnection, id: UUID, /) -> Cancellation: ...
+
+    @overload
+    def cancel(self, connection: AsyncConnection, id: UUID, /) -> Pending[Cancellation]: ...
+
+    def cancel(self, connection: Any, id: UUID, /) -> Cancellation | Pending[Cancellation]:
+        """Take a message back, in the connection's own transaction, and say whether that was possible.
+
+        CANCELED, which alone is true: it was not published and will not be, if this transaction commits; if it is
+        rolled back, nothing has happened. TOO_LATE: it was published, or is on its way. UNKNOWN: there is no such
+        message. On an async connection the answer must be awaited.
+
+        What can be canceled is a message that waits for its time, and one that was refused by the broker or waits for
+        such a one. The latter holds its lane until this transaction ends, so end it soon. A message that was canceled
+        while it waited for its time is unknown afterwards. Under REPEATABLE READ and above, PostgreSQL raises its own
+        serialization failure when a relay was faster: try the transaction again.
+
+        Raises what `add` does, and in each case nothing was changed.
+        """
+        if not isinstance(id, UUID):
+            raise InvalidMessage(f"id is {id!r:.80}; it must be a uuid.UUID, as add gave it")
+        return cancel_through(connection, self.schema, id)
 
 
 def _is_text(value: object) -> bool:

@@ -26,9 +26,15 @@ class Database(Protocol):
         """The log's table."""
         ...
 
+    @property
+    def scheduled(self) -> str:
+        """The table of what is to be sent later."""
+        ...
+
 
 class OnPostgreSQL:
     outbox = "postroad.outbox"
+    scheduled = "postroad.scheduled"
 
     def __init__(self, log: PostgreSQLLog) -> None:
         self.url = log.url
@@ -48,6 +54,7 @@ class OnPostgreSQL:
 
 class OnSQLite:
     outbox = "postroad_outbox"
+    scheduled = "postroad_scheduled"
 
     def __init__(self, path: Path) -> None:
         self.path = path

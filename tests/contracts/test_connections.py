@@ -1,4 +1,4 @@
-"""`Outbox.add` keeps the same promises on every kind of connection that users have."""
+"""`Outbox.add` and `Outbox.cancel` keep the same promises on every kind of connection that users have."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import gc
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from uuid import UUID, uuid4
 
 import pytest
 
-from postroad import ConnectionClosed, InvalidMessage, Message, NotMigrated, NoTransaction, Outbox
+from postroad import Cancellation, ConnectionClosed, InvalidMessage, Message, NotMigrated, NoTransaction, Outbox
 from postroad.stores.connections import NeverAwaited
 from postroad.stores.sqlite import migrate_sqlite
 from tests.adapters import django, drivers, sqlalchemy
@@ -77,6 +78,10 @@ async def adapter(kind: Kind, database: Database) -> Adapter:
 
 async def types(database: Database) -> list[str]:
     return [row[0] for row in await database.rows(f"select type from {database.outbox} order by position")]
+
+
+async def scheduled(database: Database) -> list[str]:
+    return [row[0] for row in await database.rows(f"select type from {database.scheduled} order by due_at, number")]
 
 
 async def orders(database: Database) -> list[int]:
@@ -223,3 +228,191 @@ async def test_a_forgotten_await_complains(
     assert [warning.category for warning in caught] == [NeverAwaited] * is_async
     assert ("was never awaited" in caplog.text) == is_async
     assert await types(database) == ["order.created"] * (not is_async)
+
+
+# -- later -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_message_for_later_is_committed_with_its_row(adapter: Adapter, database: Database) -> None:
+    async with adapter.transaction() as connection:
+        await adapter.order(connection, 1)
+        id = await done(OUTBOX.add(connection, OrderCreated(1), key=1, deliver_in="10m"))
+        mixed = [
+            Message("x", type="third", deliver_in=timedelta(hours=1)),
+            Message("x", type="now"),
+            Message("x", type="second", deliver_at=datetime.now(UTC) + timedelta(minutes=30)),
+            Message("x", type="now.too"),
+        ]
+        ids = await done(OUTBOX.add_many(connection, mixed))
+        assert await scheduled(database) == [], "add does not commit"
+    assert await orders(database) == [1]
+    assert await types(database) == ["now", "now.too"]
+    assert await scheduled(database) == ["order.created", "second", "third"]
+    written = await database.rows(f"select id from {database.scheduled} order by due_at")
+    assert [UUID(str(row[0])) for row in written] == [id, ids[2], ids[0]]
+
+
+async def test_every_column_for_later_arrives_as_it_was_given(adapter: Adapter, database: Database) -> None:
+    at = datetime(2100, 1, 2, 3, 4, 5, 678901, tzinfo=timezone(timedelta(hours=-7)))
+    payload = bytes(range(256))
+    messages = [
+        Message(payload, type="100%s", topic="t$1?", headers={"tenant": "ä%"}, key="ключ '\"{},", deliver_at=at),
+        Message(b"", type="empty", deliver_in="400d"),
+    ]
+    async with adapter.transaction() as connection:
+        await done(OUTBOX.add_many(connection, messages))
+    seconds = "due_at / 1e6" if "_" in database.outbox else "extract(epoch from due_at)::float8"
+    columns = f"topic, key, type, payload, content_type, headers, slot, {seconds}, created_at < due_at"
+    later, empty = sorted(
+        await database.rows(f"select {columns} from {database.scheduled}"), key=lambda row: str(row[2])
+    )
+    assert (later[0], later[1], later[2], bytes(later[3])) == ("t$1?", "ключ '\"{},", "100%s", payload)
+    assert (later[4], later[5]) == ("application/octet-stream", '{"source":"/orders","tenant":"ä%"}')
+    assert later[7] == pytest.approx(at.timestamp(), abs=1e-5)
+    assert 0 <= later[6] < 1024
+    assert (*empty[:3], bytes(empty[3])) == ("empty", None, "empty", b"")
+    assert empty[7] == pytest.approx((datetime.now(UTC) + timedelta(days=400)).timestamp(), abs=60)
+
+
+async def test_a_message_for_later_is_gone_with_its_rollback(adapter: Adapter, database: Database) -> None:
+    with pytest.raises(LookupError):
+        async with adapter.transaction() as connection:
+            await done(OUTBOX.add(connection, OrderCreated(1), deliver_in="0"))
+            await done(OUTBOX.add_many(connection, numbered(1, 2, deliver_in="0")))
+            raise LookupError
+    assert await scheduled(database) == []
+
+
+async def test_adding_an_id_for_later_again_is_a_no_op(adapter: Adapter, database: Database) -> None:
+    id = uuid4()
+    for _ in range(2):
+        async with adapter.transaction() as connection:
+            await done(OUTBOX.add(connection, "x", type="first", id=id, deliver_in="1h"))
+            await done(OUTBOX.add_many(connection, [Message("x", type="again", id=id, deliver_in="2h")]))
+    assert await scheduled(database) == ["first"]
+
+
+async def test_round_trips_for_later(kind: Kind, adapter: Adapter, database: Database) -> None:
+    """On PostgreSQL always one; SQLite takes a statement for each table."""
+    mixed = [*numbered(*range(50)), *numbered(*range(50, 99), deliver_in="1h")]
+    async with adapter.transaction() as connection:
+        await done(OUTBOX.add_many(connection, mixed))  # drivers may prepare a statement when they first see it
+        async with adapter.trips(connection) as one:
+            await done(OUTBOX.add(connection, OrderCreated(1), deliver_in="1h"))
+        async with adapter.trips(connection) as many:
+            await done(OUTBOX.add_many(connection, mixed))
+    assert (one.count, many.count) == (1, 1 if kind.dialect == "postgresql" else 2)
+
+
+# -- canceling -------------------------------------------------------------------------------------------------------
+
+
+async def add_committed(adapter: Adapter, **fields: Any) -> Any:
+    async with adapter.transaction() as connection:
+        return await done(OUTBOX.add(connection, OrderCreated(1), key=1, **fields))
+
+
+async def test_a_message_is_canceled_with_its_row(adapter: Adapter, database: Database) -> None:
+    waiting, sent = await add_committed(adapter, deliver_in="1h"), await add_committed(adapter)
+    async with adapter.transaction() as connection:
+        await adapter.order(connection, 1)
+        assert await done(OUTBOX.cancel(connection, waiting)) is Cancellation.CANCELED
+        assert await done(OUTBOX.cancel(connection, sent)) is Cancellation.TOO_LATE
+        assert await done(OUTBOX.cancel(connection, uuid4())) is Cancellation.UNKNOWN
+        assert await scheduled(database) == ["order.created"], "cancel does not commit"
+    assert await orders(database) == [1]
+    assert await scheduled(database) == []
+
+
+async def test_a_cancel_is_undone_by_a_rollback(adapter: Adapter, database: Database) -> None:
+    waiting = await add_committed(adapter, deliver_in="1h")
+    with pytest.raises(LookupError):
+        async with adapter.transaction() as connection:
+            assert await done(OUTBOX.cancel(connection, waiting))
+            raise LookupError
+    assert await scheduled(database) == ["order.created"]
+
+
+async def test_a_cancel_is_undone_with_its_savepoint(adapter: Adapter, database: Database) -> None:
+    gone, stays = await add_committed(adapter, deliver_in="1h"), await add_committed(adapter, deliver_in="1h")
+    async with adapter.transaction() as connection:
+        await adapter.order(connection, 1)
+        with pytest.raises(LookupError):
+            async with adapter.savepoint(connection):
+                assert await done(OUTBOX.cancel(connection, stays))
+                raise LookupError
+        assert await done(OUTBOX.cancel(connection, gone))
+    rows = await database.rows(f"select id from {database.scheduled}")
+    assert [UUID(str(row[0])) for row in rows] == [stays]
+
+
+async def test_what_the_transaction_itself_has_added_is_canceled(adapter: Adapter, database: Database) -> None:
+    async with adapter.transaction() as connection:
+        waiting = await done(OUTBOX.add(connection, OrderCreated(1), deliver_in="1h"))
+        sent = await done(OUTBOX.add(connection, OrderCreated(1)))
+        assert await done(OUTBOX.cancel(connection, waiting)) is Cancellation.CANCELED
+        assert await done(OUTBOX.cancel(connection, sent)) is Cancellation.TOO_LATE
+    assert await scheduled(database) == []
+
+
+async def test_round_trips_of_cancel(kind: Kind, adapter: Adapter, database: Database) -> None:
+    """On PostgreSQL one. SQLite, where none goes over a wire, takes a few statements."""
+    async with adapter.transaction() as connection:
+        await done(OUTBOX.cancel(connection, uuid4()))
+        async with adapter.trips(connection) as trips:
+            await done(OUTBOX.cancel(connection, uuid4()))
+    assert trips.count == 1 if kind.dialect == "postgresql" else trips.count <= 4
+
+
+async def test_cancel_outside_a_transaction(adapter: Adapter, database: Database) -> None:
+    waiting = await add_committed(adapter, deliver_in="1h")
+    async with adapter.outside() as connection:
+        with pytest.raises(NoTransaction, match="by itself"):
+            await done(OUTBOX.cancel(connection, waiting))
+    assert await scheduled(database) == ["order.created"]
+
+
+async def test_cancel_on_a_closed_connection(adapter: Adapter, database: Database) -> None:
+    async with adapter.closed() as connection:
+        with pytest.raises(ConnectionClosed):
+            await done(OUTBOX.cancel(connection, uuid4()))
+
+
+async def test_later_and_cancel_in_a_database_that_was_not_migrated(adapter: Adapter, database: Database) -> None:
+    await database.unmigrate()
+    with pytest.raises(NotMigrated, match="postroad migrate"):
+        async with adapter.transaction() as connection:
+            await done(OUTBOX.cancel(connection, uuid4()))
+    with pytest.raises(NotMigrated, match="postroad migrate"):
+        async with adapter.transaction() as connection:
+            await done(OUTBOX.add_many(connection, [*numbered(1, 2), *numbered(3, deliver_in="1h")]))
+
+
+async def test_later_and_cancel_in_a_database_of_an_older_version(adapter: Adapter, database: Database) -> None:
+    """There `add` works as it did, and only what is new asks for the migration."""
+    await database.rows(f"drop table {database.scheduled}")
+    if "." in database.scheduled:
+        await database.rows("drop function postroad.cancel(uuid)")
+    for new in (
+        lambda connection: OUTBOX.cancel(connection, uuid4()),
+        lambda connection: OUTBOX.add(connection, OrderCreated(1), deliver_in="1h"),
+    ):
+        with pytest.raises(NotMigrated, match="is not there, or too old, and this postroad needs version"):
+            async with adapter.transaction() as connection:
+                await done(new(connection))
+    async with adapter.transaction() as connection:
+        await done(OUTBOX.add(connection, OrderCreated(1)))
+    assert await types(database) == ["order.created"]
+
+
+async def test_a_forgotten_await_of_cancel_complains(
+    kind: Kind, adapter: Adapter, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", NeverAwaited)
+        async with adapter.transaction() as connection:
+            OUTBOX.cancel(connection, uuid4())
+            gc.collect()
+    is_async = kind.name.startswith("a") or kind.name.endswith("async")
+    assert [warning.category for warning in caught] == [NeverAwaited] * is_async
+    assert ("nothing was canceled for" in caplog.text) == is_async

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import aiosqlite
 import asyncpg
@@ -30,7 +31,7 @@ from sqlalchemy.ext.asyncio import (
 )
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from postroad import ConnectionClosed, Message, NoTransaction, Outbox, UnknownConnection
+from postroad import Cancellation, ConnectionClosed, Message, NoTransaction, Outbox, UnknownConnection
 from postroad.stores.sqlite import migrate_sqlite
 from postroad.stores.statements import with_placeholders
 from tests.adapters.base import OnPostgreSQL, OnSQLite
@@ -83,6 +84,7 @@ async def test_psycopg_in_a_pipeline(pg: OnPostgreSQL) -> None:
         with connection.transaction():
             OUTBOX.add(connection, OrderCreated(1))
             OUTBOX.add(connection, OrderCreated(2))
+            assert OUTBOX.cancel(connection, OUTBOX.add(connection, "x", type="x", deliver_in="1h"))
         with pytest.raises(NoTransaction):
             OUTBOX.add(connection, OrderCreated(3))
         connection.execute("select 1")
@@ -96,7 +98,16 @@ async def test_psycopg_with_any_cursors(pg: OnPostgreSQL, cursor: Any) -> None:
     with psycopg.connect(pg.url, cursor_factory=cursor, row_factory=psycopg.rows.dict_row) as connection:
         OUTBOX.add(connection, OrderCreated(1), key="100%")
         OUTBOX.add_many(connection, [])
+        waiting = OUTBOX.add(connection, OrderCreated(1), deliver_in="1h")
+        assert OUTBOX.cancel(connection, waiting) is Cancellation.CANCELED
     assert await pg.rows("select key, headers::text from postroad.outbox") == [("100%", '{"source":"/orders"}')]
+
+
+async def test_psycopg_async_with_rows_of_its_own(pg: OnPostgreSQL) -> None:
+    rows = psycopg.rows.namedtuple_row
+    async with await psycopg.AsyncConnection.connect(pg.url, row_factory=rows) as connection:
+        waiting = await OUTBOX.add(connection, OrderCreated(1), deliver_in="1h")
+        assert await OUTBOX.cancel(connection, waiting) is Cancellation.CANCELED
 
 
 async def test_psycopgs_own_errors_stay_its_own(pg: OnPostgreSQL) -> None:
@@ -130,8 +141,73 @@ async def test_an_applications_json_codec_leaves_the_headers_alone(pg: OnPostgre
     assert await pg.rows("select distinct headers->>'source' from postroad.outbox") == [("/orders",)]
 
 
+async def test_asyncpg_with_records_of_its_own(pg: OnPostgreSQL) -> None:
+    class Row(asyncpg.Record):
+        def __getattr__(self, name: str) -> Any:
+            return self[name]
+
+    connection = await asyncpg.connect(pg.url, record_class=Row)
+    async with connection.transaction():
+        waiting = await OUTBOX.add(connection, OrderCreated(1), deliver_in="1h")
+        assert await OUTBOX.cancel(connection, waiting) is Cancellation.CANCELED
+    await connection.close()
+
+
+async def test_a_cancel_that_is_awaited_after_its_transaction_changes_nothing(pg: OnPostgreSQL) -> None:
+    connection = await asyncpg.connect(pg.url)
+    async with connection.transaction():
+        waiting = await OUTBOX.add(connection, OrderCreated(1), deliver_in="1h")
+    async with connection.transaction():
+        pending = OUTBOX.cancel(connection, waiting)
+    with pytest.raises(NoTransaction):
+        await pending
+    assert len(await pg.rows("select id from postroad.scheduled")) == 1
+    await connection.close()
+
+
+async def test_a_cancel_is_no_truth_value_until_it_is_awaited(pg: OnPostgreSQL) -> None:
+    connection = await asyncpg.connect(pg.url)
+    async with connection.transaction():
+        pending: Any = OUTBOX.cancel(connection, UUID(int=1))
+        with pytest.raises(TypeError, match="await outbox.cancel"):
+            if pending:
+                pass
+        assert not await pending
+        with pytest.raises(RuntimeError, match="call outbox.cancel again"):
+            await pending
+    await connection.close()
+
+
 def numbered_orders(number: int) -> list[Message]:
     return [Message(OrderCreated(n)) for n in range(number)]
+
+
+# -- sqlite3 ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("factory", [sqlite3.Row, lambda _, row: {"not": "a tuple"}, None])
+def test_sqlite_with_any_rows_and_texts(lite: OnSQLite, factory: Any) -> None:
+    with closing(sqlite3.connect(lite.path)) as connection, connection:
+        connection.row_factory = factory
+        connection.text_factory = bytes
+        waiting = OUTBOX.add(connection, OrderCreated(1), deliver_in="1h")
+        sent = OUTBOX.add(connection, OrderCreated(2))
+        assert OUTBOX.cancel(connection, waiting) is Cancellation.CANCELED
+        assert OUTBOX.cancel(connection, sent) is Cancellation.TOO_LATE
+        assert OUTBOX.cancel(connection, waiting) is Cancellation.UNKNOWN
+
+
+def test_sqlite_cancels_as_the_only_writer(lite: OnSQLite) -> None:
+    """Whatever it finds, a cancel begins a transaction and has the write lock from then on."""
+    with (
+        closing(sqlite3.connect(lite.path)) as connection,
+        closing(sqlite3.connect(lite.path, timeout=0)) as other,
+    ):
+        assert OUTBOX.cancel(connection, UUID(int=1)) is Cancellation.UNKNOWN
+        assert connection.in_transaction
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            other.execute("delete from postroad_scheduled")
+        connection.rollback()
 
 
 # -- aiosqlite -------------------------------------------------------------------------------------------------------

@@ -17,8 +17,9 @@ import asyncpg
 import pytest
 
 from postroad import ClientTooOld, InvalidSetting, LogNotReadable, Message, NotMigrated, StoreUnavailable
+from postroad.lifecycle import State
 from postroad.message import slot_of
-from postroad.stores.base import Lease
+from postroad.stores.base import Deferral, Lease
 from postroad.stores.cursor import PageLimit
 from postroad.stores.migrations import SCHEMA_VERSION, grants_script, migration_script
 from postroad.stores.postgresql import PostgreSQLStore, _xmax_and_xip, migrate_postgresql
@@ -169,7 +170,7 @@ async def test_a_page_left_half_way_among_late_rows(log: PostgreSQLLog, connect:
     assert [int(message.payload) for message in page.messages] == [1, 2, 3, 5]
     lane = await log.store.settle(lane, page.cursor_after(2))
     assert (await log.store.status())[0].pending == 2
-    assert await read_all(log.store, await log.store.load(lane)) == [3, 5]
+    assert await read_all(log.store, (await log.store.load(lane)).lease) == [3, 5]
 
 
 async def test_savepoints_and_prepared_transactions(log: PostgreSQLLog, connect: Any) -> None:
@@ -201,6 +202,66 @@ async def test_retention_leaves_an_unread_late_row(log: PostgreSQLLog, connect: 
     cleaned = await log.store.delete_passed(after=0, older_than=timedelta(0), batch=100)
     assert cleaned.deleted == 1
     assert await read_all(log.store, lane) == [1]
+
+
+# -- messages in trouble ---------------------------------------------------------------------------------------------
+
+
+def refused(position: int, **fields: Any) -> Deferral:
+    return Deferral(position, "k", State.RETRYING, 1, 0.0, error="no", counted=True, **fields)
+
+
+async def test_what_is_recorded_or_claimed_survives_a_crash_of_the_server(
+    postgresql: PostgreSQL, log: PostgreSQLLog
+) -> None:
+    await log.add(*numbered(1, 2))
+    lane = await take(log)
+    page = await log.store.read(lane, lane.cursor, PLENTY)
+    recorded = await log.store.record(lane, page.after, deferred=[refused(1), Deferral(2, "k", State.HELD)])
+    postgresql.crash()
+    postgresql.start()
+    assert [(row.position, row.state) for row in await log.troubles()] == [(1, "retrying"), (2, "held")]
+    with pytest.raises(StoreUnavailable):
+        await log.store.record(recorded.lease, page.after, published=[1])
+    with pytest.raises(StoreUnavailable):
+        await log.store.claim(recorded.lease, 10)
+    loaded = await log.store.load(recorded.lease)
+    assert loaded.lease == recorded.lease.settled(page.after), "what could not be written was not"
+    await log.store.claim(loaded.lease, 10)
+    postgresql.crash()
+    postgresql.start()
+    assert [row.state for row in await log.troubles()] == ["sending", "held"]
+
+
+async def test_a_record_that_fails_half_way_has_written_nothing(log: PostgreSQLLog) -> None:
+    await log.add(*numbered(1, 2))
+    lane = await take(log)
+    page = await log.store.read(lane, lane.cursor, PLENTY)
+    with pytest.raises(StoreUnavailable, match="deferred_due"):
+        await log.store.record(lane, page.after, deferred=[refused(1), Deferral(2, "k", State.RETRYING, 1)])
+    assert await log.troubles() == []
+    assert (await log.store.load(lane)).lease.cursor == lane.cursor
+
+
+async def test_who_changes_a_message_by_hand_while_it_is_claimed_is_respected(log: PostgreSQLLog, connect: Any) -> None:
+    await log.add(*numbered(1, 2))
+    lane = await take(log)
+    lane = (
+        await log.store.record(lane, lane.cursor, deferred=[refused(1), Deferral(2, None, State.HELD, 0, 0.0)])
+    ).lease
+    person, watcher = await connect(), await connect()
+    transaction = person.transaction()
+    await transaction.start()
+    await person.execute(
+        "update postroad.deferred set state = 'dropped', blocks = false, due_at = null where position = 1"
+    )
+    claiming = asyncio.create_task(log.store.claim(lane, 10))
+    async with asyncio.timeout(30):
+        while not await watcher.fetchval("select count(*) from pg_locks where not granted"):
+            pass  # the question itself gives the claim its turn
+    await transaction.commit()
+    assert [each.message.position for each in (await claiming).claimed] == [2]
+    assert [row.state for row in await log.troubles()] == ["dropped", "sending"]
 
 
 # -- which server may be read ----------------------------------------------------------------------------------------
@@ -265,8 +326,8 @@ async def test_a_restored_dump_goes_on_where_it_was(
     assert await read_all(restored.store, reading) == [2, 3, 6]
     assert await read_all(restored.store, done) == []
     await restored.add(*numbered(7))
-    assert await read_all(restored.store, await restored.store.load(reading)) == [7]
-    assert await read_all(restored.store, await restored.store.load(done)) == [7]
+    assert await read_all(restored.store, (await restored.store.load(reading)).lease) == [7]
+    assert await read_all(restored.store, (await restored.store.load(done)).lease) == [7]
     caplog.clear()
     again = restored.another_store()
     await again.open()
@@ -283,7 +344,7 @@ async def test_rows_from_the_future_are_another_clusters(log: PostgreSQLLog) -> 
     await store.open()
     (lane,) = await store.take_lanes("s", uuid4(), lanes=1, start="oldest")
     assert await read_all(store, lane) == [1]
-    assert await read_all(store, await store.load(lane)) == []
+    assert await read_all(store, (await store.load(lane)).lease) == []
     await store.close()
 
 
@@ -485,7 +546,7 @@ async def test_no_step_walks_the_log(log: PostgreSQLLog, connect: Any) -> None:
 
     await fill(60)
     await read_all_quietly(log, lane)
-    lane = await log.store.load(lane)
+    lane = (await log.store.load(lane)).lease
     await fill(4)
     await connection.execute("analyze postroad.outbox")
     store = log.store
@@ -518,7 +579,7 @@ async def test_a_late_page_looks_at_its_own_rows_only(log: PostgreSQLLog, connec
     await log.add(*numbered(1))
     await read_all_quietly(log, lane)
     await transaction.commit()
-    lane = await log.store.load(lane)
+    lane = (await log.store.load(lane)).lease
     limit = PageLimit(100, 1 << 20)
     page = await log.store.read(lane, lane.cursor, limit)
     late = page.after
@@ -533,9 +594,61 @@ async def test_a_late_page_looks_at_its_own_rows_only(log: PostgreSQLLog, connec
     assert rows_looked_at(json.loads(plan)[0]["Plan"]) < 2_000, "20,000 rows are late, and 100 fit on the page"
 
 
+FILL_WITH_TROUBLE = """
+    insert into postroad.outbox (id, topic, slot, type, payload, content_type, headers)
+    select gen_random_uuid(), 't', i % 1024, 't', '', 'c', '{}' from generate_series(1, 100000) i;
+
+    -- Half of them follow one refused message; the others were refused too: ten are due, and ten wait for a route.
+    insert into postroad.deferred (sink, lane, position, attempts, due_at, blocks, state, key, route)
+    select 's', 0, i, (state = 'retrying')::int,
+           case when i between 99981 and 99990 then now() when state = 'retrying' then now() + '1h' end,
+           true, state, case when i <= 50000 then 'hot' when i % 2 = 0 then 'key ' || i end,
+           case when i > 99990 then 'r' end
+      from generate_series(1, 100000) i,
+           lateral (select case when i between 2 and 50000 or i > 99990 then 'held' else 'retrying' end as state) s;
+
+    insert into postroad.attempts (sink, position, attempt, error)
+    select 's', i, 1, 'no' from generate_series(1, 100000) i;
+"""
+
+LOOKED_AT_MOST = [
+    ("claim", ("s", 0, 1, 500, [], 100), 100),
+    ("claim", ("s", 0, 1, 500, ["r", "other"], 100), 200),
+    ("claim", ("s", 0, 1, 3, ["r"], 100), 100),
+    ("due_in", ("s", 0, False), 20),
+    ("due_in", ("s", 0, True), 20),
+    ("put_back", ("s", 0), 20),
+    ("make_due", ("s", [2, 50_000, 99_999], True), 20),
+    ("heads_of", ("s", 0, ["hot", "key 60000", "none"]), 20),
+    ("forget_published", ("s", [1, 99_999]), 20),
+    ("routes", ("s", 0), 20),
+    ("heads", ("s", 0), 75_000),  # every row that blocks and has a key, and no other
+    ("delete_passed", (40_000, 100, timedelta(0)), 1_000),
+]
+
+
+@pytest.mark.parametrize("statistics", ["none", "fresh"])
+async def test_trouble_is_looked_up_and_never_searched_for(log: PostgreSQLLog, connect: Any, statistics: str) -> None:
+    connection = await connect()
+    await take(log)
+    await connection.execute("alter table postroad.deferred set (autovacuum_enabled = off)")
+    await connection.execute(FILL_WITH_TROUBLE)
+    if statistics == "fresh":
+        await connection.execute("analyze")
+    store = log.store
+    assert isinstance(store, PostgreSQLStore)
+    await store._prepare(connection)
+    for query, values, most in LOOKED_AT_MOST:
+        transaction = connection.transaction()
+        await transaction.start()
+        plan = await connection.fetchval(f"explain (analyze, format json) {store._sql[query]}", *values)
+        await transaction.rollback()
+        assert rows_looked_at(json.loads(plan)[0]["Plan"]) <= most, (query, values)
+
+
 def rows_looked_at(node: dict[str, Any]) -> int:
     mine = node["Actual Rows"] + node.get("Rows Removed by Filter", 0) if "Relation Name" in node else 0
-    return int(mine) + sum(rows_looked_at(child) for child in node.get("Plans", []))
+    return int(mine * node["Actual Loops"]) + sum(rows_looked_at(child) for child in node.get("Plans", []))
 
 
 async def read_all_quietly(log: PostgreSQLLog, lane: Lease) -> None:

@@ -9,9 +9,9 @@ import signal
 import ssl
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import msgspec
@@ -23,6 +23,7 @@ from postroad import BrokerUnavailable, StoredMessage
 from postroad.brokers.envelope import Envelope
 from postroad.brokers.rabbitmq import WRITE_BYTES, RabbitMQPublisher
 from tests.destinations import CREATED_US, a_page, bound_queue, consumed, rabbitmq_channel, stored
+from tests.services.proxy import Proxy
 from tests.services.server import free_port
 
 if TYPE_CHECKING:
@@ -93,42 +94,6 @@ def frozen(server: RabbitMQ) -> Iterator[None]:
         server._broker.send_signal(signal.SIGCONT)
 
 
-class Proxy:
-    """A port that hands on to the server, by TLS if it is given a context, and can go silent."""
-
-    def __init__(self, server: RabbitMQ, context: ssl.SSLContext | None = None) -> None:
-        self._server = server
-        self._context = context
-        self._silenced = 0
-        self._connections = 0
-
-    async def __aenter__(self) -> Self:
-        self._listener = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._context)
-        self.port: int = self._listener.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._listener.close()
-
-    def go_silent(self) -> None:
-        """Hand on nothing more on the connections there are, as a router that has forgotten them. New ones work."""
-        self._silenced = self._connections
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connections += 1
-        number = self._connections
-        from_server, to_server = await asyncio.open_connection("127.0.0.1", self._server.port)
-        await asyncio.gather(self._hand_on(number, reader, to_server), self._hand_on(number, from_server, writer))
-
-    async def _hand_on(self, number: int, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError):
-            while data := await source.read(65536):
-                if number > self._silenced:
-                    sink.write(data)
-                    await sink.drain()
-        sink.close()
-
-
 # -- what a consumer gets ----------------------------------------------------------------------------------------------
 
 
@@ -197,7 +162,7 @@ async def test_the_routing_key_is_made_from_the_template(publisher_to: Publisher
     publisher = publisher_to(routing_key="{tenant}.{type}")
     page = [stored(1, headers={"tenant": "acme"}), stored(2)]
     (refusal,) = await publisher.publish(page)
-    assert (refusal.position, refusal.permanent) == (2, True)
+    assert (refusal.position, refusal.permanent, refusal.route) == (2, True, None)
     assert "header 'tenant'" in refusal.reason
     assert [message.routing_key for message in await consumed(vhost, queue)] == ["acme.order.created"]
 
@@ -235,7 +200,7 @@ async def test_an_unroutable_message_is_refused_and_the_reason_names_key_and_exc
         await bound_queue(channel, "orders", "order.#")
     page = [stored(1), stored(2, topic="invoice.sent"), stored(3)]
     (refusal,) = await publisher.publish(page)
-    assert (refusal.position, refusal.permanent) == (2, False)
+    assert (refusal.position, refusal.permanent, refusal.route) == (2, False, "invoice.sent")
     assert "'invoice.sent'" in refusal.reason
     assert "'postroad'" in refusal.reason
     assert await ids_in(vhost, "orders") == [page[0].id, page[2].id]
@@ -247,7 +212,7 @@ async def test_a_full_queue_that_rejects_is_a_refusal(publisher: RabbitMQPublish
         await bound_queue(channel, "large", "large")
     page = [stored(position, topic="small" if position % 2 else "large") for position in range(1, 11)]
     refusals = await publisher.publish(page)
-    assert [refusal.position for refusal in refusals] == [5, 7, 9]
+    assert [(refusal.position, refusal.route) for refusal in refusals] == [(5, "small"), (7, "small"), (9, "small")]
     assert all("basic.nack" in refusal.reason and not refusal.permanent for refusal in refusals)
     assert await ids_in(vhost, "small") == [page[0].id, page[2].id]
     assert len(await ids_in(vhost, "large")) == 5
@@ -270,6 +235,7 @@ async def test_what_is_too_large_for_the_server_is_refused_for_good_and_the_rest
         refusals = await publisher.publish(page)
     assert [(refusal.position, refusal.permanent) for refusal in refusals] == [(3, True), (6, True)]
     assert "larger than configured max size 1000" in refusals[0].reason
+    assert refusals[0].route is None  # it is the message's own fault
     arrived = await ids_in(vhost, queue)  # what had no confirm when the server closed the channel is there twice
     assert list(dict.fromkeys(arrived)) == [message.id for message in page if message.position not in {3, 6}]
 
@@ -301,7 +267,7 @@ async def test_what_cannot_be_encoded_is_refused_for_good(publisher_to: Publishe
         stored(11),
     ]
     refusals = await publisher_to(max_message_size=5000).publish(page)
-    assert all(refusal.permanent for refusal in refusals)
+    assert all(refusal.permanent and refusal.route is None for refusal in refusals)
     told = {refusal.position: refusal.reason for refusal in refusals}
     for position, words in {
         2: "at most 5,000",
@@ -326,7 +292,7 @@ async def test_a_topic_that_the_user_may_not_write_is_refused_alone(
         rabbitmq.ctl("set_topic_permissions", "-p", vhost.rpartition("/")[2], "limited", "postroad", "^order\\.", ".*")
         page = [stored(1), stored(2, topic="salary.paid"), stored(3)]
         refusals = await publisher_to(url, declare="no").publish(page)
-    assert [(refusal.position, refusal.permanent) for refusal in refusals] == [(2, False)]
+    assert [(each.position, each.permanent, each.route) for each in refusals] == [(2, False, "salary.paid")]
     assert "salary.paid" in refusals[0].reason
     assert list(dict.fromkeys(await ids_in(vhost, queue))) == [page[0].id, page[2].id]
 
@@ -354,8 +320,10 @@ async def test_a_deleted_exchange_is_an_outage_and_is_declared_again(
     with pytest.raises(BrokerUnavailable, match="the exchange 'postroad' is gone") as outage:
         await publisher.publish([stored()])
     assert not outage.value.confirmed
+    assert not outage.value.suspicious  # any message would have met with this
     (refusal,) = await publisher.publish([stored()])  # it is there again, but nothing is bound to it
     assert "no queue takes the routing key" in refusal.reason
+    assert refusal.route == "order.created"
 
 
 async def test_a_missing_exchange_is_told_by_open(publisher_to: PublisherMaker) -> None:
@@ -396,8 +364,9 @@ async def test_a_user_who_may_not_is_told_what_to_ask_for(
             await publisher_to(url, exchange="other").open()
         with pytest.raises(
             BrokerUnavailable, match=r"'limited' may not publish to the exchange 'postroad'.*write permission"
-        ):
+        ) as outage:
             await publisher_to(url, declare="check").publish([stored()])
+        assert not outage.value.suspicious
 
 
 # -- outages -----------------------------------------------------------------------------------------------------------
@@ -407,8 +376,9 @@ async def test_nobody_listens(publisher_to: PublisherMaker) -> None:
     publisher = publisher_to(f"amqp://127.0.0.1:{free_port()}/")
     with pytest.raises(BrokerUnavailable, match="Connect call failed"):
         await publisher.open()
-    with pytest.raises(BrokerUnavailable, match="Connect call failed"):
+    with pytest.raises(BrokerUnavailable, match="Connect call failed") as outage:
         await publisher.publish([stored()])
+    assert not outage.value.suspicious
 
 
 async def test_somebody_listens_who_does_not_answer(publisher_to: PublisherMaker) -> None:
@@ -512,9 +482,10 @@ async def test_the_server_stops_in_the_middle_of_a_page(
             publishing = asyncio.create_task(publisher.publish(page))
             await anext(aiter(arriving))  # the first message is through, and the last is not written yet
     rabbitmq.stop()
-    with pytest.raises(BrokerUnavailable) as outage:
+    with pytest.raises(BrokerUnavailable, match="CONNECTION_FORCED") as outage:
         await publishing
     assert len(outage.value.confirmed) < len(page)
+    assert not outage.value.suspicious
     rabbitmq.start()
     arrived = set(await ids_in(vhost, queue))
     assert {message.id for message in page if message.position in outage.value.confirmed} <= arrived
@@ -531,6 +502,57 @@ async def test_a_lost_connection_is_made_anew(
     assert message.id in await ids_in(vhost, queue)
 
 
+async def test_a_connection_that_an_operator_closes_is_nobodys_fault(
+    publisher: RabbitMQPublisher, rabbitmq: RabbitMQ, vhost: str, queue: str
+) -> None:
+    async def publish_on_and_on() -> None:
+        while True:
+            assert not await publisher.publish(a_page(1000))
+
+    publishing = asyncio.create_task(publish_on_and_on())
+    await asyncio.to_thread(rabbitmq.ctl, "close_all_connections", "--vhost", vhost.rpartition("/")[2], "good night")
+    with pytest.raises(BrokerUnavailable, match="CONNECTION_FORCED - good night") as outage:
+        await asyncio.wait_for(publishing, 30)
+    assert not outage.value.suspicious
+
+
+async def test_a_connection_that_breaks_upon_a_message_makes_it_suspicious(
+    publisher_to: PublisherMaker, rabbitmq: RabbitMQ, vhost: str, queue: str
+) -> None:
+    poison = stored(payload=b"this breaks it")
+    async with Proxy(rabbitmq.port) as proxy:
+        proxy.cut_at(poison.payload)
+        publisher = publisher_to(proxy.url(vhost))
+        for _ in range(2):
+            with pytest.raises(BrokerUnavailable, match="connection") as outage:
+                await publisher.publish([poison])
+            assert outage.value.suspicious
+            await publisher.open()  # without the message it works
+        message = stored()
+        assert not await publisher.publish([message])
+        assert await ids_in(vhost, queue) == [message.id]
+        await publisher.close()
+
+
+async def test_a_connection_that_is_cut_tells_what_was_confirmed_before(
+    publisher_to: PublisherMaker, rabbitmq: RabbitMQ, vhost: str, queue: str
+) -> None:
+    page = a_page(20_000)
+    async with Proxy(rabbitmq.port) as proxy:
+        publisher = publisher_to(proxy.url(vhost))
+        await publisher.publish([stored()])
+        proxy.cut_after(answered=100)  # some confirms
+        with pytest.raises(BrokerUnavailable) as outage:
+            await publisher.publish(page)
+        confirmed = outage.value.confirmed
+        assert 0 < len(confirmed) < len(page)
+        assert {message.id for message in page if message.position in confirmed} <= set(await ids_in(vhost, queue))
+        rest = [message for message in page if message.position not in confirmed]
+        assert not await publisher.publish(rest)
+        assert set(ids(rest)) <= set(await ids_in(vhost, queue))
+        await publisher.close()
+
+
 async def test_an_alarm_is_told_at_once_and_its_end_is_noticed(
     publisher: RabbitMQPublisher, rabbitmq: RabbitMQ, vhost: str, queue: str
 ) -> None:
@@ -540,8 +562,11 @@ async def test_an_alarm_is_told_at_once_and_its_end_is_noticed(
     try:
         # Had the alarm not been noticed, this would end after 30 seconds and with other words.
         for _ in range(3):
-            with pytest.raises(BrokerUnavailable, match="blocks publishers because of an alarm: low on memory"):
+            with pytest.raises(
+                BrokerUnavailable, match="blocks publishers because of an alarm: low on memory"
+            ) as outage:
                 await publisher.publish([refused])
+            assert not outage.value.suspicious
     finally:
         rabbitmq.unblock()
     await eventually(publisher, [later])
@@ -560,7 +585,8 @@ async def test_an_alarm_wakes_every_call_that_waits(
         answers = await asyncio.gather(*map(publisher.publish, calls), return_exceptions=True)
     finally:
         rabbitmq.unblock()
-    assert ["alarm" in str(answer) for answer in answers] == [True] * 3
+    outages = [answer for answer in answers if isinstance(answer, BrokerUnavailable)]
+    assert ["alarm" in str(outage) and not outage.suspicious for outage in outages] == [True] * 3
 
 
 async def test_a_server_that_does_nothing_is_an_outage(
@@ -569,8 +595,9 @@ async def test_a_server_that_does_nothing_is_an_outage(
     publisher = publisher_to(confirm_timeout="1s")
     await publisher.open()
     with frozen(rabbitmq):
-        with pytest.raises(BrokerUnavailable, match="it has confirmed nothing for 1 seconds"):
+        with pytest.raises(BrokerUnavailable, match="it has confirmed nothing for 1 seconds") as outage:
             await publisher.publish([stored()])
+        assert not outage.value.suspicious
         with pytest.raises(BrokerUnavailable, match=r"no connection within 0\.5 seconds"):
             await publisher_to(connect_timeout="500ms").publish([stored()])
     message = stored()
@@ -581,8 +608,8 @@ async def test_a_server_that_does_nothing_is_an_outage(
 async def test_a_connection_that_went_silent_is_made_anew(
     publisher_to: PublisherMaker, rabbitmq: RabbitMQ, vhost: str, queue: str
 ) -> None:
-    async with Proxy(rabbitmq) as proxy:
-        publisher = publisher_to(vhost.replace(str(rabbitmq.port), str(proxy.port)), confirm_timeout="2s")
+    async with Proxy(rabbitmq.port) as proxy:
+        publisher = publisher_to(proxy.url(vhost), confirm_timeout="2s")
         await publisher.open()
         proxy.go_silent()
         message = stored()
@@ -598,8 +625,9 @@ async def test_missed_heartbeats_are_an_outage(
 ) -> None:
     publisher = publisher_to(heartbeat="1s")
     await publisher.open()
-    with frozen(rabbitmq), pytest.raises(BrokerUnavailable, match="nothing was heard from the broker"):
+    with frozen(rabbitmq), pytest.raises(BrokerUnavailable, match="nothing was heard from the broker") as outage:
         await publisher.publish([stored()])
+    assert not outage.value.suspicious
     await eventually(publisher, [stored()])
 
 
@@ -611,8 +639,9 @@ async def test_closing_wakes_a_call_that_waits(
         publishing = asyncio.create_task(publisher.publish([stored()]))
         await asyncio.sleep(0)  # let it write
         await publisher.close()
-        with pytest.raises(BrokerUnavailable, match="the publisher was closed"):
+        with pytest.raises(BrokerUnavailable, match="the publisher was closed") as outage:
             await publishing
+        assert not outage.value.suspicious
 
 
 async def test_closing_wakes_a_call_that_waits_for_a_connection(publisher_to: PublisherMaker) -> None:
@@ -703,7 +732,7 @@ async def test_tls(
 ) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(*certificate)
-    async with Proxy(rabbitmq, context) as proxy:
+    async with Proxy(rabbitmq.port, context) as proxy:
         url = f"amqps://guest:guest@localhost:{proxy.port}/{vhost.rpartition('/')[2]}"
         with pytest.raises(BrokerUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
             await publisher_to(url).open()

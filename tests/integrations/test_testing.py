@@ -261,13 +261,13 @@ USERS_TESTS = """
 import warnings
 import pytest
 from postroad.stores.connections import NeverAwaited
-from postroad.stores.connections.pending import Pending
+from postroad.stores.connections.pending import Call, Pending
 
 async def work():
-    pass
+    return "x"
 
 def add():
-    return Pending(work, "x")  # what `add` gives on an async connection
+    return Pending(work, Call("outbox.add", "nothing was added for"), "x")  # what `add` gives on an async connection
 
 def test_forgets():
     add()

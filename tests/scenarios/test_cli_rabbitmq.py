@@ -65,14 +65,22 @@ async def test_messages_go_where_the_file_says(folder: Path, vhost: str) -> None
     assert {"relay_started", "page_published", "relay_ended"} <= {line["event"] for line in told}
 
 
-async def test_an_unroutable_message_is_refused_by_its_reason(folder: Path, vhost: str) -> None:
+async def test_what_no_queue_takes_waits_and_the_log_says_why(folder: Path, vhost: str) -> None:
     async with rabbitmq_channel(vhost) as channel:
         await bound_queue(channel, "orders", "other.#", exchange="shop")
     done = relay(folder)
-    assert done.returncode == 1
-    refused = [line for line in map(json.loads, done.stderr.splitlines()) if line["event"] == "message_refused"]
-    assert refused
-    assert all("acme.order.placed" in line["reason"] or "NO_ROUTE" in line["reason"] for line in refused)
+    assert done.returncode == 1, "messages are left"
+    told = [json.loads(line) for line in done.stderr.splitlines()]
+    out = [line for line in told if line["event"] == "route_out"]
+    assert {line["route"] for line in out} == {"acme.order.placed"}
+    assert all("NO_ROUTE" in line["reason"] for line in out)
+    assert not [line for line in told if line["event"] in {"message_refused", "message_died"}]
+
+    async with rabbitmq_channel(vhost) as channel:
+        await bound_queue(channel, "orders", "acme.#", exchange="shop")
+    done = relay(folder)
+    assert done.returncode == 0, done.stderr
+    assert len(await consumed(vhost, "orders")) == 5
 
 
 async def test_a_wrong_password_is_an_outage_and_is_not_shown(folder: Path) -> None:

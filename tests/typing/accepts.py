@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import assert_type
 from uuid import UUID
 
@@ -16,7 +18,7 @@ from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, scoped_session
 
-from postroad import Message, Outbox
+from postroad import AlreadyDone, Cancellation, Message, Outbox, retry_on_conflict
 from postroad.stores.connections import Pending
 from postroad.stores.memory import MemoryTransaction
 
@@ -76,6 +78,54 @@ async def asynchronous(
     assert_type(await outbox.add_many(psycopg_pg, messages), list[UUID])
     assert_type(await outbox.add_many(session, messages), list[UUID])
     assert_type(await outbox.add_many(connection, messages), list[UUID])
+
+
+def canceled(
+    sqlite: sqlite3.Connection, pg: psycopg.Connection, session: Session, memory: MemoryTransaction, id: UUID
+) -> str:
+    assert_type(outbox.cancel(sqlite, id), Cancellation)
+    assert_type(outbox.cancel(pg, id), Cancellation)
+    assert_type(outbox.cancel(django_connection, id), Cancellation)
+    assert_type(outbox.cancel(memory, id), Cancellation)
+    if outbox.cancel(session, id):
+        return "as it reads"
+    match outbox.cancel(session, id):
+        case Cancellation.CANCELED:
+            return "in time"
+        case Cancellation.TOO_LATE:
+            return "on its way"
+        case Cancellation.UNKNOWN:  # these are all: without one of them a return would be missing
+            return "never heard of it"
+
+
+async def canceled_asynchronously(
+    pg: asyncpg.Connection[asyncpg.Record], sqlite: aiosqlite.Connection, session: AsyncSession, id: UUID
+) -> bool:
+    await assert_type(outbox.cancel(pg, id), Pending[Cancellation])
+    assert_type(await outbox.cancel(sqlite, id), Cancellation)
+    return await outbox.cancel(session, id) is Cancellation.TOO_LATE
+
+
+def later(session: Session) -> None:
+    outbox.add(session, b"x", type="note", deliver_at=datetime.now(UTC))
+    outbox.add(session, b"x", type="note", deliver_in=timedelta(minutes=1))
+    outbox.add(session, b"x", type="note", deliver_in="10m")
+    outbox.add_many(session, [Message(b"x", type="note", deliver_in="10m")])
+
+
+def count() -> int:
+    raise AlreadyDone
+
+
+async def count_asynchronously() -> int:
+    raise AlreadyDone
+
+
+async def conflicts() -> None:
+    assert_type(retry_on_conflict(count, conflicts=LookupError), int | None)
+    assert_type(retry_on_conflict(count, conflicts=(LookupError, KeyError), give_up="log"), int | None)
+    assert_type(await retry_on_conflict(count_asynchronously, conflicts=LookupError), int | None)
+    assert_type(await retry_on_conflict(partial(count_asynchronously), conflicts=LookupError), int | None)
 
 
 def keys(session: Session) -> None:

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker
 from sqlalchemy.orm import Session, sessionmaker
 
-from postroad import Message, Outbox
+from postroad import Cancellation, Message, Outbox, retry_on_conflict
 
 outbox = Outbox(source="/orders")
 
@@ -37,13 +37,18 @@ def not_awaited(
     e = outbox.add(session, b"x", type="note").hex  # error
     outbox.add(session, b"x", type="note")  # error: mypy
     outbox.add_many(pg, [])  # error: mypy
-    del a, b, c, d, e
+    f: Cancellation = outbox.cancel(pg, UUID(int=1))  # error
+    if outbox.cancel(session, UUID(int=1)):  # error
+        pass
+    outbox.cancel(session, UUID(int=1))  # error: mypy
+    del a, b, c, d, e, f
 
 
 async def awaited_in_vain(sqlite: sqlite3.Connection, pg: psycopg.Connection, session: Session) -> None:
     await outbox.add(sqlite, b"x", type="note")  # error
     await outbox.add(pg, b"x", type="note")  # error
     await outbox.add_many(session, [])  # error
+    await outbox.cancel(session, UUID(int=1))  # error
 
 
 def pools_and_cursors(
@@ -76,3 +81,21 @@ def wrong_arguments(connection: Connection) -> None:
     outbox.add(connection)  # error
     outbox.add_many(connection, [{"order": 1}])  # error
     outbox.add_many(connection, Message(b"x", type="note"))  # error
+    outbox.add(connection, b"x", type="note", deliver_at="2030-01-01T00:00:00Z")  # error
+    outbox.add(connection, b"x", type="note", deliver_in=10)  # error
+    outbox.cancel(connection, "0190")  # error
+    outbox.cancel(connection)  # error
+
+
+def count() -> int:
+    return 1
+
+
+async def conflicts() -> None:
+    a: int = retry_on_conflict(count, conflicts=LookupError)  # error
+    b: int = await retry_on_conflict(count, conflicts=LookupError)  # error
+    retry_on_conflict(count)  # error
+    retry_on_conflict(count, conflicts=LookupError())  # error
+    retry_on_conflict(count, conflicts=KeyboardInterrupt)  # error
+    retry_on_conflict(count, conflicts=LookupError, give_up="ignore")  # error
+    del a, b

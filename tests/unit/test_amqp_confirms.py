@@ -39,7 +39,7 @@ def test_a_multiple_nack_leaves_what_was_confirmed_before() -> None:
     page.acked(11, multiple=False)
     page.nacked(13, multiple=True)
     assert page.confirmed == [1]
-    assert [refusal.position for refusal in page.refusals] == [2, 3]
+    assert [message.position for message, _ in page.refused] == [2, 3]
     assert [message.position for message in page.unanswered] == [4]
 
 
@@ -48,14 +48,14 @@ def test_a_returned_message_is_refused_although_it_is_acked() -> None:
     page.returned(str(page.messages[1].id), "no queue")
     page.acked(13, multiple=True)
     assert page.confirmed == [1, 3]
-    assert [(refusal.position, refusal.reason) for refusal in page.refusals] == [(2, "no queue")]
+    assert [(message.position, reason) for message, reason in page.refused] == [(2, "no queue")]
 
 
 def test_a_returned_message_needs_no_ack_to_be_refused() -> None:
     page = a_page_of(2)
     page.returned(str(page.messages[1].id), "no queue")
     assert [message.position for message in page.unanswered] == [1]
-    assert [refusal.position for refusal in page.refusals] == [2]
+    assert [message.position for message, _ in page.refused] == [2]
 
 
 def test_a_return_between_two_writes() -> None:
@@ -65,7 +65,7 @@ def test_a_return_between_two_writes() -> None:
     page.returned(str(first.id), "no queue")
     page.wrote([second])
     page.returned(str(second.id), "no queue")
-    assert [refusal.position for refusal in page.refusals] == [1, 2]
+    assert [message.position for message, _ in page.refused] == [1, 2]
 
 
 def test_answers_to_an_older_page_mean_nothing() -> None:
@@ -76,7 +76,7 @@ def test_answers_to_an_older_page_mean_nothing() -> None:
     page.returned("somebody-else", "no queue")
     page.returned(None, "no queue")
     assert page.confirmed == []
-    assert page.refusals == []
+    assert page.refused == []
 
 
 def test_tags_go_on_from_page_to_page() -> None:
@@ -96,7 +96,7 @@ def test_every_message_is_in_one_state(answers: list[tuple[int, bool, bool]]) ->
             expected.setdefault(each, positive)  # the first answer counts
         (page.acked if positive else page.nacked)(tag, multiple=multiple)
     assert page.confirmed == sorted(position for position, positive in expected.items() if positive)
-    assert [refusal.position for refusal in page.refusals] == sorted(
+    assert [message.position for message, _ in page.refused] == sorted(
         position for position, positive in expected.items() if not positive
     )
     assert [message.position for message in page.unanswered] == [each for each in range(1, 13) if each not in expected]

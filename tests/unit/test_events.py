@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from postroad import events
+from postroad import Message, Refusal, StoredMessage, events
 from postroad.brokers.memory import MemoryBroker
 from postroad.brokers.null import NullPublisher
 from postroad.brokers.rabbitmq import RabbitMQPublisher
@@ -24,7 +24,7 @@ from postroad.relay.maintenance import Reports, Retention
 from tests.logs import SQLiteLog, numbered
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
     from postroad.brokers.base import Publisher
@@ -96,10 +96,12 @@ async def test_a_relay_from_its_start_to_its_end(log: SQLiteLog, told: Told) -> 
     assert told.all(events.PageTaken) == [IN_LANE | {"size": 10, "position": 10}, IN_LANE | {"size": 5, "position": 15}]
     published = told.all(events.PagePublished)
     assert all(page.pop("duration_ms") > 0 for page in published)
-    assert published == [IN_LANE | {"published": n, "refused": 0, "position": to} for n, to in ((10, 10), (5, 15))]
+    assert published == [
+        IN_LANE | {"published": n, "refused": 0, "held": 0, "position": to} for n, to in ((10, 10), (5, 15))
+    ]
     ended = told.one(events.RelayEnded)
     assert ended.pop("duration_ms") > 0
-    assert ended == {"sink": "audit", "published": 15, "pages": 2, "refused": 0, "lanes_lost": 0}
+    assert ended == {"sink": "audit", "published": 15, "pages": 2, "refused": 0, "died": 0, "lanes_lost": 0}
 
 
 async def statuses(log: SQLiteLog) -> Any:
@@ -128,17 +130,55 @@ async def test_a_page_is_told_only_to_those_who_read_about_pages(
 
 
 async def test_a_refusal(log: SQLiteLog, told: Told) -> None:
-    await log.add(*numbered(*range(1, 6)))
+    third = Message("3", type="test.number", key="k", id=(id := new_id()))
+    await log.add(*numbered(1, 2), third, *numbered(4, key="k"), *numbered(5, 6))
     broker = MemoryBroker()
     broker.refuse(lambda message: "no room for 100%s {e}" if message.payload == b"3" else None)
     await relay(log, broker).run_until_empty()
-    assert told.one(events.MessageRefused) == IN_LANE | {
-        "position": 3, "reason": "no room for 100%s {e}", "permanent": False,
+    refused = told.one(events.MessageRefused)
+    assert 2000 <= refused.pop("retry_ms") <= 2200
+    assert refused == IN_LANE | {
+        "id": id, "position": 3, "attempts": 1, "max_attempts": 5, "reason": "no room for 100%s {e}",
     }  # fmt: skip
-    assert "position 3 was refused: no room for 100%s {e}; this lane stands still" in texts(told)
-    assert [(page["published"], page["refused"]) for page in told.all(events.PagePublished)] == [(2, 1)]
-    assert told.one(events.RelayEnded)["refused"] == 1
+    assert f"message {id} was refused, attempt 1 of 5: no room for 100%s {{e}}; trying again in 2," in texts(told)
+    pages = [(page["published"], page["refused"], page["held"]) for page in told.all(events.PagePublished)]
+    assert pages == [(4, 1, 1)]
+    assert (told.one(events.RelayEnded)["refused"], told.one(events.RelayEnded)["died"]) == (1, 0)
     assert told.all(events.LaneStopped) == []
+
+
+async def test_a_death(log: SQLiteLog, told: Told) -> None:
+    await log.add(*numbered(1), (message := Message("x", type="t", id=(id := new_id()))))
+    broker = MemoryBroker()
+    broker.refuse(lambda each: Refusal(each.position, "too large", permanent=True) if each.id == message.id else None)
+    await relay(log, broker).run_until_empty()
+    assert told.one(events.MessageDied) == IN_LANE | {
+        "id": id, "position": 2, "attempts": 1, "reason": "too large", "permanent": True,
+    }  # fmt: skip
+    assert told.one(events.RelayEnded)["died"] == 1
+
+
+async def test_a_suspicion(log: SQLiteLog, told: Told) -> None:
+    class Broken(NullPublisher):
+        async def publish(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
+            raise ZeroDivisionError
+
+    await log.add(*numbered(1, 2))
+    await relay(log, Broken()).run_until_empty()
+    reason = "the publisher failed: ZeroDivisionError()"
+    assert told.one(events.MessagesSuspected) == IN_LANE | {"messages": 2, "reason": reason}
+    assert [refused["reason"] for refused in told.all(events.MessageRefused)] == [reason, reason]
+
+
+async def test_a_route_that_is_out_and_back(log: SQLiteLog, told: Told) -> None:
+    await log.add(*numbered(1, 2, topic="orders"))
+    broker = MemoryBroker()
+    broker.unbind("orders")
+    await relay(log, broker).run_until_empty()
+    assert told.one(events.RouteOut) == IN_LANE | {"route": "orders", "reason": "nobody takes 'orders'"}
+    broker.bind("orders")
+    await relay(log, broker).run_until_empty()
+    assert told.one(events.RouteBack) == IN_LANE | {"route": "orders"}
 
 
 def texts(told: Told) -> str:
@@ -151,11 +191,10 @@ async def test_an_outage_and_its_end(log: SQLiteLog, told: Told) -> None:
     broker.fail_after(1, 0)
     await relay(log, broker, outage_backoff="1ms").run_until_empty()
     reason = "the memory broker was told to fail"
-    assert told.all(events.BrokerOut) == [
-        IN_LANE | {"reason": reason, "waiting": 2, "retry_ms": 50},
-        IN_LANE | {"reason": reason, "waiting": 2, "retry_ms": 1},
-    ]
-    assert told.one(events.BrokerBack) == IN_LANE | {"attempts": 3}
+    out = told.all(events.BrokerOut)
+    assert all(0.75 <= each.pop("retry_ms") <= 1 for each in out)
+    assert out == [{"sink": "audit", "reason": reason}] * 2
+    assert told.one(events.BrokerBack) == {"sink": "audit", "probes": 2}
 
 
 async def test_without_an_outage_nothing_is_back(log: SQLiteLog, told: Told) -> None:
@@ -184,9 +223,10 @@ async def test_lanes_that_differ_from_the_setting(log: SQLiteLog, told: Told) ->
 
 async def test_a_lane_that_was_changed_and_one_that_was_lost(log: SQLiteLog, told: Told) -> None:
     running = asyncio.create_task(relay(log, NullPublisher()).run())
-    await told.until(events.LanesTaken)
-    execute(log, "update postroad_lanes set version = version + 1")
     await log.add(*numbered(1))
+    await told.until(events.PagePublished)
+    execute(log, "update postroad_lanes set version = version + 1")
+    await log.add(*numbered(2))
     await told.until(events.LaneReloaded)
     assert told.one(events.LaneReloaded)["reason"].startswith("lane 0 of sink 'audit' is no longer at version ")
     other = log.another_store()

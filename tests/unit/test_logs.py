@@ -84,7 +84,7 @@ def test_what_is_no_unicode_is_escaped() -> None:
 
 def test_passwords_are_hidden_wherever_they_are(record_of: RecordOf) -> None:
     url = "amqp://me:geheim@host/x"
-    made = record_of(BrokerOut("audit", 0, reason=f"{url} is out", waiting=1, retry_ms=1.0))
+    made = record_of(BrokerOut("audit", reason=f"{url} is out", retry_ms=1.0))
     for line in (Lines(debug=False).format(made), JsonLines(debug=False).format(made)):
         assert "geheim" not in line
         assert "amqp://me:***@host/x is out" in line

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from aiormq.abc import ChannelFrame
 from aiormq.channel import Channel
@@ -30,15 +30,23 @@ if TYPE_CHECKING:
 __all__ = ["AlarmConnection", "LinkLost", "PageChannel", "translated"]
 
 
+_FORCED: Final = "CONNECTION_FORCED"
+"""How a broker begins its last words when it is shut down, or when an operator closes the connection."""
+_MESSAGE_UNRELATED: Final = frozenset({403, 404})
+"""Why a channel is closed whatever the message: no permission, no exchange."""
+
+
 class LinkLost(Exception):
     """The broker cannot be asked over this channel any more.
 
-    `code` is set when the broker closed only the channel, and is its reason as AMQP numbers it.
+    `code` is set when the broker closed only the channel, and is its reason as AMQP numbers it. `suspicious`: it ended
+    upon what was written, as far as can be seen.
     """
 
-    def __init__(self, reason: str, code: int | None = None) -> None:
+    def __init__(self, reason: str, code: int | None = None, *, suspicious: bool = False) -> None:
         super().__init__(reason)
         self.code = code
+        self.suspicious = suspicious
 
 
 @contextmanager
@@ -56,8 +64,8 @@ def translated() -> Iterator[None]:
         raise _lost(error) from error
 
 
-def _lost(error: BaseException | None) -> LinkLost:
-    """What a foreign exception means."""
+def _lost(error: BaseException | None, *, upon_write: bool = False) -> LinkLost:
+    """What a foreign exception means, in particular one that came upon what was written."""
     match error:
         case LinkLost():
             return error
@@ -71,6 +79,7 @@ def _lost(error: BaseException | None) -> LinkLost:
             reason = "the vhost does not exist, the user has no access to it, or it has too many connections"
         case AMQPError() | OSError() if error.args:
             reason = ", ".join(str(part) for part in error.args if part is not None)
+            return LinkLost(reason, suspicious=upon_write and _FORCED not in reason)
         case _:
             reason = f"{type(error).__name__}: {error}"
     return LinkLost(reason)
@@ -151,7 +160,7 @@ class PageChannel(Channel):
             await asyncio.wait((future,), timeout=left)
         error = None if future.cancelled() else future.exception()
         if future.cancelled() or error is not None:
-            raise _lost(error) from error
+            raise _lost(error, upon_write=True) from error
 
     # aiormq calls these for the frames that it reads. The first two replace its bookkeeping of single messages.
 
@@ -178,7 +187,8 @@ class PageChannel(Channel):
 
     async def _on_close_frame(self, frame: commands.Channel.Close) -> None:
         # Known at once, because frames that are written after aiormq's answer would cost the whole connection.
-        self._ended = LinkLost(frame.reply_text or "the channel was closed", frame.reply_code)
+        suspicious = frame.reply_code not in _MESSAGE_UNRELATED
+        self._ended = LinkLost(frame.reply_text or "the channel was closed", frame.reply_code, suspicious=suspicious)
         self.give_up(self._ended)
         await super()._on_close_frame(frame)
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from postroad.errors import Refusal
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -92,6 +90,6 @@ class Page:
         ]
 
     @property
-    def refusals(self) -> list[Refusal]:
-        """What the broker has not taken, in the order of the page."""
-        return [Refusal(self.messages[tag - self._first].position, why) for tag, why in sorted(self._refused.items())]
+    def refused(self) -> list[tuple[StoredMessage, str]]:
+        """What the broker has not taken, and why, in the order of the page."""
+        return [(self.messages[tag - self._first], why) for tag, why in sorted(self._refused.items())]

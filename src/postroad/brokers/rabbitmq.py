@@ -126,7 +126,10 @@ class RabbitMQPublisher:
                 missing = answers.missing(missing)
         except LinkLost as lost:
             raise BrokerUnavailable(
-                f"{self.name}: {lost}", confirmed=answers.confirmed, refusals=answers.refusals.values()
+                f"{self.name}: {lost}",
+                confirmed=answers.confirmed,
+                refusals=answers.refusals.values(),
+                suspicious=lost.suspicious,
             ) from lost
         return [answers.refusals[message.position] for message in messages if message.position in answers.refusals]
 
@@ -154,7 +157,7 @@ class RabbitMQPublisher:
             if not self._blame(lost, connection, page.unanswered, answers):
                 raise self._given_up(lost, connection) from lost
         finally:
-            answers.add(page)
+            answers.add(page, self._routing_key)
             connection.give_back(channel)
 
     def _writes(
@@ -217,7 +220,7 @@ class RabbitMQPublisher:
         elif topic := _TOPIC_REFUSED.search(str(lost)):
             for message in unanswered:
                 if self._routing_key.of(message) == topic[1]:
-                    answers.refuse(message, f"{lost}; grant the user this topic", permanent=False)
+                    answers.refuse(message, f"{lost}; grant the user this topic", permanent=False, route=topic[1])
         elif lost.code == _PRECONDITION_FAILED and len(unanswered) == 1:
             answers.refuse(unanswered[0], str(lost), permanent=False)
         return len(answers.refusals) > before
@@ -226,7 +229,7 @@ class RabbitMQPublisher:
         """Leave nothing behind that the next call would trip over, and say what is wrong."""
         if lost.code is not None:
             connection.declared = False
-            return LinkLost(_why_not_published(lost, self.exchange, self._address.user))
+            return LinkLost(_why_not_published(lost, self.exchange, self._address.user), suspicious=lost.suspicious)
         # A blocked connection is kept: it will tell when the alarm is over, whereas a new one is told of the alarm only
         # after it has been filled with messages, which are then published twice.
         if connection.blocked is None:
@@ -301,13 +304,14 @@ class _Answers:
         self.confirmed: set[int] = set()
         self.refusals: dict[int, Refusal] = {}
 
-    def add(self, page: Page) -> None:
+    def add(self, page: Page, routing_key: RoutingKey) -> None:
         self.confirmed.update(page.confirmed)
-        for refusal in page.refusals:
-            self.refusals[refusal.position] = refusal
+        for message, reason in page.refused:
+            # Returned or nacked: no queue is bound, or one is full. That is so for all messages of the routing key.
+            self.refuse(message, reason, permanent=False, route=routing_key.of(message))
 
-    def refuse(self, message: StoredMessage, reason: str, *, permanent: bool) -> None:
-        self.refusals[message.position] = Refusal(message.position, reason, permanent)
+    def refuse(self, message: StoredMessage, reason: str, *, permanent: bool, route: str | None = None) -> None:
+        self.refusals[message.position] = Refusal(message.position, reason, permanent, route)
 
     def missing(self, messages: Sequence[StoredMessage]) -> list[StoredMessage]:
         return [m for m in messages if m.position not in self.confirmed and m.position not in self.refusals]

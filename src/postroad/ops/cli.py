@@ -20,11 +20,11 @@ from postroad.brokers import publisher_for
 from postroad.config import all_settings
 from postroad.errors import InvalidSetting
 from postroad.ops import insights
-from postroad.ops.logs import in_json, log_to_stderr
+from postroad.ops.logs import log_to_stderr
 from postroad.ops.options import ALL, FOR_ANY_DATABASE, takes
 from postroad.ops.running import carry
 from postroad.ops.settings import shown
-from postroad.ops.terminal import Command, output, say_error
+from postroad.ops.terminal import Command, output
 from postroad.relay import Relay
 from postroad.stores import dialect_of, store_for
 from postroad.stores import migrate as migrate_database
@@ -133,8 +133,6 @@ def relay(
 
 def _end(outcome: Outcome) -> None:
     typer.echo(str(outcome.summary))
-    for refusal in () if in_json() else outcome.summary.refusals:  # in JSON the log has said so, and that is enough
-        say_error(f"the message at position {refusal.position} was refused: {refusal.reason}", outcome.exit_code)
     raise typer.Exit(outcome.exit_code)
 
 

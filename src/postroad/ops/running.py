@@ -30,11 +30,12 @@ class Outcome(NamedTuple):
 
     @property
     def exit_code(self) -> int:
-        """0 when it did what it was asked to do; 1 when messages are left that this relay should have carried."""
-        if self.until_empty:
-            return 1 if self.summary.refusals or self.summary.lanes_lost else 0
-        # A relay without a lane left ends by itself. To have lost them to another relay is how two take turns.
-        return 1 if self.summary.refusals and not self.stopped else 0
+        """0 when it did what it was asked to do; 1 when messages are left that this relay should have carried.
+
+        A relay that runs on and loses its lanes ends by itself, and that is how two take turns.
+        """
+        left = self.summary.refused or self.summary.died or self.summary.lanes_lost
+        return 1 if self.until_empty and left else 0
 
 
 async def carry(relay: Relay, *, until_empty: bool = False) -> Outcome:

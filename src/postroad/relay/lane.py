@@ -1,71 +1,91 @@
-"""One lane: read → publish → settle. Only this module moves a cursor.
+"""One lane: read → publish → settle, and in between what is due of its messages in trouble. Only this module moves a
+cursor.
 
 The rules, each of which has cost somebody messages:
 
-- The cursor moves past a message only after the broker has confirmed it.
-- The next page is read while this one is published, and dropped whenever this one was not confirmed whole.
+- The cursor moves past a message only after the broker has confirmed it, or in the very transaction that defers it.
+- The next page is read while this one is published, and dropped whenever this one was not dealt with whole.
 - After any error of the store, and whenever the lane's row is not as it was loaded, everything known is forgotten and
   loaded again: the database may have gone back to before what is remembered here.
-- What can't be saved is not published: after an error a lane first makes sure that it can write its cursor.
+- What can't be saved is not published: loading writes, so an owner that can't write finds out before it publishes.
+- One task does it all, so whether a message must wait for an earlier one of its key is decided where it is sent.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from postroad import events
-from postroad.errors import (
-    BrokerUnavailable,
-    LaneChanged,
-    LeaseLost,
-    LogNotReadable,
-    NotMigrated,
-    PostroadError,
-    Refusal,
-    StoreUnavailable,
-)
+from postroad.errors import LaneChanged, LeaseLost, LogNotReadable, NotMigrated, StoreUnavailable
 from postroad.events import tell
+from postroad.lifecycle import State
+from postroad.relay.breaker import FIRST_PAUSE
+from postroad.relay.sending import Interrupted, Outcome, Sending, is_being_cancelled
+from postroad.relay.trouble import Trouble, freed_by, split
 from postroad.relay.waves import in_waves
 from postroad.stores.cursor import PageLimit
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator, Sequence
+    from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
 
     from postroad.brokers.base import Publisher
     from postroad.config import RelaySettings
     from postroad.message import StoredMessage
-    from postroad.stores.base import Lease, Store
+    from postroad.relay.breaker import Breaker
+    from postroad.relay.clock import Clock
+    from postroad.relay.trouble import Heads
+    from postroad.retry import RetryPolicy
+    from postroad.stores.base import Claimed, Deferral, Lease, Store
     from postroad.stores.cursor import Cursor, Page
 
 __all__ = ["Lane"]
 
-FIRST_PAUSE = 0.05
 SAVING_SECONDS = 2
 
 
-class Interrupted(PostroadError):
-    """The page was left before all of it was confirmed: the relay is stopping, or a message was refused."""
-
-
 class Lane:
-    """Carries the messages of one lane until it is stopped, loses the lane, or a message is refused."""
+    """Carries the messages of one lane until it is stopped or loses the lane."""
 
-    def __init__(self, store: Store, publisher: Publisher, lease: Lease, settings: RelaySettings) -> None:
+    def __init__(
+        self,
+        store: Store,
+        publisher: Publisher,
+        lease: Lease,
+        settings: RelaySettings,
+        *,
+        breaker: Breaker,
+        retry: RetryPolicy,
+        clock: Clock,
+    ) -> None:
         self._store = store
-        self._publisher = publisher
+        self._lease = lease
         self._settings = settings
+        self._clock = clock
+        self._ordered = settings.ordering == "key"
         self._limit = PageLimit(settings.batch_size, settings.page_bytes)
         self._stopping = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._publishing: asyncio.Task[None] | None = None
-        self._forgotten = False
-        self._load(lease)
+        self._sending = Sending(lease.sink, lease.lane, publisher, breaker, self._stopping)
+        self._trouble = Trouble(
+            retry,
+            on_dead=settings.on_dead,
+            ordered=self._ordered,
+            longest_pause=settings.seconds("outage_backoff"),
+        )
+        self._first_pause = min(FIRST_PAUSE, settings.seconds("outage_backoff"))
+        self._max_attempts: int | str = getattr(retry, "max_attempts", "as many as the policy allows")
+        self._confirmed = lease.cursor
+        self._deferred: list[Deferral] = []
+        """Decided and not yet saved, like the cursor."""
+        self._unsaved = False
+        self._saved_at = clock.now()
         self.published = 0
         self.pages = 0
-        self.refusal: Refusal | None = None
+        self.refused = 0
+        self.died = 0
         self.lost = False
 
     @property
@@ -74,33 +94,29 @@ class Lane:
         return f"{self._lease.sink}/{self._lease.lane}"
 
     async def run(self, *, until_empty: bool = False) -> None:
-        """Carry messages until told to stop, or until there are none left."""
+        """Carry messages until told to stop, or until there are none left that may go now."""
         self._running = asyncio.create_task(self._run(until_empty=until_empty), name=f"postroad lane {self.name}")
         try:
             await self._running
         except asyncio.CancelledError:
-            if not self._stopping.is_set() or _is_being_cancelled():
+            if not self._stopping.is_set() or is_being_cancelled():
                 raise
             tell(
                 events.LaneStopped(*self._where, reason="the database did not answer in time; the last pages go again")
             )
 
     async def _run(self, *, until_empty: bool) -> None:
-        pause = FIRST_PAUSE
+        pause = self._first_pause
         while not self._stopping.is_set():
             try:
-                if self._forgotten:
-                    lease = await self._store.load(self._lease)
-                    self._load(await self._store.settle(lease, lease.cursor))
-                    pause = FIRST_PAUSE
+                await self._load()
+                pause = self._first_pause
                 return await self._carry(until_empty=until_empty)
             except LaneChanged as changed:
-                self._forgotten = True
                 tell(events.LaneReloaded(*self._where, reason=str(changed)))
             except (StoreUnavailable, LogNotReadable, NotMigrated) as error:
-                self._forgotten = True
                 tell(events.StoreOut(*self._where, reason=str(error), retry_ms=pause * 1000))
-                await self._pause(pause)
+                await self._clock.wait(self._stopping, pause)
                 pause = min(2 * pause, self._settings.seconds("outage_backoff"))
             except LeaseLost as lost:
                 self.lost = True
@@ -126,6 +142,8 @@ class Lane:
         reading = self._begin_reading(self._confirmed)
         try:
             while not self._stopping.is_set():
+                if self._trouble.is_due(self._clock.now()):
+                    await self._serve_trouble()
                 page = await reading
                 if page.messages:
                     reading = self._begin_reading(page.after)
@@ -136,15 +154,14 @@ class Lane:
                     continue
                 await self._settle(page.after, now=True)
                 if not page.before.catching_up:  # else only the late rows have come to an end
-                    if until_empty:
+                    if until_empty and not self._trouble.is_due(self._clock.now()):
                         return
-                    await self._pause(idle)
+                    await self._rest(idle)
                     idle = min(2 * idle, self._settings.seconds("max_idle_backoff"))
                 reading = self._begin_reading(page.after)
             await self._settle(self._confirmed, now=True)
         except Interrupted as interrupted:
-            if self.refusal is None:
-                tell(events.LaneStopped(*self._where, reason=str(interrupted)))
+            tell(events.LaneStopped(*self._where, reason=str(interrupted)))
             await self._settle(self._confirmed, now=True)
         finally:
             reading.cancel()
@@ -156,63 +173,64 @@ class Lane:
         return asyncio.create_task(self._store.read(self._lease, cursor, self._limit))
 
     async def _publish(self, page: Page) -> None:
-        """Have every message of the page confirmed. Raises Interrupted with the confirmed beginning noted."""
-        waves = [page.messages] if self._settings.ordering == "none" else in_waves(page.messages)
-        confirmed: set[int] = set()
+        """Have every message of the page dealt with. Raises Interrupted with its beginning noted."""
+        outcome = Outcome()
         try:
-            await self._until_given_up(self._publish_waves(waves, confirmed))
+            await self._until_given_up(self._send_in_waves(page.messages, outcome, self._trouble.heads, {}))
         except Interrupted:
-            beginning = next((n for n, message in enumerate(page.messages) if message.position not in confirmed), None)
-            self._note(page.cursor_after(len(page.messages) if beginning is None else beginning), beginning)
+            dealt_with = [outcome.is_dealt_with(message) for message in page.messages]
+            beginning = dealt_with.index(False) if False in dealt_with else len(dealt_with)
+            self._note(page.messages[:beginning], outcome, page.cursor_after(beginning))
             raise
         self.pages += 1
-        self._note(page.after, len(page.messages))
+        self._note(page.messages, outcome, page.after)
 
-    async def _publish_waves(self, waves: Sequence[Sequence[StoredMessage]], confirmed: set[int]) -> None:
-        """Publish wave after wave. `confirmed` is filled only when that is interrupted: else all of them are.
+    async def _send_in_waves(
+        self,
+        messages: Sequence[StoredMessage],
+        outcome: Outcome,
+        heads: Heads,
+        attempts: Mapping[int, int],
+    ) -> None:
+        """Send wave after wave; what must wait for an earlier message of its key is held.
 
         A page that was begun is finished also when the relay is being stopped: the first wave has messages from all
         over the page, so a page that is left after it would almost all go again.
         """
         if self._stopping.is_set():
             raise Interrupted("stopped; what was confirmed is saved")
-        for number, wave in enumerate(waves):
-            try:
-                await self._publish_wave(wave, confirmed)
-            except (Interrupted, asyncio.CancelledError):
-                confirmed.update(message.position for done in waves[:number] for message in done)
-                raise
+        waves = in_waves(messages) if self._ordered else [messages]
+        sent: list[Sequence[StoredMessage]] = []
+        try:
+            for wave in waves:
+                free, held = split(wave, heads)
+                if held:
+                    outcome.held.update((message.position, message) for message in held)
+                refused = len(outcome.refused)
+                sent.append(free)
+                await self._sending.send(free, outcome)
+                if len(outcome.refused) > refused:
+                    self._decide(free, outcome, heads, attempts)
+        except (Interrupted, asyncio.CancelledError):
+            for wave in sent[:-1]:
+                outcome.confirmed.update(each.position for each in wave if each.position not in outcome.refused)
+            raise
 
-    async def _publish_wave(self, wave: Sequence[StoredMessage], confirmed: set[int]) -> None:
-        pause, outages = FIRST_PAUSE, 0
-        while True:
-            try:
-                refusals = await self._publisher.publish(wave)
-            except BrokerUnavailable as outage:
-                refusals = outage.refusals
-                confirmed |= outage.confirmed
-                wave = [message for message in wave if message.position not in confirmed]
-                pause = FIRST_PAUSE if outage.confirmed else min(2 * pause, self._settings.seconds("outage_backoff"))
-                outages += 1
-                tell(events.BrokerOut(*self._where, reason=str(outage), waiting=len(wave), retry_ms=pause * 1000))
-                if refusals:
-                    raise self._refused(refusals[0]) from outage
-                await self._pause(pause)
-                if self._stopping.is_set():
-                    raise Interrupted("stopped in an outage; what was confirmed is saved") from outage
-            except (Exception, asyncio.CancelledError) as error:
-                if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
-                    raise
-                # Neither a refusal nor an outage, nor did anybody want this to end: nothing is known of any message.
-                raise self._refused(Refusal(wave[0].position, f"the publisher failed: {error!r}")) from error
-            else:
-                if outages:
-                    tell(events.BrokerBack(*self._where, attempts=outages + 1))
-                if not refusals:
-                    return
-                refused = {refusal.position for refusal in refusals}
-                confirmed.update(message.position for message in wave if message.position not in refused)
-                raise self._refused(refusals[0])
+    def _decide(
+        self, wave: Sequence[StoredMessage], outcome: Outcome, heads: Heads, attempts: Mapping[int, int]
+    ) -> None:
+        """Each refusal becomes a decision, before the next wave: its followers must know whether to wait."""
+        for message in wave:
+            refusal = outcome.refused.get(message.position)
+            if refusal is None:
+                continue
+            if refusal.route is not None and not self._trouble.is_out(refusal.route):
+                tell(events.RouteOut(*self._where, route=refusal.route, reason=refusal.reason))
+            deferral = self._trouble.refused(message, refusal, attempts.get(message.position, 0))
+            outcome.deferred[message.position] = deferral
+            self._trouble.blocked(deferral, heads)
+            if deferral.counted:
+                self._tell_refused(message, deferral, permanent=refusal.permanent)
 
     async def _until_given_up(self, publishing: Coroutine[None, None, None]) -> None:
         """Wait for confirms, unless the relay is being stopped and its grace has ended."""
@@ -226,25 +244,103 @@ class Lane:
         finally:
             self._publishing = None
 
-    def _refused(self, refusal: Refusal) -> Interrupted:
-        self.refusal = refusal
-        tell(events.MessageRefused(*self._where, **refusal._asdict()))
-        return Interrupted("a message was refused")
+    # -- messages in trouble -----------------------------------------------------------------------------------------
+
+    async def _serve_trouble(self) -> None:
+        """Claim what is due, send it, and record what became of it."""
+        await self._settle(self._confirmed, now=True)
+        limit = self._limit
+        claim = await self._store.claim(
+            self._lease, limit.rows, payload_bytes=limit.payload_bytes, routes=self._trouble.released
+        )
+        self._lease = claim.lease
+        self._trouble.claimed(claim, self._clock.now())
+        if not claim.claimed:
+            return
+        messages = [each.message for each in claim.claimed]
+        attempts = {each.message.position: each.attempts for each in claim.claimed if each.attempts}
+        outcome = Outcome()
+        try:
+            await self._until_given_up(self._send_in_waves(messages, outcome, {}, attempts))
+        except Interrupted:
+            await self._record_claim(claim.claimed, outcome, whole=False)
+            raise
+        await self._record_claim(claim.claimed, outcome, whole=True)
+
+    async def _record_claim(self, claimed: Sequence[Claimed], outcome: Outcome, *, whole: bool) -> None:
+        deferred: list[Deferral] = []
+        published: list[int] = []
+        freed: set[str] = set()
+        for each in claimed:
+            message = each.message
+            if message.position in outcome.held:
+                deferred.append(self._trouble.given_back(each, due=False))
+            elif deferral := outcome.deferred.get(message.position):
+                deferred.append(deferral)
+            elif whole or message.position in outcome.confirmed:
+                published.append(message.position)
+                if message.key is not None and self._ordered:
+                    freed.add(message.key)
+                if route := self._trouble.confirmed(each):
+                    tell(events.RouteBack(*self._where, route=route))
+            else:
+                deferred.append(self._trouble.given_back(each, due=True))
+        await self._record(self._confirmed, deferred, published=published, freed=freed)
+        self.published += len(published)
+
+    def _tell_refused(self, message: StoredMessage, deferral: Deferral, *, permanent: bool) -> None:
+        self.refused += 1
+        if deferral.state is State.DEAD:
+            self.died += 1
+            tell(
+                events.MessageDied(
+                    *self._where,
+                    id=message.id,
+                    position=message.position,
+                    attempts=deferral.attempts,
+                    reason=deferral.error or "",
+                    permanent=permanent,
+                )
+            )
+            return
+        tell(
+            events.MessageRefused(
+                *self._where,
+                id=message.id,
+                position=message.position,
+                attempts=deferral.attempts,
+                max_attempts=self._max_attempts,
+                reason=deferral.error or "",
+                retry_ms=(deferral.due_in or 0) * 1000,
+            )
+        )
 
     # -- the cursor --------------------------------------------------------------------------------------------------
 
-    def _load(self, lease: Lease) -> None:
+    async def _load(self) -> None:
         """Begin from what the database says, and nothing else."""
-        self._lease = lease
-        self._confirmed = lease.cursor
-        self._forgotten = False
+        loaded = await self._store.load(self._lease)
+        self._lease = loaded.lease
+        self._trouble.loaded(loaded, self._clock.now())
+        self._confirmed = loaded.lease.cursor
+        self._deferred = []
         self._unsaved = False
-        self._saved_at = time.monotonic()
+        self._saved_at = self._clock.now()
 
-    def _note(self, cursor: Cursor, messages: int | None) -> None:
-        if messages:
-            self.published += messages
-            self._unsaved = True
+    def _note(self, messages: Sequence[StoredMessage], outcome: Outcome, cursor: Cursor) -> None:
+        """So far the page was dealt with; what was deferred behind that will be read again."""
+        published = len(messages)
+        if outcome.held or outcome.deferred:
+            for message in messages:
+                if message.position in outcome.held:
+                    self._deferred.append(self._trouble.held(message))
+                elif message.position in outcome.deferred:
+                    self._deferred.append(outcome.deferred[message.position])
+                else:
+                    continue
+                published -= 1
+        self.published += published
+        self._unsaved = self._unsaved or bool(messages)
         self._confirmed = cursor
 
     async def _settle(self, cursor: Cursor, *, now: bool = False) -> None:
@@ -252,10 +348,35 @@ class Lane:
         self._confirmed = cursor
         saved = self._lease.cursor
         moved = self._unsaved or (cursor.position, cursor.late_position) != (saved.position, saved.late_position)
-        if moved and (now or time.monotonic() - self._saved_at >= self._settings.seconds("settle_interval")):
+        if not moved or not (now or self._clock.now() - self._saved_at >= self._settings.seconds("settle_interval")):
+            return
+        if self._deferred:
+            await self._record(cursor, self._deferred)
+            self._deferred = []
+        else:
             self._lease = await self._store.settle(self._lease, cursor)
-            self._unsaved = False
-            self._saved_at = time.monotonic()
+        self._unsaved = False
+        self._saved_at = self._clock.now()
+
+    async def _record(
+        self,
+        cursor: Cursor,
+        deferred: Sequence[Deferral],
+        *,
+        published: Sequence[int] = (),
+        freed: Collection[str] = (),
+    ) -> None:
+        freed = freed_by(deferred).union(freed)
+        recorded = await self._store.record(self._lease, cursor, deferred=deferred, published=published, freed=freed)
+        self._lease = recorded.lease
+        self._trouble.recorded(deferred, freed, recorded, self._clock.now())
+
+    async def _rest(self, idle: float) -> None:
+        """Wait until it is worth looking again, or something is due."""
+        if self._trouble.due_at is not None:
+            idle = max(0.0, min(idle, self._trouble.due_at - self._clock.now()))
+        if idle:
+            await self._clock.wait(self._stopping, idle)
 
     # -- the log -----------------------------------------------------------------------------------------------------
 
@@ -269,29 +390,19 @@ class Lane:
         if not events.is_wanted(events.PageTaken):
             yield
             return
-        began, published = time.monotonic(), self.published
+        began, published, refused, held = self._clock.now(), self.published, self.refused, len(self._deferred)
         tell(events.PageTaken(*self._where, size=len(page.messages), position=page.after.position))
         try:
             yield
         finally:
+            refused = self.refused - refused
             tell(
                 events.PagePublished(
                     *self._where,
                     published=self.published - published,
-                    refused=int(self.refusal is not None),
-                    duration_ms=(time.monotonic() - began) * 1000,
+                    refused=refused,
+                    held=len(self._deferred) - held - refused,
+                    duration_ms=(self._clock.now() - began) * 1000,
                     position=self._confirmed.position,
                 )
             )
-
-    async def _pause(self, seconds: float) -> None:
-        """Wait, but not when the relay is being stopped."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._stopping.wait()
-
-
-def _is_being_cancelled() -> bool:
-    """Somebody has cancelled the task that runs this, as against an error of that name that came from elsewhere."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,14 +14,17 @@ from postroad.config import RelaySettings
 from postroad.errors import BrokerUnavailable, InvalidSetting
 from postroad.events import tell
 from postroad.message import new_id
+from postroad.relay.breaker import Breaker
+from postroad.relay.clock import Monotonic
 from postroad.relay.lane import Lane
 from postroad.relay.maintenance import reporting
+from postroad.relay.scheduled import Scheduled
+from postroad.retry import Backoff
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from postroad.brokers.base import Publisher
-    from postroad.errors import Refusal
+    from postroad.relay.clock import Clock
+    from postroad.retry import RetryPolicy
     from postroad.stores.base import Store
 
 __all__ = ["Relay", "Summary"]
@@ -32,16 +36,20 @@ class Summary(msgspec.Struct, frozen=True):
     published: int
     pages: int
     seconds: float
-    refusals: Sequence[Refusal]
-    """What made a lane stand still."""
+    refused: int
+    """Attempts that failed. Those messages are tried again, or dead."""
+    died: int
+    """Messages that need a person now."""
     lanes_lost: int
     """Lanes that another relay took."""
 
     def __str__(self) -> str:
         rate = f" ({self.published / self.seconds:,.0f}/s)" if self.seconds > 0 and self.published else ""
         text = f"published {self.published:,} messages in {self.seconds:.2f} s{rate}"
-        if self.refusals:
-            text += f"; {len(self.refusals)} lanes stand still after a refusal"
+        if self.refused:
+            text += f"; {self.refused:,} attempts failed"
+        if self.died:
+            text += f"; {self.died:,} {'message is' if self.died == 1 else 'messages are'} dead"
         if self.lanes_lost:
             text += f"; {self.lanes_lost} lanes were taken by another relay"
         return text
@@ -54,15 +62,30 @@ class Relay:
     """
 
     def __init__(
-        self, store: Store, publisher: Publisher, *, sink: str = "default", settings: RelaySettings | None = None
+        self,
+        store: Store,
+        publisher: Publisher,
+        *,
+        sink: str = "default",
+        settings: RelaySettings | None = None,
+        retry: RetryPolicy | None = None,
+        clock: Clock | None = None,
     ) -> None:
+        """`retry` decides when a refused message is tried again; unless given, it is a `Backoff` of the settings."""
         if not sink or not isinstance(sink, str):
             raise InvalidSetting(f"sink is {sink!r}; it must be a name")
         self._store = store
         self._publisher = publisher
         self._sink = sink
         self._settings = settings or RelaySettings()
+        self._clock = clock or Monotonic()
+        self._retry = retry or Backoff(
+            max_attempts=self._settings.max_attempts,
+            max_backoff=timedelta(seconds=self._settings.seconds("max_backoff")),
+        )
         self._lanes: list[Lane] = []
+        longest = self._settings.seconds("outage_backoff")
+        self._breaker = Breaker(sink, publisher, longest=longest, clock=self._clock)
         self._stopped = False
 
     async def run(self) -> Summary:
@@ -79,6 +102,7 @@ class Relay:
         """
         self._stopped = True
         grace = self._settings.seconds("grace")
+        self._breaker.stop()
         for lane in self._lanes:
             lane.stop()
             asyncio.get_running_loop().call_later(grace, lane.give_up)
@@ -91,17 +115,27 @@ class Relay:
             await self._open_publisher(must_work=until_empty)
             await self._take_lanes()
             with reporting(self._sink, self._lanes, every=self._settings.seconds("report_interval")):
-                async with asyncio.TaskGroup() as group:
-                    for lane in self._lanes:
-                        group.create_task(lane.run(until_empty=until_empty))
+                await self._carry(until_empty=until_empty)
         except ExceptionGroup as several:
             raise several.exceptions[0] from None  # what ends one lane for good ends all, and one error says it
         finally:
+            await self._breaker.end()
             await self._publisher.close()
             await self._store.close()
         summary = self._summary(time.monotonic() - began)
         tell(_ended(self._sink, summary))
         return summary
+
+    async def _carry(self, *, until_empty: bool) -> None:
+        scheduled = Scheduled(self._store, longest_pause=self._settings.seconds("outage_backoff"))
+        if until_empty:
+            await scheduled.run_once()
+        async with asyncio.TaskGroup() as group:
+            lanes = [group.create_task(lane.run(until_empty=until_empty)) for lane in self._lanes]
+            if not until_empty:
+                moving = group.create_task(scheduled.run())
+                await asyncio.wait(lanes)
+                moving.cancel()
 
     async def _open_publisher(self, *, must_work: bool) -> None:
         try:
@@ -117,7 +151,18 @@ class Relay:
         leases = await self._store.take_lanes(self._sink, owner, lanes=wanted, start=self._settings.start)
         if len(leases) != wanted:
             tell(events.LanesDiffer(self._sink, wanted=wanted, lanes=len(leases)))
-        self._lanes = [Lane(self._store, self._publisher, lease, self._settings) for lease in leases]
+        self._lanes = [
+            Lane(
+                self._store,
+                self._publisher,
+                lease,
+                self._settings,
+                breaker=self._breaker,
+                retry=self._retry,
+                clock=self._clock,
+            )
+            for lease in leases
+        ]
         epochs = [lease.epoch for lease in leases]
         tell(events.LanesTaken(self._sink, owner=owner, lanes=len(leases), epochs=epochs))
         if self._stopped:
@@ -128,7 +173,8 @@ class Relay:
             published=sum(lane.published for lane in self._lanes),
             pages=sum(lane.pages for lane in self._lanes),
             seconds=seconds,
-            refusals=[lane.refusal for lane in self._lanes if lane.refusal is not None],
+            refused=sum(lane.refused for lane in self._lanes),
+            died=sum(lane.died for lane in self._lanes),
             lanes_lost=sum(lane.lost for lane in self._lanes),
         )
 
@@ -138,7 +184,8 @@ def _ended(sink: str, summary: Summary) -> events.RelayEnded:
         sink,
         published=summary.published,
         pages=summary.pages,
-        refused=len(summary.refusals),
+        refused=summary.refused,
+        died=summary.died,
         lanes_lost=summary.lanes_lost,
         duration_ms=summary.seconds * 1000,
     )

@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 
 __all__ = ["tables"]
 
+_STATES: Final = "state in ('retrying', 'sending', 'held', 'dead', 'canceled', 'dropped', 'skipped')"
+_BLOCKS: Final = "state = 'dead' or blocks = (state in ('retrying', 'sending', 'held'))"
+_DUE: Final = "case state when 'retrying' then due_at is not null when 'held' then true else due_at is null end"
+_EPOCH: Final = "(epoch is not null) = (state = 'sending')"
 _SQLITE_NOW: Final = "(cast((julianday('now') - 2440587.5) * 86400000000 as integer))"
 
 
@@ -50,9 +54,9 @@ def tables(
     schema = checked_schema(schema)
     match dialect:
         case "postgresql":
-            made = _postgresql(metadata, schema)
+            made = _postgresql(metadata, schema) + _postgresql_trouble(metadata, schema)
         case "sqlite":
-            made = _sqlite(metadata, schema)
+            made = _sqlite(metadata, schema) + _sqlite_trouble(metadata, schema)
         case _:
             raise InvalidSetting(f"dialect is {dialect!r}; postroad's tables can be in 'postgresql' or 'sqlite'")
     for table in made:
@@ -124,6 +128,71 @@ def _postgresql(metadata: MetaData, schema: str) -> list[Table]:
     return [migrations, installation, outbox, lanes]
 
 
+def _postgresql_trouble(metadata: MetaData, schema: str) -> list[Table]:
+    now = text("now()")
+    deferred = Table(
+        "deferred", metadata,
+        Column("sink", TEXT, primary_key=True),
+        Column("position", BIGINT, primary_key=True, autoincrement=False),
+        Column("lane", SMALLINT, nullable=False),
+        Column("attempts", INTEGER, nullable=False, server_default=text("0")),
+        Column("due_at", TIMESTAMP(timezone=True)),
+        Column("epoch", BIGINT),
+        Column("blocks", BOOLEAN, nullable=False),
+        Column("unsure", BOOLEAN, nullable=False, server_default=text("false")),
+        Column("state", TEXT, nullable=False),
+        Column("key", TEXT),
+        Column("route", TEXT),
+        Column("error", TEXT),
+        Column("deferred_at", TIMESTAMP(timezone=True), nullable=False, server_default=now),
+        Column("first_failed_at", TIMESTAMP(timezone=True)),
+        Column("last_failed_at", TIMESTAMP(timezone=True)),
+        CheckConstraint("attempts >= 0", name="deferred_attempts_check"),
+        CheckConstraint("length(error) <= 2000", name="deferred_error_check"),
+        CheckConstraint(_STATES, name="deferred_state"),
+        CheckConstraint(_BLOCKS, name="deferred_blocks"),
+        CheckConstraint(_DUE, name="deferred_due"),
+        CheckConstraint(_EPOCH, name="deferred_epoch"),
+        Index("deferred_due", "sink", "lane", "due_at", postgresql_where=text("due_at is not null")),
+        Index("deferred_key", "sink", "lane", "key", "position", postgresql_where=text("blocks and key is not null")),
+        Index("deferred_sending", "sink", "lane", postgresql_where=text("epoch is not null")),
+        Index("deferred_route", "sink", "lane", "route", "position", postgresql_where=text("route is not null")),
+        schema=schema,
+    )  # fmt: skip
+    attempts = Table(
+        "attempts", metadata,
+        Column("sink", TEXT, primary_key=True),
+        Column("position", BIGINT, primary_key=True, autoincrement=False),
+        Column("attempt", INTEGER, primary_key=True, autoincrement=False),
+        Column("failed_at", TIMESTAMP(timezone=True), primary_key=True, server_default=text("clock_timestamp()")),
+        Column("error", TEXT, nullable=False),
+        CheckConstraint("length(error) <= 2000", name="attempts_error_check"),
+        schema=schema,
+    )  # fmt: skip
+    scheduled = Table(
+        "scheduled", metadata,
+        Column("number", BIGINT, Identity(always=True), nullable=False),
+        Column("due_at", TIMESTAMP(timezone=True), nullable=False),
+        Column("created_at", TIMESTAMP(timezone=True), nullable=False, server_default=now),
+        Column("id", UUID, primary_key=True),
+        Column("slot", SMALLINT, nullable=False),
+        Column("topic", TEXT, nullable=False),
+        Column("type", TEXT, nullable=False),
+        Column("key", TEXT),
+        Column("content_type", TEXT, nullable=False),
+        Column("headers", JSON, nullable=False),
+        Column("payload", BYTEA, nullable=False),
+        CheckConstraint("slot between 0 and 1023", name="scheduled_slot_check"),
+        CheckConstraint("octet_length(topic) between 1 and 255", name="scheduled_topic_check"),
+        CheckConstraint("octet_length(type) between 1 and 255", name="scheduled_type_check"),
+        CheckConstraint("octet_length(key) between 1 and 1024", name="scheduled_key_check"),
+        CheckConstraint("json_typeof(headers) = 'object'", name="scheduled_headers_check"),
+        Index("scheduled_due", "due_at", "number"),
+        schema=schema,
+    )  # fmt: skip
+    return [deferred, attempts, scheduled]
+
+
 def _sqlite(metadata: MetaData, schema: str) -> list[Table]:
     # An `integer primary key` can't be null, but SQLite does not say so of its column.
     migrations = Table(
@@ -168,3 +237,67 @@ def _sqlite(metadata: MetaData, schema: str) -> list[Table]:
         sqlite_with_rowid=False,
     )  # fmt: skip
     return [migrations, installation, outbox, lanes]
+
+
+def _sqlite_trouble(metadata: MetaData, schema: str) -> list[Table]:
+    deferred = Table(
+        f"{schema}_deferred", metadata,
+        Column("sink", TEXT, primary_key=True),
+        Column("position", INTEGER, primary_key=True),
+        Column("lane", INTEGER, nullable=False),
+        Column("attempts", INTEGER, nullable=False, server_default=text("0")),
+        Column("due_at", INTEGER),
+        Column("epoch", INTEGER),
+        Column("blocks", INTEGER, nullable=False),
+        Column("unsure", INTEGER, nullable=False, server_default=text("0")),
+        Column("state", TEXT, nullable=False),
+        Column("key", TEXT),
+        Column("route", TEXT),
+        Column("error", TEXT),
+        Column("deferred_at", INTEGER, nullable=False, server_default=text(_SQLITE_NOW)),
+        Column("first_failed_at", INTEGER),
+        Column("last_failed_at", INTEGER),
+        CheckConstraint("attempts >= 0"),
+        CheckConstraint("length(error) <= 2000"),
+        CheckConstraint(_STATES, name="deferred_state"),
+        CheckConstraint(_BLOCKS, name="deferred_blocks"),
+        CheckConstraint(_DUE, name="deferred_due"),
+        CheckConstraint(_EPOCH, name="deferred_epoch"),
+        Index(f"{schema}_deferred_due", "sink", "lane", "due_at", sqlite_where=text("due_at is not null")),
+        Index(
+            f"{schema}_deferred_key", "sink", "lane", "key", "position", sqlite_where=text("blocks and key is not null")
+        ),
+        Index(f"{schema}_deferred_sending", "sink", "lane", sqlite_where=text("epoch is not null")),
+        Index(f"{schema}_deferred_route", "sink", "lane", "route", "position", sqlite_where=text("route is not null")),
+        sqlite_with_rowid=False,
+    )  # fmt: skip
+    attempts = Table(
+        f"{schema}_attempts", metadata,
+        Column("sink", TEXT, primary_key=True),
+        Column("position", INTEGER, primary_key=True),
+        Column("attempt", INTEGER, primary_key=True),
+        Column("failed_at", INTEGER, primary_key=True, server_default=text(_SQLITE_NOW)),
+        Column("error", TEXT, nullable=False),
+        CheckConstraint("length(error) <= 2000"),
+        sqlite_with_rowid=False,
+    )  # fmt: skip
+    scheduled = Table(
+        f"{schema}_scheduled", metadata,
+        Column("number", INTEGER, primary_key=True, nullable=True),
+        Column("due_at", INTEGER, nullable=False),
+        Column("created_at", INTEGER, nullable=False, server_default=text(_SQLITE_NOW)),
+        Column("id", TEXT, nullable=False, unique=True),
+        Column("slot", INTEGER, nullable=False),
+        Column("topic", TEXT, nullable=False),
+        Column("type", TEXT, nullable=False),
+        Column("key", TEXT),
+        Column("content_type", TEXT, nullable=False),
+        Column("headers", TEXT, nullable=False),
+        Column("payload", BLOB, nullable=False),
+        CheckConstraint("slot between 0 and 1023"),
+        CheckConstraint("length(cast(topic as blob)) between 1 and 255"),
+        CheckConstraint("length(cast(type as blob)) between 1 and 255"),
+        CheckConstraint("length(cast(key as blob)) between 1 and 1024"),
+        Index(f"{schema}_scheduled_due", "due_at", "number"),
+    )  # fmt: skip
+    return [deferred, attempts, scheduled]

@@ -5,20 +5,44 @@ tests/contracts/test_stores.py holds every store to these words.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import msgspec
 
+from postroad.errors import LaneChanged, LeaseLost
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import timedelta
     from uuid import UUID
 
+    from postroad.lifecycle import State
+    from postroad.message import StoredMessage
     from postroad.stores.cursor import Cursor, Page, PageLimit
 
-__all__ = ["Cleaned", "LaneStatus", "Lease", "Start", "Store"]
+__all__ = [
+    "ANY_SIZE",
+    "FOLLOWERS",
+    "Claim",
+    "Claimed",
+    "Cleaned",
+    "Deferral",
+    "LaneStatus",
+    "Lease",
+    "Loaded",
+    "Moved",
+    "Recorded",
+    "Start",
+    "Store",
+]
 
 Start = Literal["oldest", "now"]
+
+ANY_SIZE: Final = (1 << 63) - 1
+FOLLOWERS: Final = 100
+"""How many messages of a key a claim takes at most behind a head that was only held."""
+
+_LONGEST_ERROR: Final = 2_000
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -34,8 +58,93 @@ class Lease(msgspec.Struct, frozen=True):
     cursor: Cursor
 
     def settled(self, cursor: Cursor) -> Lease:
-        """The lease after a settle of its own."""
+        """The lease after a write of its own."""
         return msgspec.structs.replace(self, version=self.version + 1, cursor=cursor)
+
+    def lost(self) -> LeaseLost:
+        """What a store raises when the lane has another owner or epoch."""
+        return LeaseLost(f"lane {self.lane} of sink {self.sink!r} was taken by another relay")
+
+    def changed(self) -> LaneChanged:
+        """What a store raises when the lane is not as this lease says."""
+        return LaneChanged(f"lane {self.lane} of sink {self.sink!r} is no longer at version {self.version}")
+
+    def without_messages(self, gone: int) -> LaneChanged:
+        """What a store raises when messages in trouble are no longer in the log."""
+        return LaneChanged(
+            f"{gone} messages in trouble of lane {self.lane} of sink {self.sink!r} were deleted from the log by hand; "
+            "they can't be sent, and were forgotten"
+        )
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """All that a lane may know of itself when it begins, from one snapshot."""
+
+    lease: Lease
+    heads: Mapping[str, int]
+    """For each key with messages in trouble, the position of the first one that later messages wait for."""
+    routes: Collection[str]
+    """The routes that messages of the lane wait for."""
+    due_in: float | None
+    """Seconds until the first message in trouble is due, by the database's clock; None when none will be."""
+
+
+class Deferral(msgspec.Struct, frozen=True):
+    """What is to be written of one message in trouble; it replaces what was written before."""
+
+    position: int
+    key: str | None
+    """None also when no order is to be kept."""
+    state: State
+    attempts: int = 0
+    due_in: float | None = None
+    route: str | None = None
+    error: str | None = None
+    blocks: bool = True
+    unsure: bool = False
+    """It may have been sent, and nobody knows what the broker said: it can't be canceled any more."""
+    counted: bool = False
+    """An attempt has failed just now: it goes into the history."""
+
+    @property
+    def error_kept(self) -> str | None:
+        """The error as any database takes it: not too long, without NUL, and text."""
+        if self.error is None:
+            return None
+        return self.error[:_LONGEST_ERROR].replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """A message in trouble that its lane is sending."""
+
+    message: StoredMessage
+    attempts: int
+    route: str | None
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """What may go now, in the order to publish it in."""
+
+    lease: Lease
+    claimed: Sequence[Claimed]
+    due_in: float | None
+    """Seconds until the first of the others is due; 0 when more of them are due already."""
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """What a record has changed."""
+
+    lease: Lease
+    heads: Mapping[str, int]
+    """Of the keys that were freed, those that still have a message that others wait for, and where."""
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """What became of scheduled messages."""
+
+    moved: int
+    due_in: float | None
+    """Seconds until the next one is due, by the database's clock; 0 when more may be due already; None: none waits."""
 
 
 class LaneStatus(msgspec.Struct, frozen=True):
@@ -84,8 +193,13 @@ class Store(Protocol):
         """
         ...
 
-    async def load(self, lease: Lease) -> Lease:
-        """The lane as it is now. Raises LeaseLost when it has another owner or epoch."""
+    async def load(self, lease: Lease) -> Loaded:
+        """The lane as it is now, put in order: this is how every owner begins, and how it begins again.
+
+        In one transaction that writes (so that an owner who can't write finds out before it publishes): what was being
+        sent, by whomever, is due; so is the head of each key that merely waited for one before it, and the first
+        message of each route, which is asked anew. Raises LeaseLost when the lane has another owner or epoch.
+        """
         ...
 
     async def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> Page:
@@ -99,9 +213,54 @@ class Store(Protocol):
         """Save the cursor. Raises LaneChanged, and writes nothing, unless the lane is as `lease` says."""
         ...
 
+    async def record(
+        self,
+        lease: Lease,
+        cursor: Cursor,
+        *,
+        deferred: Sequence[Deferral] = (),
+        published: Sequence[int] = (),
+        freed: Collection[str] = (),
+    ) -> Recorded:
+        """Save the cursor and what became of messages in trouble, in one transaction that is on disk when it returns.
+
+        `deferred` is written, with its history, and an error that was there is kept unless there is a new one; rows of
+        `published` positions are deleted; of the `freed` keys, the message that is now the first to be held is due.
+        Raises LaneChanged, and writes nothing, unless the lane is as `lease` says.
+        """
+        ...
+
+    async def claim(
+        self, lease: Lease, limit: int, *, payload_bytes: int = ANY_SIZE, routes: Collection[str] = ()
+    ) -> Claim:
+        """Mark up to `limit` messages in trouble as being sent, and give them, by position.
+
+        It ends with the message whose payload reaches `payload_bytes`.
+
+        Those are the ones that are due, or wait for one of `routes`, and whose key has no earlier message that blocks;
+        and of a key whose head was only held, also some that follow it: the lane sends them one after the other.
+        Raises LaneChanged, and writes nothing, unless the lane is as `lease` says.
+
+        Messages in trouble that somebody deleted from the log by hand are forgotten, with a warning. That is a change
+        too: LaneChanged is raised, because keys may be free that the lane takes for blocked.
+        """
+        ...
+
+    async def move_scheduled(self, limit: int) -> Moved:
+        """Move up to `limit` scheduled messages that are due into the log, in the order in which they were due, and
+        of those that were due at the same time, in the order in which they were added.
+
+        In one transaction that is on disk when it returns: a message is in one place or in the other. Several may do
+        this at once, and none waits for another, nor for an application that is canceling a message: what somebody
+        else has locked is passed over. An id that is in the log already is not moved there again.
+        """
+        ...
+
     async def delete_passed(self, *, after: int, older_than: timedelta, batch: int) -> Cleaned:
-        """Delete, of the first `batch` rows after a position, those that every lane of every sink has passed and that
-        are older than that. With no sink at all nothing has been passed.
+        """Delete, of the first `batch` rows after a position, those that every lane of every sink has passed, that are
+        older than that, and that no message in trouble refers to. With no sink at all nothing has been passed.
+
+        What is in a final state in `deferred`, and the history, go with their messages.
         """
         ...
 

@@ -7,53 +7,126 @@ outbox.add(transaction, OrderCreated(...))
 
 from __future__ import annotations
 
+import logging
+import time
+from bisect import bisect_left
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from functools import partial
+from itertools import pairwise, takewhile
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from postroad.errors import LaneChanged, LeaseLost
+from postroad.lifecycle import FINAL, Mover, State, may_move
 from postroad.message import SLOTS
-from postroad.stores.base import Cleaned, LaneStatus, Lease
+from postroad.schedule import Cancellation
+from postroad.stores.base import (
+    ANY_SIZE,
+    FOLLOWERS,
+    Claim,
+    Claimed,
+    Cleaned,
+    LaneStatus,
+    Lease,
+    Loaded,
+    Moved,
+    Recorded,
+)
 from postroad.stores.cursor import Cursor, turn_page
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from uuid import UUID
 
     from postroad.message import NewRow, StoredMessage
-    from postroad.stores.base import Start
+    from postroad.schedule import Later
+    from postroad.stores.base import Deferral, Start
     from postroad.stores.cursor import Page, PageLimit
 
 __all__ = ["MemoryStore", "MemoryTransaction"]
 
+logger = logging.getLogger("postroad.stores.memory")
+
+
+class _Trouble(msgspec.Struct):
+    """A row of `deferred`; see the migrations for what the columns mean."""
+
+    lane: int
+    position: int
+    key: str | None
+    state: State
+    attempts: int
+    due_at: float | None
+    route: str | None
+    error: str | None
+    blocks: bool
+    first_failed_at: float | None
+    last_failed_at: float | None
+    epoch: int | None = None
+    unsure: bool = False
+
+    @property
+    def waits_in_line(self) -> bool:
+        """It waits for an earlier message of its key, and for nothing else."""
+        return self.state is State.HELD and self.due_at is None and self.route is None
+
+
+class _Attempt(msgspec.Struct):
+    """A row of `attempts`."""
+
+    sink: str
+    position: int
+    attempt: int
+    failed_at: float
+    error: str
+
 
 class MemoryTransaction:
-    """What `Outbox.add` takes for a connection: rows that enter the log together, or not at all."""
+    """What an Outbox takes for a connection: what is added enters the log together, or not at all.
 
-    def __init__(self) -> None:
+    What is canceled is canceled at once, because here nobody can wait for a lock, and is put back by a rollback.
+    """
+
+    def __init__(self, store: MemoryStore) -> None:
         self.rows: list[NewRow] = []
+        self.later: list[Later] = []
+        self.undo: list[Callable[[], None]] = []
         self.open = True
+        self._store = store
+
+    def cancel(self, id: UUID) -> Cancellation:
+        """Take a message back, unless it is too late."""
+        return self._store.cancel(self, id)
 
 
 class MemoryStore:
     """A store that keeps everything in lists; see `Store` for the contract."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        """Says in seconds when it is: what is due, and when, goes by it."""
         self._log: list[StoredMessage] = []
         self._ids: set[UUID] = set()
         self._end = 0
         self._lanes: dict[tuple[str, int], Lease] = {}
+        self._deferred: dict[tuple[str, int], _Trouble] = {}
+        self._attempts: list[_Attempt] = []
+        self._scheduled: dict[UUID, tuple[float, NewRow]] = {}
 
     @contextmanager
     def begin(self) -> Iterator[MemoryTransaction]:
         """A transaction: committed when the block ends, rolled back when it raises."""
-        transaction = MemoryTransaction()
+        transaction = MemoryTransaction(self)
         try:
             yield transaction
             self._append(transaction.rows)
+            self._schedule(transaction.later)
+        except BaseException:
+            for put_back in reversed(transaction.undo):
+                put_back()
+            raise
         finally:
             transaction.open = False
 
@@ -63,6 +136,11 @@ class MemoryStore:
                 self._ids.add(row.id)
                 self._end += 1
                 self._log.append(row.stored(self._end, datetime.now(UTC)))
+
+    def _schedule(self, later: Sequence[Later]) -> None:
+        for row, at, after in later:
+            due_at = self._clock() + after / 1e6 if after is not None else (at or 0) / 1e6
+            self._scheduled.setdefault(row.id, (due_at, row))
 
     async def open(self) -> None:
         """There is nothing to connect to."""
@@ -84,11 +162,24 @@ class MemoryStore:
             self._lanes[sink, lease.lane] = taken
         return [self._lanes[sink, lease.lane] for lease in there]
 
-    async def load(self, lease: Lease) -> Lease:
+    async def load(self, lease: Lease) -> Loaded:
         found = self._lanes[lease.sink, lease.lane]
         if (found.owner, found.epoch) != (lease.owner, lease.epoch):
-            raise LeaseLost(f"lane {lease.lane} of sink {lease.sink!r} was taken by another relay")
-        return found
+            raise lease.lost()
+        loaded = self._lanes[lease.sink, lease.lane] = found.settled(found.cursor)
+        now, rows = self._clock(), self._rows_of(lease)
+        heads = _heads(rows)
+        for row in rows:
+            if row.state is State.SENDING:
+                row.state, row.epoch, row.unsure = State.RETRYING if row.attempts else State.HELD, None, True
+                row.due_at = now if row.state is State.RETRYING or _may_go(row, heads) else None
+            if row.state is State.HELD and row.route is None and _may_go(row, heads):
+                row.due_at = _at_latest(now, row.due_at)
+        first_of_route = {row.route: row for row in reversed(rows) if row.route and row.state is State.HELD}
+        for row in first_of_route.values():
+            row.due_at = _at_latest(now, row.due_at)
+        due = [row.due_at for row in rows if row.due_at is not None]
+        return Loaded(loaded, heads, list(filter(None, first_of_route)), max(0.0, min(due) - now) if due else None)
 
     async def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> Page:
         rows: list[StoredMessage] = []
@@ -104,16 +195,141 @@ class MemoryStore:
     async def settle(self, lease: Lease, cursor: Cursor) -> Lease:
         found = self._lanes[lease.sink, lease.lane]
         if (found.owner, found.epoch, found.version) != (lease.owner, lease.epoch, lease.version):
-            raise LaneChanged(f"lane {lease.lane} of sink {lease.sink!r} is no longer at version {lease.version}")
+            raise lease.changed()
         settled = self._lanes[lease.sink, lease.lane] = lease.settled(cursor)
         return settled
+
+    async def record(
+        self,
+        lease: Lease,
+        cursor: Cursor,
+        *,
+        deferred: Sequence[Deferral] = (),
+        published: Sequence[int] = (),
+        freed: Collection[str] = (),
+    ) -> Recorded:
+        settled = await self.settle(lease, cursor)
+        for each in deferred:
+            self._defer(lease, each)
+        for position in published:
+            self._deferred.pop((lease.sink, position), None)
+        heads = _heads(self._rows_of(lease))
+        remaining = {key: heads[key] for key in freed if key in heads}
+        for position in remaining.values():
+            head = self._deferred[lease.sink, position]
+            if head.state is State.HELD:
+                head.due_at = _at_latest(self._clock(), head.due_at)
+        return Recorded(settled, remaining)
+
+    def _defer(self, lease: Lease, new: Deferral) -> None:
+        now, error, old = self._clock(), new.error_kept, self._deferred.get((lease.sink, new.position))
+        first_failed_at, last_failed_at = (old.first_failed_at, old.last_failed_at) if old else (None, None)
+        if new.counted:
+            first_failed_at, last_failed_at = now if first_failed_at is None else first_failed_at, now
+            self._attempts.append(_Attempt(lease.sink, new.position, new.attempts, now, error or ""))
+        if old is not None and error is None:
+            error = old.error
+        due_at = None if new.due_in is None else now + new.due_in
+        self._deferred[lease.sink, new.position] = _Trouble(
+            lease.lane, new.position, new.key, new.state, new.attempts, due_at, new.route, error, new.blocks,
+            first_failed_at, last_failed_at, unsure=new.unsure or (old is not None and old.unsure),
+        )  # fmt: skip
+
+    async def claim(
+        self, lease: Lease, limit: int, *, payload_bytes: int = ANY_SIZE, routes: Collection[str] = ()
+    ) -> Claim:
+        settled = await self.settle(lease, lease.cursor)
+        now, rows = self._clock(), self._rows_of(lease)
+        heads, behind = _choose(rows, now, limit, routes)
+        chosen: list[_Trouble] = []
+        messages: list[StoredMessage] = []
+        for row in (heads + behind)[:limit]:
+            if sum(len(each.payload) for each in messages) >= payload_bytes:
+                break
+            message = self._message(row.position)
+            if message is None:
+                self._forget_the_gone(lease, rows)
+            else:
+                chosen.append(row)
+                messages.append(message)
+        more = len(heads) > len(chosen)
+        for row in chosen:
+            row.state, row.due_at, row.epoch = State.SENDING, None, lease.epoch
+        claimed = [Claimed(each, row.attempts, row.route) for each, row in zip(messages, chosen, strict=True)]
+        claimed.sort(key=lambda each: each.message.position)
+        due = [row.due_at for row in rows if row.due_at is not None and row.due_at > now]
+        return Claim(settled, claimed, 0.0 if more else min(due) - now if due else None)
+
+    def _message(self, position: int) -> StoredMessage | None:
+        place = bisect_left(self._log, position, key=attrgetter("position"))
+        found = self._log[place] if place < len(self._log) else None
+        return found if found is not None and found.position == position else None
+
+    def _forget_the_gone(self, lease: Lease, rows: Sequence[_Trouble]) -> None:
+        gone = [row.position for row in rows if self._message(row.position) is None]
+        for position in gone:
+            del self._deferred[lease.sink, position]
+        complaint = lease.without_messages(len(gone))
+        logger.warning("%s", complaint)
+        raise complaint
+
+    def _rows_of(self, lease: Lease) -> list[_Trouble]:
+        """What the lane has in trouble, by position."""
+        mine = (row for (sink, _), row in self._deferred.items() if (sink, row.lane) == (lease.sink, lease.lane))
+        return sorted(mine, key=lambda row: row.position)
+
+    async def move_scheduled(self, limit: int) -> Moved:
+        now = self._clock()
+        due = [id for id, (due_at, _) in self._scheduled.items() if due_at <= now]
+        due = sorted(due, key=lambda each: self._scheduled[each][0])[:limit]
+        self._append([self._scheduled.pop(id)[1] for id in due])
+        waiting = [due_at - now for due_at, _ in self._scheduled.values()]
+        return Moved(len(due), max(0.0, min(waiting)) if waiting else None)
+
+    def cancel(self, transaction: MemoryTransaction, id: UUID) -> Cancellation:
+        """Take a message back in this transaction: from those for later, or from those in trouble."""
+        was_scheduled = self._unschedule(transaction, id)
+        message = next((message for message in self._log if message.id == id), None)
+        if message is None:
+            if any(row.id == id for row in transaction.rows):
+                return Cancellation.TOO_LATE
+            return Cancellation.CANCELED if was_scheduled else Cancellation.UNKNOWN
+        lanes = [lane for lane in self._lanes.values() if lane.first_slot <= message.slot <= lane.last_slot]
+        rows = [self._deferred.get((lane.sink, message.position)) for lane in lanes]
+        if not self._passed(message) or not all(row is not None and _may_be_canceled(row) for row in rows):
+            return Cancellation.TOO_LATE
+        for lane, row in zip(lanes, rows, strict=True):
+            if row is not None and row.state is not State.CANCELED:
+                transaction.undo.append(partial(self._replace, lane, row))
+                canceled = msgspec.structs.replace(
+                    row, state=State.CANCELED, blocks=False, due_at=None, route=None, epoch=None
+                )
+                self._replace(lane, canceled)
+        return Cancellation.CANCELED
+
+    def _unschedule(self, transaction: MemoryTransaction, id: UUID) -> bool:
+        mine = [each for each in transaction.later if each.row.id == id]
+        transaction.later = [each for each in transaction.later if each.row.id != id]
+        waiting = self._scheduled.pop(id, None)
+        if waiting is not None:
+            transaction.undo.append(lambda: self._scheduled.update({id: waiting}))
+        return bool(mine) or waiting is not None
+
+    def _replace(self, lane: Lease, row: _Trouble) -> None:
+        """As an operator would: the lane finds out at its next write."""
+        self._deferred[lane.sink, row.position] = row
+        now = self._lanes[lane.sink, lane.lane]
+        self._lanes[lane.sink, lane.lane] = now.settled(now.cursor)
 
     async def delete_passed(self, *, after: int, older_than: timedelta, batch: int) -> Cleaned:
         youngest = datetime.now(UTC) - older_than
         looked_at = [message for message in self._log if message.position > after][:batch]
         old = [message for message in looked_at if message.created_at <= youngest]
-        passed = {message.position for message in old if self._passed(message)}
+        needed = {position for (_, position), row in self._deferred.items() if row.state not in FINAL}
+        passed = {message.position for message in old if self._passed(message)} - needed
         self._log = [message for message in self._log if message.position not in passed]
+        self._deferred = {place: row for place, row in self._deferred.items() if row.position not in passed}
+        self._attempts = [attempt for attempt in self._attempts if attempt.position not in passed]
         through = looked_at[-1].position if looked_at else after
         return Cleaned(deleted=len(passed), through=through, more=bool(old))
 
@@ -132,3 +348,43 @@ class MemoryStore:
         ]
         lag = (datetime.now(UTC) - min(waiting)).total_seconds() if waiting else 0.0
         return LaneStatus(lane.sink, lane.lane, lane.cursor.position, len(waiting), lag, lane.owner)
+
+
+def _may_be_canceled(row: _Trouble) -> bool:
+    return row.state is State.CANCELED or (may_move(row.state, State.CANCELED, Mover.APPLICATION) and not row.unsure)
+
+
+def _heads(rows: Sequence[_Trouble]) -> dict[str, int]:
+    """Of each key the first message that others wait for."""
+    return {row.key: row.position for row in reversed(rows) if row.blocks and row.key is not None}
+
+
+def _at_latest(now: float, due_at: float | None) -> float:
+    return now if due_at is None else min(now, due_at)
+
+
+def _may_go(row: _Trouble, heads: dict[str, int]) -> bool:
+    return row.key is None or heads[row.key] == row.position
+
+
+def _choose(
+    rows: Sequence[_Trouble], now: float, limit: int, routes: Collection[str]
+) -> tuple[list[_Trouble], list[_Trouble]]:
+    """The heads that may go, and those that may go behind the ones within the limit."""
+    heads = _heads(rows)
+    ready = [
+        row
+        for row in rows
+        if row.state in {State.RETRYING, State.HELD}
+        and ((row.due_at is not None and row.due_at <= now) or row.route in routes)
+        and _may_go(row, heads)
+    ]
+    ready.sort(key=lambda row: (row.due_at is None, row.due_at or 0.0, row.position))
+    behind = [each for head in ready[:limit] if head.state is State.HELD and head.key for each in _behind(rows, head)]
+    return ready, sorted(behind, key=lambda row: row.position)
+
+
+def _behind(rows: Sequence[_Trouble], head: _Trouble) -> list[_Trouble]:
+    """Those that follow a head in an unbroken line: what is due at a time, or dead, ends it."""
+    line = [row for row in rows if row.key == head.key and row.blocks and row.position > head.position]
+    return list(takewhile(lambda row: row.waits_in_line, line[:FOLLOWERS]))

@@ -43,9 +43,9 @@ def check_version(found: Any, schema: str) -> None:
         )
 
 
-def not_migrated(schema: str, version: int = 0) -> NotMigrated:
-    """The error for a database that must be migrated first."""
-    state = f"is at version {version}" if version else "is not there"
+def not_migrated(schema: str, version: int | None = 0) -> NotMigrated:
+    """The error for a database that must be migrated first. `version` is None where nobody has asked for it."""
+    state = f"is at version {version}" if version else "is not there" if version == 0 else "is not there, or too old,"
     return NotMigrated(
         f"schema {schema!r} {state} and this postroad needs version {SCHEMA_VERSION}; "
         "run: postroad migrate --database URL"

@@ -19,18 +19,19 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from postroad.config import DEFAULT_SCHEMA, checked_schema
-from postroad.errors import InvalidSetting, LaneChanged, LeaseLost, LogNotReadable, MissingExtra, StoreUnavailable
+from postroad.errors import InvalidSetting, LogNotReadable, MissingExtra, StoreUnavailable
 from postroad.message import StoredMessage
-from postroad.stores.base import Cleaned, LaneStatus, Lease
+from postroad.stores.base import ANY_SIZE, Claim, Cleaned, LaneStatus, Lease, Loaded, Moved, Recorded
 from postroad.stores.cursor import Cursor, turn_page
 from postroad.stores.migrations import check_version, missing_migrations, not_migrated
+from postroad.stores.postgresql_trouble import PostgreSQLTrouble
 from postroad.stores.queries import named_queries, sql_file
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import AsyncIterator, Collection, Iterator, Sequence
     from uuid import UUID
 
-    from postroad.stores.base import Start
+    from postroad.stores.base import Deferral, Start
     from postroad.stores.cursor import Page, PageLimit
 
 try:
@@ -114,14 +115,18 @@ class PostgreSQLStore:
         self._loaded |= {(lease.sink, lease.lane): made for lease in taken}
         return taken
 
-    async def load(self, lease: Lease) -> Lease:
-        async with self._connection() as connection:
+    async def load(self, lease: Lease) -> Loaded:
+        async with self._connection() as connection, connection.transaction():
             made = self._made
-            row = await connection.fetchrow(self._sql["load_lane"], lease.sink, lease.lane)
-        if row is None or (row["owner"], row["epoch"]) != (lease.owner, lease.epoch):
-            raise LeaseLost(f"lane {lease.lane} of sink {lease.sink!r} was taken by another relay")
+            owner = (lease.sink, lease.lane, lease.owner, lease.epoch)
+            row = await connection.fetchrow(self._sql["load_lane"], *owner)
+            if row is None:
+                raise lease.lost()
+            trouble = PostgreSQLTrouble(connection, self._sql, lease)
+            heads, routes = await trouble.put_in_order()
+            loaded = Loaded(_lease(row), heads, list(routes), await trouble.due_in())
         self._loaded[lease.sink, lease.lane] = made
-        return _lease(row)
+        return loaded
 
     async def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> Page:
         arguments = (
@@ -146,21 +151,42 @@ class PostgreSQLStore:
 
     async def settle(self, lease: Lease, cursor: Cursor) -> Lease:
         async with self._connection(lease) as connection:
-            changed = await connection.execute(
-                self._sql["settle"],
-                lease.sink,
-                lease.lane,
-                lease.owner,
-                lease.epoch,
-                lease.version,
-                cursor.position,
-                cursor.snapshot,
-                cursor.late_position,
-                cursor.late_snapshot,
-            )
+            changed = await connection.execute(self._sql["settle"], *_fence(lease, cursor))
         if changed != "UPDATE 1":
-            raise LaneChanged(f"lane {lease.lane} of sink {lease.sink!r} is no longer at version {lease.version}")
+            raise lease.changed()
         return lease.settled(cursor)
+
+    async def record(
+        self,
+        lease: Lease,
+        cursor: Cursor,
+        *,
+        deferred: Sequence[Deferral] = (),
+        published: Sequence[int] = (),
+        freed: Collection[str] = (),
+    ) -> Recorded:
+        async with self._fenced(lease, cursor) as trouble:
+            await trouble.defer(deferred)
+            await trouble.forget(published)
+            heads = await trouble.free(freed)
+        return Recorded(lease.settled(cursor), heads)
+
+    async def claim(
+        self, lease: Lease, limit: int, *, payload_bytes: int = ANY_SIZE, routes: Collection[str] = ()
+    ) -> Claim:
+        async with self._fenced(lease, lease.cursor) as trouble:
+            claimed, more = await trouble.claim(limit, payload_bytes, routes)
+            due_in = 0.0 if more else await trouble.due_in(later_than_now=True)
+            gone = await trouble.forget_gone() if claimed is None else 0
+        if claimed is None:
+            complaint = lease.without_messages(gone)
+            logger.warning("%s", complaint)
+            raise complaint
+        return Claim(lease.settled(lease.cursor), claimed, due_in)
+
+    async def move_scheduled(self, limit: int) -> Moved:
+        async with self._connection() as connection:
+            return Moved(*await connection.fetchrow(self._sql["move_scheduled"], limit))
 
     async def delete_passed(self, *, after: int, older_than: timedelta, batch: int) -> Cleaned:
         async with self._connection() as connection:
@@ -184,6 +210,14 @@ class PostgreSQLStore:
                 if lease is not None and self._loaded.get((lease.sink, lease.lane)) != self._made:
                     raise StoreUnavailable("PostgreSQL: the connection was made anew since the lane was loaded")
                 yield connection
+
+    @asynccontextmanager
+    async def _fenced(self, lease: Lease, cursor: Cursor) -> AsyncIterator[PostgreSQLTrouble]:
+        """A transaction of a lane's owner, who is the only one to write for it until it is over."""
+        async with self._connection(lease) as connection, connection.transaction():
+            if await connection.execute(self._sql["fence"], *_fence(lease, cursor)) != "UPDATE 1":
+                raise lease.changed()
+            yield PostgreSQLTrouble(connection, self._sql, lease)
 
     async def _prepare(self, connection: Any) -> None:
         """Make a new connection ours, and refuse a server whose log must not be read."""
@@ -278,6 +312,11 @@ def _bad_url_named() -> Iterator[None]:
 def _lease(row: Any) -> Lease:
     sink, lane, first_slot, last_slot, owner, epoch, version, *cursor = row
     return Lease(sink, lane, first_slot, last_slot, owner, epoch, version, Cursor(*cursor))
+
+
+def _fence(lease: Lease, cursor: Cursor) -> tuple[object, ...]:
+    owner = (lease.sink, lease.lane, lease.owner, lease.epoch, lease.version)
+    return (*owner, cursor.position, cursor.snapshot, cursor.late_position, cursor.late_snapshot)
 
 
 def _xmax_and_xip(snapshot: str | None) -> tuple[int, list[int]]:

@@ -7,29 +7,33 @@ cursor is a position alone. The driver blocks, so all work is done by one thread
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from postroad.config import DEFAULT_SCHEMA, checked_schema
-from postroad.errors import LaneChanged, LeaseLost, StoreUnavailable
+from postroad.errors import StoreUnavailable
 from postroad.message import StoredMessage
-from postroad.stores.base import Cleaned, LaneStatus, Lease
+from postroad.stores.base import ANY_SIZE, Claim, Cleaned, LaneStatus, Lease, Loaded, Moved, Recorded
 from postroad.stores.cursor import Cursor, turn_page
 from postroad.stores.migrations import check_version, missing_migrations, not_migrated
 from postroad.stores.queries import named_queries, sql_file
+from postroad.stores.sqlite_trouble import SQLiteTrouble
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from datetime import timedelta
 
-    from postroad.stores.base import Start
+    from postroad.stores.base import Deferral, Start
     from postroad.stores.cursor import Page, PageLimit
 
 __all__ = ["SQLiteStore", "migrate_sqlite"]
+
+logger = logging.getLogger("postroad.stores.sqlite")
 
 T = TypeVar("T")
 
@@ -66,11 +70,19 @@ class SQLiteStore:
 
         return sorted((_lease(row) for row in await self._run(take)), key=lambda lease: lease.lane)
 
-    async def load(self, lease: Lease) -> Lease:
-        row = (await self._fetch("load_lane", lease.sink, lease.lane) or [None])[0]
-        if row is None or (row[4], row[5]) != (str(lease.owner), lease.epoch):
-            raise LeaseLost(f"lane {lease.lane} of sink {lease.sink!r} was taken by another relay")
-        return _lease(row)
+    async def load(self, lease: Lease) -> Loaded:
+        def load() -> Loaded:
+            with self._on_disk() as connection:
+                owner = (lease.sink, lease.lane, str(lease.owner), lease.epoch)
+                rows = connection.execute(self._sql["load_lane"], owner).fetchall()
+                if not rows:
+                    raise lease.lost()
+                *lane, now = rows[0]
+                trouble = SQLiteTrouble(connection, self._sql, lease, now)
+                heads, routes = trouble.put_in_order()
+                return Loaded(_lease(lane), heads, list(routes), trouble.due_in())
+
+        return await self._run(load)
 
     async def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> Page:
         slots = (lease.first_slot, lease.last_slot)
@@ -79,11 +91,60 @@ class SQLiteStore:
         return turn_page(cursor, messages, limit=limit, snapshot=None, log_end=end[0])
 
     async def settle(self, lease: Lease, cursor: Cursor) -> Lease:
-        fence = (lease.sink, lease.lane, str(lease.owner), lease.epoch, lease.version)
-        changed = await self._run(lambda: self._open().execute(self._sql["settle"], (*fence, cursor.position)).rowcount)
+        fence = _fence(lease, cursor)
+        changed = await self._run(lambda: self._open().execute(self._sql["settle"], fence).rowcount)
         if changed != 1:
-            raise LaneChanged(f"lane {lease.lane} of sink {lease.sink!r} is no longer at version {lease.version}")
+            raise lease.changed()
         return lease.settled(cursor)
+
+    async def record(
+        self,
+        lease: Lease,
+        cursor: Cursor,
+        *,
+        deferred: Sequence[Deferral] = (),
+        published: Sequence[int] = (),
+        freed: Collection[str] = (),
+    ) -> Recorded:
+        def record() -> Recorded:
+            with self._fenced(lease, cursor) as trouble:
+                trouble.defer(deferred)
+                trouble.forget(published)
+                return Recorded(lease.settled(cursor), trouble.free(freed))
+
+        return await self._run(record)
+
+    async def claim(
+        self, lease: Lease, limit: int, *, payload_bytes: int = ANY_SIZE, routes: Collection[str] = ()
+    ) -> Claim:
+        def claim() -> Claim:
+            with self._fenced(lease, lease.cursor) as trouble:
+                claimed, more = trouble.claim(limit, payload_bytes, routes)
+                if claimed is not None:
+                    due_in = 0.0 if more else trouble.due_in(later_than_now=True)
+                    return Claim(lease.settled(lease.cursor), claimed, due_in)
+                gone = trouble.forget_gone()
+            complaint = lease.without_messages(gone)
+            logger.warning("%s", complaint)
+            raise complaint
+
+        return await self._run(claim)
+
+    async def move_scheduled(self, limit: int) -> Moved:
+        def due_in() -> float | None:
+            seconds = self._open().execute(self._sql["scheduled_due_in"]).fetchone()[0]
+            return None if seconds is None else max(0.0, seconds)
+
+        def move() -> Moved:
+            first = due_in()  # asked without the write lock: mostly there is nothing to do
+            if first != 0.0:
+                return Moved(0, first)
+            with self._on_disk() as connection:
+                taken = connection.execute(self._sql["move_scheduled"], (limit,)).fetchall()
+                connection.executemany(self._sql["add"], [row for _, _, *row in sorted(taken)])
+            return Moved(len(taken), 0.0 if len(taken) == limit else due_in())
+
+        return await self._run(move)
 
     async def delete_passed(self, *, after: int, older_than: timedelta, batch: int) -> Cleaned:
         age = older_than.total_seconds() * 1e6
@@ -92,6 +153,9 @@ class SQLiteStore:
             with self._immediate() as connection:
                 through, more = connection.execute(self._sql["look_at_batch"], (after, batch, age)).fetchone()
                 deleted = connection.execute(self._sql["delete_passed"], (after, through, age)).rowcount if more else 0
+                if deleted:
+                    connection.execute(self._sql["delete_finished"], (after, through))
+                    connection.execute(self._sql["delete_history"], (after, through))
             return Cleaned(deleted=deleted, through=through, more=bool(more))
 
         return await self._run(delete)
@@ -128,6 +192,26 @@ class SQLiteStore:
 
     def _immediate(self) -> _Immediate:
         return _Immediate(self._open())
+
+    @contextmanager
+    def _on_disk(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that a power cut does not undo once it is over."""
+        connection = self._open()
+        connection.execute("pragma synchronous = full")
+        try:
+            with _Immediate(connection):
+                yield connection
+        finally:
+            connection.execute("pragma synchronous = normal")
+
+    @contextmanager
+    def _fenced(self, lease: Lease, cursor: Cursor) -> Iterator[SQLiteTrouble]:
+        """A transaction of a lane's owner, who is the only one to write for it until it is over."""
+        with self._on_disk() as connection:
+            rows = connection.execute(self._sql["fence"], _fence(lease, cursor)).fetchall()
+            if not rows:
+                raise lease.changed()
+            yield SQLiteTrouble(connection, self._sql, lease, now=rows[0][0])
 
     async def _fetch(self, query: str, *values: object) -> list[Any]:
         return await self._run(lambda: self._open().execute(self._sql[query], values).fetchall())
@@ -196,3 +280,7 @@ def _statements(script: str) -> list[str]:
 def _lease(row: Any) -> Lease:
     sink, lane, first_slot, last_slot, owner, epoch, version, position = row
     return Lease(sink, lane, first_slot, last_slot, UUID(owner), epoch, version, Cursor(position))
+
+
+def _fence(lease: Lease, cursor: Cursor) -> tuple[object, ...]:
+    return (lease.sink, lease.lane, str(lease.owner), lease.epoch, lease.version, cursor.position)

@@ -4,22 +4,39 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
+from postroad.schedule import Cancellation
 from postroad.stores.queries import named_queries
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from uuid import UUID
 
     from postroad.message import NewRow
+    from postroad.schedule import Later
     from postroad.stores.queries import Dialect
 
-__all__ = ["Placeholders", "Statement", "add_rows", "with_placeholders"]
+__all__ = [
+    "Placeholders",
+    "Question",
+    "Rows",
+    "Statement",
+    "add_rows",
+    "add_rows_and_later",
+    "cancel_message",
+    "with_placeholders",
+]
 
 Placeholders = Literal["$1", "?", "%s"]
 """How a driver writes its values' places: PostgreSQL's own way, SQLite's, and that of Python's older drivers."""
 
+Rows = list[tuple[Any, ...]]
+"""What one statement gives."""
+
 _PLACE = re.compile(r"\$(\d+)|\?")
+
+T = TypeVar("T")
 
 
 class Statement(NamedTuple):
@@ -30,15 +47,73 @@ class Statement(NamedTuple):
     repeated: bool = False
 
 
+class Question(NamedTuple, Generic[T]):
+    """Statements that all give rows, and what their rows mean."""
+
+    statements: Sequence[Statement]
+    answer: Callable[[Sequence[Rows]], T]
+    """Given the rows of each statement."""
+
+
+# -- writing ---------------------------------------------------------------------------------------------------------
+
+
 def add_rows(dialect: Dialect, placeholders: Placeholders, schema: str, rows: Sequence[NewRow]) -> Statement:
     """Write these rows to the log, in this order, in one round trip."""
     if dialect == "sqlite":
         sql = _query(dialect, "add", schema, placeholders)
-        return Statement(sql, [(str(row.id), *row[1:]) for row in rows], repeated=True)
+        return Statement(sql, [_in_sqlite(row) for row in rows], repeated=True)
     if len(rows) == 1:
         return Statement(_query(dialect, "add", schema, placeholders), rows[0])
-    columns = [list(column) for column in zip(*rows, strict=True)]
-    return Statement(_query(dialect, "add_many", schema, placeholders), columns)
+    return Statement(_query(dialect, "add_many", schema, placeholders), _columns(rows))
+
+
+def add_rows_and_later(
+    dialect: Dialect, placeholders: Placeholders, schema: str, rows: Sequence[NewRow], later: Sequence[Later]
+) -> Sequence[Statement]:
+    """Write these rows to the log, and those for later to `scheduled`: on PostgreSQL in one round trip."""
+    sql = _query(dialect, "add_later", schema, placeholders)
+    if dialect == "postgresql":
+        at_once = [(*row, None, None) for row in rows]
+        return [Statement(sql, _columns([*at_once, *((*row, at, after) for row, at, after in later)]))]
+    scheduled = Statement(sql, [(*_in_sqlite(row), at, after) for row, at, after in later], repeated=True)
+    return [add_rows(dialect, placeholders, schema, rows), scheduled] if rows else [scheduled]
+
+
+def _columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _in_sqlite(row: NewRow) -> tuple[Any, ...]:
+    return (str(row.id), *row[1:])
+
+
+# -- canceling -------------------------------------------------------------------------------------------------------
+
+
+def cancel_message(dialect: Dialect, placeholders: Placeholders, schema: str, id: UUID) -> Question[Cancellation]:
+    """Take a message back, and say whether that was possible."""
+    if dialect == "postgresql":
+        return Question([Statement(_query(dialect, "cancel", schema, placeholders), (id,))], _told_by_function)
+    names = ("cancel_scheduled", "cancel_deferred", "raise_versions", "cancel")
+    return Question(
+        [Statement(_query(dialect, name, schema, placeholders), (str(id),)) for name in names], _told_by_steps
+    )
+
+
+def _told_by_function(answered: Sequence[Rows]) -> Cancellation:
+    [[(word,)]] = answered
+    return Cancellation(word)
+
+
+def _told_by_steps(answered: Sequence[Rows]) -> Cancellation:
+    scheduled, _, _, [(in_log, canceled)] = answered
+    if canceled or (scheduled and not in_log):
+        return Cancellation.CANCELED
+    return Cancellation.TOO_LATE if in_log else Cancellation.UNKNOWN
+
+
+# -- the text --------------------------------------------------------------------------------------------------------
 
 
 @cache

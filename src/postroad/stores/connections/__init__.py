@@ -10,66 +10,127 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from postroad.errors import NoTransaction
 from postroad.stores.connections.kinds import hand_for
-from postroad.stores.connections.missing import table_is_missing
-from postroad.stores.connections.pending import NeverAwaited, Pending
+from postroad.stores.connections.missing import as_not_migrated
+from postroad.stores.connections.pending import Call, NeverAwaited, Pending
 from postroad.stores.connections.typed import AsyncConnection, SyncConnection
 from postroad.stores.memory import MemoryTransaction
-from postroad.stores.migrations import not_migrated
-from postroad.stores.statements import add_rows
+from postroad.stores.statements import add_rows, add_rows_and_later, cancel_message
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from uuid import UUID
 
     from postroad.message import NewRow
-    from postroad.stores.connections.hand import Hand
-    from postroad.stores.statements import Statement
+    from postroad.schedule import Cancellation, Later
+    from postroad.stores.connections.hand import Hand, Tongue
+    from postroad.stores.statements import Question, Statement
 
-__all__ = ["AsyncConnection", "NeverAwaited", "Pending", "SyncConnection", "add_through"]
+__all__ = [
+    "AsyncConnection",
+    "NeverAwaited",
+    "Pending",
+    "SyncConnection",
+    "add_through",
+    "ask_through",
+    "cancel_through",
+]
 
 T = TypeVar("T")
 
+_ADD = Call("outbox.add", undone="nothing was added for")
+_CANCEL = Call("outbox.cancel", undone="nothing was canceled for")
 
-def add_through(connection: Any, schema: str, rows: Sequence[NewRow], result: T) -> T | Pending[T]:
-    """Write rows to the log in the connection's own transaction, now or when it is awaited, and give the result."""
+
+# -- writing ---------------------------------------------------------------------------------------------------------
+
+
+def add_through(
+    connection: Any, schema: str, rows: Sequence[NewRow], result: T, *, later: Sequence[Later] = ()
+) -> T | Pending[T]:
+    """Write rows to the log, and beside it what is for later, in the connection's own transaction, now or when it is
+    awaited, and give the result.
+    """
     if isinstance(connection, MemoryTransaction):
-        return _add_in_memory(connection, rows, result)
+        return _add_in_memory(connection, rows, later, result)
     cls: type = type(connection)
     hand = hand_for(cls)
     target = hand.ready(connection)
-    if not rows:
-        return Pending(_nothing, result) if hand.is_async else result
-    statement = add_rows(*hand.tongue(target), schema, rows)
+    statements: Sequence[Statement] = ()
+    if later:
+        statements = add_rows_and_later(*hand.tongue(target), schema, rows, later)
+    elif rows:
+        statements = (add_rows(*hand.tongue(target), schema, rows),)
     if hand.is_async:
-        return Pending(lambda: _run_async(hand, connection, statement, schema), result)
-    _run(hand, target, statement, schema)
+        return Pending(lambda: _run_async(hand, connection, statements, schema, result), _ADD, result)
+    with _MissingNamed(schema):
+        for statement in statements:
+            hand.run(target, statement)
     return result
 
 
-def _run(hand: Hand, target: Any, statement: Statement, schema: str) -> None:
-    try:
-        hand.run(target, statement)
-    except Exception as error:
-        if table_is_missing(error, schema):
-            raise not_migrated(schema) from error
-        raise
-
-
-async def _run_async(hand: Hand, connection: Any, statement: Statement, schema: str) -> None:
+async def _run_async(hand: Hand, connection: Any, statements: Sequence[Statement], schema: str, result: T) -> T:
     target = hand.ready(connection)  # asked again: the transaction may have ended since `add` was called
-    try:
-        await hand.run(target, statement)
-    except Exception as error:
-        if table_is_missing(error, schema):
-            raise not_migrated(schema) from error
-        raise
+    with _MissingNamed(schema):
+        for statement in statements:
+            await hand.run(target, statement)
+    return result
 
 
-async def _nothing() -> None:
-    """There was nothing to add."""
+# -- asking ----------------------------------------------------------------------------------------------------------
 
 
-def _add_in_memory(transaction: MemoryTransaction, rows: Sequence[NewRow], result: T) -> T:
+def cancel_through(connection: Any, schema: str, id: UUID) -> Cancellation | Pending[Cancellation]:
+    """Take a message back in the connection's own transaction, now or when it is awaited, unless it is too late."""
+    if isinstance(connection, MemoryTransaction):
+        return _still_open(connection).cancel(id)
+    return ask_through(connection, schema, lambda tongue: cancel_message(*tongue, schema, id), _CANCEL, id)
+
+
+def ask_through(
+    connection: Any, schema: str, question: Callable[[Tongue], Question[T]], call: Call, about: object
+) -> T | Pending[T]:
+    """What the database answers in the connection's own transaction, now or when it is awaited."""
+    cls: type = type(connection)
+    hand = hand_for(cls)
+    target = hand.ready(connection)
+    asked = question(hand.tongue(target))
+    if hand.is_async:
+        return Pending(lambda: _ask_async(hand, connection, asked, schema), call, about)
+    with _MissingNamed(schema):
+        return asked.answer(hand.ask(target, asked.statements))
+
+
+async def _ask_async(hand: Hand, connection: Any, asked: Question[T], schema: str) -> T:
+    target = hand.ready(connection)
+    with _MissingNamed(schema):
+        return asked.answer(await hand.ask(target, asked.statements))
+
+
+class _MissingNamed:
+    """Around a statement: an error that our tables are missing becomes NotMigrated. A class, because `add` is often."""
+
+    __slots__ = ("_schema",)
+
+    def __init__(self, schema: str) -> None:
+        self._schema = schema
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, Exception) and (named := as_not_migrated(error, self._schema)):
+            raise named from error
+
+
+# -- in memory -------------------------------------------------------------------------------------------------------
+
+
+def _add_in_memory(transaction: MemoryTransaction, rows: Sequence[NewRow], later: Sequence[Later], result: T) -> T:
+    _still_open(transaction).rows.extend(rows)
+    transaction.later.extend(later)
+    return result
+
+
+def _still_open(transaction: MemoryTransaction) -> MemoryTransaction:
     if not transaction.open:
         raise NoTransaction("this transaction of the memory store has ended; begin another")
-    transaction.rows.extend(rows)
-    return result
+    return transaction

@@ -8,7 +8,9 @@ from postroad.errors import ConnectionClosed, NoTransaction
 from postroad.stores.connections.hand import Hand, Tongue
 
 if TYPE_CHECKING:
-    from postroad.stores.statements import Statement
+    from collections.abc import Sequence
+
+    from postroad.stores.statements import Rows, Statement
 
 __all__ = ["ASYNCPG"]
 
@@ -34,4 +36,10 @@ def _run(connection: Any, statement: Statement) -> Any:
     return connection.execute(statement.sql, *statement.values)
 
 
-ASYNCPG = Hand(_check, lambda _: _TONGUE, _run, is_async=True)
+async def _ask(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
+    return [
+        [tuple(row) for row in await connection.fetch(statement.sql, *statement.values)] for statement in statements
+    ]
+
+
+ASYNCPG = Hand(_check, lambda _: _TONGUE, _run, _ask, is_async=True)

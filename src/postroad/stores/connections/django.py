@@ -8,7 +8,9 @@ from postroad.errors import ConnectionClosed, NoTransaction, UnknownConnection
 from postroad.stores.connections.hand import Hand, Tongue
 
 if TYPE_CHECKING:
-    from postroad.stores.statements import Statement
+    from collections.abc import Sequence
+
+    from postroad.stores.statements import Rows, Statement
 
 __all__ = ["DJANGO"]
 
@@ -45,4 +47,14 @@ def _run(connection: Any, statement: Statement) -> None:
         (cursor.executemany if statement.repeated else cursor.execute)(statement.sql, statement.values)
 
 
-DJANGO = Hand(_check, _tongue, _run)
+def _ask(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
+    with connection.cursor() as cursor:
+        return [_rows(cursor, statement) for statement in statements]
+
+
+def _rows(cursor: Any, statement: Statement) -> Rows:
+    cursor.execute(statement.sql, statement.values)
+    return list(cursor.fetchall())
+
+
+DJANGO = Hand(_check, _tongue, _run, _ask)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from postroad.stores.queries import Dialect
     from postroad.stores.statements import Placeholders, Statement
@@ -30,4 +30,8 @@ class Hand(msgspec.Struct, frozen=True):
     tongue: Callable[[Any], Tongue]
     run: Callable[[Any, Statement], Any]
     """Runs a statement in one round trip; an async hand gives an awaitable."""
+    ask: Callable[[Any, Sequence[Statement]], Any]
+    """Runs statements that all give rows, one after the other, and gives the rows of each; an async hand gives an
+    awaitable. Rows are tuples, whatever the user has told the driver to give.
+    """
     is_async: bool = False

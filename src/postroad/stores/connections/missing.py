@@ -1,24 +1,35 @@
-"""Whether an error says that the log's table is not there. Every driver, and every layer around it, has its way."""
+"""Whether an error says that our tables are not there. Every driver, and every layer around it, has its way."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from postroad.stores.migrations import not_migrated
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["table_is_missing"]
+    from postroad.errors import NotMigrated
 
-_UNDEFINED_TABLE = "42P01"
+__all__ = ["as_not_migrated"]
+
+_TABLE, _FUNCTION, _SCHEMA = "42P01", "42883", "3F000"  # which of them is undefined; the words may be in any language
 
 
-def table_is_missing(error: BaseException, schema: str) -> bool:
-    """Is it the log of this schema that is missing? A user's own missing table is for the user to see."""
-    return any(
-        (getattr(each, "sqlstate", None) == _UNDEFINED_TABLE and f"{schema}.outbox" in str(each))
-        or f"no such table: {schema}_outbox" in str(each)
-        for each in _layers(error)
-    )
+def as_not_migrated(error: BaseException, schema: str) -> NotMigrated | None:
+    """The error to raise instead, if something of this schema is missing. A user's own table is for the user to see."""
+    for each in _layers(error):
+        state, words = getattr(each, "sqlstate", None), str(each)
+        if (state == _TABLE and f"{schema}.outbox" in words) or f"no such table: {schema}_outbox" in words:
+            return not_migrated(schema)
+        if (
+            (state == _TABLE and f"{schema}.scheduled" in words)
+            or (state == _FUNCTION and f"{schema}.cancel" in words)
+            or (state == _SCHEMA and schema in words)
+            or f"no such table: {schema}_scheduled" in words
+        ):
+            return not_migrated(schema, None)
+    return None
 
 
 def _layers(error: BaseException | None) -> Iterator[BaseException]:

@@ -9,7 +9,9 @@ from postroad.errors import ConnectionClosed, NoTransaction
 from postroad.stores.connections.hand import Hand, Tongue
 
 if TYPE_CHECKING:
-    from postroad.stores.statements import Statement
+    from collections.abc import Sequence
+
+    from postroad.stores.statements import Rows, Statement
 
 __all__ = ["PSYCOPG", "PSYCOPG_ASYNC", "check_psycopg"]
 
@@ -49,5 +51,19 @@ def _run(connection: Any, statement: Statement) -> Any:
     return connection.execute(statement.sql, statement.values)
 
 
-PSYCOPG = Hand(check_psycopg, _tongue, _run)
-PSYCOPG_ASYNC = Hand(check_psycopg, _tongue, _run, is_async=True)
+def _ask(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
+    from psycopg.rows import tuple_row
+
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        return [cursor.execute(statement.sql, statement.values).fetchall() for statement in statements]
+
+
+async def _ask_async(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
+    from psycopg.rows import tuple_row
+
+    async with connection.cursor(row_factory=tuple_row) as cursor:
+        return [await (await cursor.execute(statement.sql, statement.values)).fetchall() for statement in statements]
+
+
+PSYCOPG = Hand(check_psycopg, _tongue, _run, _ask)
+PSYCOPG_ASYNC = Hand(check_psycopg, _tongue, _run, _ask_async, is_async=True)

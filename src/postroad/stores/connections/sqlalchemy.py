@@ -6,7 +6,7 @@ object does happens in its sync one, inside SQLAlchemy's own `run_sync`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from postroad.errors import ConnectionClosed, NoTransaction, UnknownConnection
 from postroad.stores.connections.hand import Hand, Tongue
@@ -14,11 +14,13 @@ from postroad.stores.connections.psycopg import check_psycopg
 from postroad.stores.connections.sqlite import check_in_its_thread, check_sqlite3
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from postroad.stores.statements import Statement
+    from postroad.stores.statements import Rows, Statement
 
 __all__ = ["ASYNC_CONNECTION", "ASYNC_SCOPED_SESSION", "ASYNC_SESSION", "CONNECTION", "SCOPED_SESSION", "SESSION"]
+
+T = TypeVar("T")
 
 
 class Driver(NamedTuple):
@@ -132,10 +134,17 @@ def _run(connection: Any, statement: Statement) -> None:
     connection.exec_driver_sql(statement.sql, values)
 
 
-CONNECTION = Hand(_ready_connection, _tongue, _run)
-SESSION = Hand(_ready_session, _tongue, _run)
+def _ask(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
+    return [
+        [tuple(row) for row in connection.exec_driver_sql(statement.sql, tuple(statement.values))]
+        for statement in statements
+    ]
+
+
+CONNECTION = Hand(_ready_connection, _tongue, _run, _ask)
+SESSION = Hand(_ready_session, _tongue, _run, _ask)
 # A scoped session stands for the session of the thread or task that calls it.
-SCOPED_SESSION = Hand(lambda scoped: _ready_session(scoped()), _tongue, _run)
+SCOPED_SESSION = Hand(lambda scoped: _ready_session(scoped()), _tongue, _run, _ask)
 
 
 # -- async -----------------------------------------------------------------------------------------------------------
@@ -158,22 +167,32 @@ def _tongue_of_session(session: Any) -> Tongue:
         raise _why_not(session, error) from error
 
 
-def _within_connection(connection: Any, statement: Statement) -> None:
-    _run(_ready_connection(connection), statement)
+def _within_connection(connection: Any, do: Callable[[Any, Any], T], what: Any) -> T:
+    return do(_ready_connection(connection), what)
 
 
-def _within_session(session: Any, statement: Statement) -> None:
-    _run(_ready_session(session), statement)
+def _within_session(session: Any, do: Callable[[Any, Any], T], what: Any) -> T:
+    return do(_ready_session(session), what)
 
 
 def _run_async_connection(connection: Any, statement: Statement) -> Any:
-    return connection.run_sync(_within_connection, statement)
+    return connection.run_sync(_within_connection, _run, statement)
+
+
+def _ask_async_connection(connection: Any, statements: Sequence[Statement]) -> Any:
+    return connection.run_sync(_within_connection, _ask, statements)
 
 
 def _run_async_session(session: Any, statement: Statement) -> Any:
-    return session.run_sync(_within_session, statement)
+    return session.run_sync(_within_session, _run, statement)
 
 
-ASYNC_CONNECTION = Hand(_started, _tongue, _run_async_connection, is_async=True)
-ASYNC_SESSION = Hand(lambda session: session, _tongue_of_session, _run_async_session, is_async=True)
-ASYNC_SCOPED_SESSION = Hand(lambda scoped: scoped(), _tongue_of_session, _run_async_session, is_async=True)
+def _ask_async_session(session: Any, statements: Sequence[Statement]) -> Any:
+    return session.run_sync(_within_session, _ask, statements)
+
+
+ASYNC_CONNECTION = Hand(_started, _tongue, _run_async_connection, _ask_async_connection, is_async=True)
+ASYNC_SESSION = Hand(lambda session: session, _tongue_of_session, _run_async_session, _ask_async_session, is_async=True)
+ASYNC_SCOPED_SESSION = Hand(
+    lambda scoped: scoped(), _tongue_of_session, _run_async_session, _ask_async_session, is_async=True
+)

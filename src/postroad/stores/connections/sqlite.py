@@ -8,9 +8,9 @@ from postroad.errors import ConnectionClosed, NoTransaction
 from postroad.stores.connections.hand import Hand, Tongue
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Sequence
 
-    from postroad.stores.statements import Statement
+    from postroad.stores.statements import Rows, Statement
 
 __all__ = ["AIOSQLITE", "SQLITE3", "check_in_its_thread", "check_sqlite3"]
 
@@ -38,6 +38,12 @@ def _run_sqlite3(connection: Any, statement: Statement) -> None:
     connection.executemany(statement.sql, statement.values)
 
 
+def _ask_sqlite3(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
+    cursor = connection.cursor()
+    cursor.row_factory = None  # tuples, whatever the connection was told to give
+    return [cursor.execute(statement.sql, statement.values).fetchall() for statement in statements]
+
+
 def _check_aiosqlite(connection: Any) -> Any:
     try:
         connection.in_transaction  # noqa: B018 - asking is the test, as above
@@ -59,11 +65,20 @@ def _check_and_run(connection: Any, statement: Statement) -> None:
     _run_sqlite3(check_sqlite3(connection), statement)
 
 
+def _ask_aiosqlite(connection: Any, statements: Sequence[Statement]) -> Awaitable[list[Rows]]:
+    within: Awaitable[list[Rows]] = connection._execute(_check_and_ask, connection._conn, statements)  # noqa: SLF001
+    return within
+
+
+def _check_and_ask(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
+    return _ask_sqlite3(check_sqlite3(connection), statements)
+
+
 def check_in_its_thread(connection: Any) -> Awaitable[Any]:
     """`check_sqlite3` for an aiosqlite connection, which is a visit to its thread."""
     checked: Awaitable[Any] = connection._execute(check_sqlite3, connection._conn)  # noqa: SLF001
     return checked
 
 
-SQLITE3 = Hand(check_sqlite3, lambda _: _TONGUE, _run_sqlite3)
-AIOSQLITE = Hand(_check_aiosqlite, lambda _: _TONGUE, _run_aiosqlite, is_async=True)
+SQLITE3 = Hand(check_sqlite3, lambda _: _TONGUE, _run_sqlite3, _ask_sqlite3)
+AIOSQLITE = Hand(_check_aiosqlite, lambda _: _TONGUE, _run_aiosqlite, _ask_aiosqlite, is_async=True)

@@ -16,6 +16,55 @@ select id, topic, key, slot, type, payload, content_type, headers::json
  order by ordinality
 on conflict (id) do nothing
 
+-- name: add_later
+-- As add_many, and what has a time goes to `scheduled`: $9 says when, $10 in how long, in microseconds.
+-- The clock, not the transaction's beginning: of two that are to wait equally long, the first one added is due first.
+with new as materialized (
+    select *, coalesce(timestamptz 'epoch' + at * interval '1 microsecond',
+                       clock_timestamp() + wait * interval '1 microsecond') as due_at
+      from unnest($1::uuid[], $2::text[], $3::text[], $4::smallint[], $5::text[], $6::bytea[], $7::text[], $8::text[],
+                  $9::bigint[], $10::bigint[])
+           with ordinality as new (id, topic, key, slot, type, payload, content_type, headers, at, wait, ordinality)),
+later as (
+    insert into {schema}.scheduled (id, topic, key, slot, type, payload, content_type, headers, due_at)
+    select id, topic, key, slot, type, payload, content_type, headers::json, due_at
+      from new
+     where due_at is not null
+     order by ordinality
+    on conflict (id) do nothing)
+insert into {schema}.outbox (id, topic, key, slot, type, payload, content_type, headers)
+select id, topic, key, slot, type, payload, content_type, headers::json
+  from new
+ where due_at is null
+ order by ordinality
+on conflict (id) do nothing
+
+-- name: cancel
+select {schema}.cancel($1::uuid)
+
+-- name: move_scheduled
+-- Move what is due into the log, where it gets its positions: in order, and at most $1. Who is being canceled is
+-- passed over. An id that was added to the log meanwhile is there already. The last column: seconds until the next.
+with due as materialized (
+    select id from {schema}.scheduled
+     where due_at <= now()
+     order by due_at, number limit $1
+       for update skip locked),
+taken as (
+    delete from {schema}.scheduled s using due where s.id = due.id
+    returning s.*),
+moved as (
+    insert into {schema}.outbox (id, topic, key, slot, type, payload, content_type, headers)
+    select id, topic, key, slot, type, payload, content_type, headers
+      from taken
+     order by due_at, number
+    on conflict (id) do nothing)
+select count(*) as moved,
+       case when count(*) = $1 then 0
+            else (select extract(epoch from min(due_at) - now())::float8 from {schema}.scheduled where due_at > now())
+       end as due_in
+  from taken
+
 -- name: schema_version
 -- How far the schema has been migrated, and how old a client may be.
 select (select max(version) from {schema}.migrations) as version,
@@ -85,10 +134,12 @@ returning sink, lane, first_slot, last_slot, owner, epoch, version,
           position, snapshot::text, late_position, late_snapshot::text
 
 -- name: load_lane
-select sink, lane, first_slot, last_slot, owner, epoch, version,
-       position, snapshot::text, late_position, late_snapshot::text
-  from {schema}.lanes
- where sink = $1 and lane = $2
+-- Beginning is a write: an owner that can't write finds out before it publishes.
+update {schema}.lanes
+   set version = version + 1
+ where sink = $1 and lane = $2 and owner = $3 and epoch = $4
+returning sink, lane, first_slot, last_slot, owner, epoch, version,
+          position, snapshot::text, late_position, late_snapshot::text
 
 -- name: read_page
 -- One snapshot: late rows, next rows, and a last row whose position is the log's end and whose topic is that snapshot.
@@ -150,8 +201,153 @@ update {schema}.lanes
   from unhurried
  where sink = $1 and lane = $2 and owner = $3 and epoch = $4 and version = $5
 
+-- name: fence
+-- The first statement of what a lane records or claims: no one else writes for this lane until it is committed.
+-- Zero rows changed: the lane is not as it was loaded.
+update {schema}.lanes
+   set position = $6, snapshot = $7::text::pg_snapshot, late_position = $8, late_snapshot = $9::text::pg_snapshot,
+       version = version + 1
+ where sink = $1 and lane = $2 and owner = $3 and epoch = $4 and version = $5
+
+-- name: put_back
+-- What was being sent when the lane was lost, or forgot: the broker may have it. Only the head of a key is due.
+update {schema}.deferred d
+   set state = case when attempts > 0 then 'retrying' else 'held' end,
+       due_at = case when attempts > 0
+                       or position = coalesce((select min(position) from {schema}.deferred head
+                                                where sink = $1 and lane = $2 and head.key = d.key and blocks), position)
+                     then now() end,
+       epoch = null, unsure = true
+ where sink = $1 and lane = $2 and epoch is not null
+
+-- name: heads
+select key, min(position) as position
+  from {schema}.deferred
+ where sink = $1 and lane = $2 and blocks and key is not null
+ group by key
+
+-- name: heads_of
+-- The heads of some keys. $3: the keys.
+select freed.key, head.position
+  from unnest($3::text[]) as freed (key),
+       lateral (select position from {schema}.deferred
+                 where sink = $1 and lane = $2 and key = freed.key and blocks
+                 order by position limit 1) head
+
+-- name: routes
+-- What messages of a lane wait for, and the first message of each.
+select route, min(position) as position
+  from {schema}.deferred
+ where sink = $1 and lane = $2 and route is not null and state = 'held'
+ group by route
+
+-- name: make_due
+-- Let these be due now, if they are held. $2: positions; $3: also those that wait for a route.
+update {schema}.deferred
+   set due_at = now()
+ where sink = $1 and position = any($2) and state = 'held' and ($3 or route is null)
+   and (due_at is null or due_at > now())
+
+-- name: due_in
+-- Seconds until something is due. $3: or has been.
+select extract(epoch from min(due_at) - clock_timestamp())::float8
+  from {schema}.deferred
+ where sink = $1 and lane = $2 and due_at is not null and ($3 or due_at > now())
+
+-- name: defer
+-- What is there of a message is replaced; when it failed first is kept, and so is its error unless there is another.
+-- $3 and on: the columns.
+insert into {schema}.deferred (
+       sink, lane, position, key, state, attempts, due_at, route, error, blocks, unsure, first_failed_at, last_failed_at)
+select $1, $2, position, key, state, attempts, clock_timestamp() + make_interval(secs => due_in), route, error, blocks,
+       unsure, case when counted then now() end, case when counted then now() end
+  from unnest($3::bigint[], $4::text[], $5::text[], $6::integer[], $7::float8[], $8::text[], $9::text[], $10::boolean[],
+              $11::boolean[], $12::boolean[])
+       as new (position, key, state, attempts, due_in, route, error, blocks, unsure, counted)
+on conflict (position, sink) do update
+   set lane = excluded.lane, key = excluded.key, state = excluded.state, attempts = excluded.attempts,
+       due_at = excluded.due_at, epoch = null, route = excluded.route, blocks = excluded.blocks,
+       unsure = deferred.unsure or excluded.unsure, error = coalesce(excluded.error, deferred.error),
+       first_failed_at = coalesce(deferred.first_failed_at, excluded.first_failed_at),
+       last_failed_at = coalesce(excluded.last_failed_at, deferred.last_failed_at)
+
+-- name: note_attempts
+insert into {schema}.attempts (sink, position, attempt, failed_at, error)
+select $1, position, attempt, now(), error
+  from unnest($2::bigint[], $3::integer[], $4::text[]) as failed (position, attempt, error)
+
+-- name: forget_published
+delete from {schema}.deferred where sink = $1 and position = any($2)
+
+-- name: claim
+-- Mark what may go now, and read it. $1: sink; $2: lane; $3: epoch; $4: rows; $5: routes; $6: followers of a key;
+-- $7: bytes.
+-- `due` and `routed` are heads of their keys, if they have one. That is asked for with min(position), because for "not
+-- exists" a planner without fresh statistics compares every due row with every row of the lane. One more than wanted is
+-- looked for, to know whether any were left. Behind a head that was only held go those that merely waited for it, in an
+-- unbroken line: a message of the key that waits for something of its own ends it.
+-- The update asks for the state once more: somebody may have changed a row by hand while this statement waited for him.
+with due as (
+    select position, key, state, due_at from {schema}.deferred d
+     where sink = $1 and lane = $2 and due_at <= now() and state in ('retrying', 'held')
+       and position = coalesce((select min(position) from {schema}.deferred head
+                                 where sink = $1 and lane = $2 and head.key = d.key and blocks), position)
+     order by due_at, position limit $4::integer + 1),
+routed as (
+    select found.*
+      from unnest($5::text[]) as open (route),
+           lateral (select position, key, state, due_at from {schema}.deferred d
+                     where sink = $1 and lane = $2 and d.route = open.route and state in ('retrying', 'held')
+                       and position = coalesce((select min(position) from {schema}.deferred head
+                                                 where sink = $1 and lane = $2 and head.key = d.key and blocks), position)
+                     order by position limit $4::integer + 1) found),
+heads as materialized (
+    select *, row_number() over (order by due_at nulls last, position) as number
+      from (select * from due union select * from routed) ready
+     order by number limit $4::integer + 1),
+followers as (
+    select behind.position
+      from heads,
+           lateral (select position,
+                           bool_and(state = 'held' and due_at is null and route is null) over (order by position) as goes
+                      from (select position, state, due_at, route from {schema}.deferred
+                             where sink = $1 and lane = $2 and key = heads.key and blocks and position > heads.position
+                             order by position
+                             limit greatest(0, least($6::integer, $4::integer - (select count(*) from heads)))) next
+                   ) behind
+     where heads.state = 'held' and behind.goes),
+chosen as materialized (
+    select position
+      from (select going.position, sum(octet_length(o.payload)) over (
+                       order by follows, going.position rows between unbounded preceding and 1 preceding) as bytes_before
+              from (select position, false as follows from heads where number <= $4::integer
+                    union all
+                    select position, true from followers) going
+              left join {schema}.outbox o on o.position = going.position
+             order by follows, going.position limit $4::integer) going
+     where coalesce(bytes_before, 0) < $7),
+marked as (
+    update {schema}.deferred d
+       set state = 'sending', due_at = null, epoch = $3
+      from chosen
+     where d.sink = $1 and d.position = chosen.position and d.state in ('retrying', 'held')
+    returning d.position, d.attempts, d.route)
+select o.position, o.id, o.topic, o.key, o.slot, o.type, o.payload, o.content_type, o.headers, o.created_at,
+       marked.attempts, marked.route,
+       exists (select from heads where position not in (select position from chosen)) as more
+  from marked left join {schema}.outbox o on o.position = marked.position
+ order by o.position
+
+-- name: forget_gone
+-- Messages in trouble that somebody has deleted from the log by hand.
+delete from {schema}.deferred d
+ where sink = $1 and lane = $2
+   and not exists (select from {schema}.outbox o where o.position = d.position)
+
 -- name: delete_passed
--- Of the rows after a position, delete what every lane that reads them has passed, as the lanes are now.
+-- Of the rows after a position, delete what every lane that reads them has passed, as the lanes are now, unless a
+-- message in trouble refers to it. A message in trouble is recorded with the cursor that passes it, so one statement
+-- can't see the one without the other.
 -- Age is the beginning of a row's transaction, so it never decides alone. $1: after; $2: rows; $3: age.
 with batch as materialized (
     select position, xid, slot, created_at < now() - $3::interval as old
@@ -164,7 +360,14 @@ deleted as (
        and not exists (select from {schema}.lanes l
                         where batch.slot between l.first_slot and l.last_slot
                           and not {schema}.passed(batch.position, batch.xid, l))
-    returning 1)
+       and not exists (select from {schema}.deferred d
+                        where d.position = batch.position
+                          and d.state in ('retrying', 'sending', 'held', 'dead'))
+    returning o.position),
+finished as (
+    delete from {schema}.deferred d using deleted where d.position = deleted.position),
+history as (
+    delete from {schema}.attempts a using deleted where a.position = deleted.position)
 select (select count(*) from deleted) as deleted, coalesce(max(position), $1) as through, coalesce(bool_or(old), false) as more
   from batch
 

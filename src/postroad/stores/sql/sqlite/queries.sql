@@ -6,6 +6,67 @@ insert into {schema}_outbox (id, topic, key, slot, type, payload, content_type, 
 values (?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (id) do nothing
 
+-- name: add_later
+-- As add, for what has a time: when, or in how long, in microseconds.
+insert into {schema}_scheduled (id, topic, key, slot, type, payload, content_type, headers, due_at)
+values (?, ?, ?, ?, ?, ?, ?, ?,
+        coalesce(?, cast((julianday('now') - 2440587.5) * 86400000000 as integer) + ?))
+on conflict (id) do nothing
+
+-- name: cancel_scheduled
+-- The first step of canceling, and a write whatever it finds: from here on there is no other writer.
+delete from {schema}_scheduled where id = ?
+returning 1
+
+-- name: cancel_deferred
+-- Only what every lane that reads it has passed, and none has sent, nor may have.
+update {schema}_deferred
+   set state = 'canceled', blocks = 0, due_at = null, route = null, epoch = null
+ where state in ('retrying', 'held', 'dead')
+   and position = (
+       select position from {schema}_outbox o
+        where id = ?
+          and not exists (select 1 from {schema}_lanes l
+                           where o.slot between l.first_slot and l.last_slot
+                             and not (o.position <= l.position
+                                      and exists (select 1 from {schema}_deferred d
+                                                   where d.position = o.position and d.sink = l.sink
+                                                     and (d.state in ('retrying', 'held', 'dead') and not d.unsure
+                                                          or d.state = 'canceled')))))
+returning 1
+
+-- name: raise_versions
+-- Let the lanes load again, if the statement before has changed something for them.
+update {schema}_lanes
+   set version = version + 1
+ where changes() > 0
+   and (select slot from {schema}_outbox where id = ?) between first_slot and last_slot
+returning 1
+
+-- name: cancel
+-- The last step: is it in the log, and is it canceled for every lane that reads it?
+select count(*),
+       coalesce(max(exists (select 1 from {schema}_lanes l where o.slot between l.first_slot and l.last_slot)
+                    and not exists (select 1 from {schema}_lanes l
+                                     where o.slot between l.first_slot and l.last_slot
+                                       and not exists (select 1 from {schema}_deferred d
+                                                        where d.position = o.position and d.sink = l.sink
+                                                          and d.state = 'canceled'))), 0)
+  from {schema}_outbox o
+ where id = ?
+
+-- name: scheduled_due_in
+-- Seconds until the first of them is due; 0 or less when one is.
+select (min(due_at) - (julianday('now') - 2440587.5) * 86400000000) / 1e6 from {schema}_scheduled
+
+-- name: move_scheduled
+-- Take out what is due, at most ?1; the rows come in no order. `add` puts them into the log.
+delete from {schema}_scheduled
+ where id in (select id from {schema}_scheduled
+               where due_at <= (julianday('now') - 2440587.5) * 86400000000
+               order by due_at, number limit ?1)
+returning due_at, number, id, topic, key, slot, type, payload, content_type, headers
+
 -- name: schema_version
 -- How far the schema has been migrated, and how old a client may be.
 select (select max(version) from {schema}_migrations) as version,
@@ -31,9 +92,12 @@ update {schema}_lanes
 returning sink, lane, first_slot, last_slot, owner, epoch, version, position
 
 -- name: load_lane
-select sink, lane, first_slot, last_slot, owner, epoch, version, position
-  from {schema}_lanes
- where sink = ?1 and lane = ?2
+-- Beginning is a write: an owner that can't write finds out before it publishes. The last column says when it is.
+update {schema}_lanes
+   set version = version + 1
+ where sink = ?1 and lane = ?2 and owner = ?3 and epoch = ?4
+returning sink, lane, first_slot, last_slot, owner, epoch, version, position,
+          cast((julianday('now') - 2440587.5) * 86400000000 as integer)
 
 -- name: read_page
 -- Next rows, and a last row whose position is the log's end. ?1 and ?2: the slots; ?3: position; ?4: rows; ?5: bytes.
@@ -59,6 +123,117 @@ update {schema}_lanes
    set position = ?6, version = version + 1
  where sink = ?1 and lane = ?2 and owner = ?3 and epoch = ?4 and version = ?5
 
+-- name: fence
+-- The first statement of what a lane records or claims. Gives the time; nothing when the lane is not as it was loaded.
+update {schema}_lanes
+   set position = ?6, version = version + 1
+ where sink = ?1 and lane = ?2 and owner = ?3 and epoch = ?4 and version = ?5
+returning cast((julianday('now') - 2440587.5) * 86400000000 as integer)
+
+-- name: put_back
+-- What was being sent when the lane was lost, or forgot: the broker may have it. Only the head of a key is due. ?3: now.
+update {schema}_deferred
+   set state = iif(attempts > 0, 'retrying', 'held'),
+       due_at = iif(attempts > 0
+                      or position = coalesce((select min(position) from {schema}_deferred head
+                                               where sink = ?1 and lane = ?2 and head.key = {schema}_deferred.key
+                                                 and blocks), position),
+                    ?3, null),
+       epoch = null, unsure = 1
+ where sink = ?1 and lane = ?2 and epoch is not null
+
+-- name: heads
+select key, min(position) as position
+  from {schema}_deferred
+ where sink = ?1 and lane = ?2 and blocks and key is not null
+ group by key
+
+-- name: heads_of
+-- The head of one key.
+select key, position
+  from {schema}_deferred
+ where sink = ?1 and lane = ?2 and key = ?3 and blocks
+ order by position limit 1
+
+-- name: routes
+-- What messages of a lane wait for, and the first message of each.
+select route, min(position) as position
+  from {schema}_deferred
+ where sink = ?1 and lane = ?2 and route is not null and state = 'held'
+ group by route
+
+-- name: make_due
+-- Let this one be due now, if it is held. ?2: position; ?3: also if it waits for a route; ?4: now.
+update {schema}_deferred
+   set due_at = ?4
+ where sink = ?1 and position = ?2 and state = 'held' and (?3 or route is null)
+   and (due_at is null or due_at > ?4)
+
+-- name: due_in
+-- Microseconds from ?3, which is now, until something is due; ?4: and it is due later than this.
+select min(due_at) - ?3 from {schema}_deferred where sink = ?1 and lane = ?2 and due_at > ?4
+
+-- name: defer
+-- What is there of a message is replaced; when it failed first is kept, and so is its error unless there is another.
+-- ?3: now; ?4 and on: the columns.
+insert into {schema}_deferred (
+       sink, lane, position, key, state, attempts, due_at, route, error, blocks, unsure, first_failed_at, last_failed_at)
+values (?1, ?2, ?4, ?5, ?6, ?7, ?3 + cast(?8 * 1000000 as integer), ?9, ?10, ?11, ?12,
+        iif(?13, ?3, null), iif(?13, ?3, null))
+on conflict (position, sink) do update
+   set lane = excluded.lane, key = excluded.key, state = excluded.state, attempts = excluded.attempts,
+       due_at = excluded.due_at, epoch = null, route = excluded.route, blocks = excluded.blocks,
+       unsure = unsure or excluded.unsure, error = coalesce(excluded.error, error),
+       first_failed_at = coalesce(first_failed_at, excluded.first_failed_at),
+       last_failed_at = coalesce(excluded.last_failed_at, last_failed_at)
+
+-- name: note_attempts
+insert into {schema}_attempts (sink, position, attempt, failed_at, error) values (?1, ?2, ?3, ?4, ?5)
+
+-- name: forget_published
+delete from {schema}_deferred where sink = ?1 and position = ?2
+
+-- name: find_due
+-- What is due, and is the head of its key if it has one. ?3: now; ?4: rows.
+select position, key, state, due_at from {schema}_deferred d
+ where sink = ?1 and lane = ?2 and due_at <= ?3 and state in ('retrying', 'held')
+   and position = coalesce((select min(position) from {schema}_deferred head
+                             where sink = ?1 and lane = ?2 and head.key = d.key and blocks), position)
+ order by due_at, position limit ?4
+
+-- name: find_routed
+-- What waits for a route, and is the head of its key if it has one. ?3: route; ?4: rows.
+select position, key, state, due_at from {schema}_deferred d
+ where sink = ?1 and lane = ?2 and route = ?3 and state in ('retrying', 'held')
+   and position = coalesce((select min(position) from {schema}_deferred head
+                             where sink = ?1 and lane = ?2 and head.key = d.key and blocks), position)
+ order by position limit ?4
+
+-- name: find_followers
+-- What follows a head, and whether it waits for nothing of its own. ?3: key; ?4: the head's position; ?5: rows.
+select position, state = 'held' and due_at is null and route is null as goes
+  from {schema}_deferred
+ where sink = ?1 and lane = ?2 and key = ?3 and blocks and position > ?4
+ order by position limit ?5
+
+-- name: claim
+-- ?2: position; ?3: epoch.
+update {schema}_deferred
+   set state = 'sending', due_at = null, epoch = ?3
+ where sink = ?1 and position = ?2
+returning attempts, route
+
+-- name: read_one
+select position, id, topic, key, slot, type, payload, content_type, headers, created_at
+  from {schema}_outbox
+ where position = ?1
+
+-- name: forget_gone
+-- Messages in trouble that somebody has deleted from the log by hand.
+delete from {schema}_deferred
+ where sink = ?1 and lane = ?2
+   and not exists (select 1 from {schema}_outbox o where o.position = {schema}_deferred.position)
+
 -- name: look_at_batch
 -- How far a batch of retention goes, and whether anything in it is old enough. ?1: after; ?2: rows; ?3: microseconds.
 select coalesce(max(position), ?1) as through,
@@ -66,8 +241,8 @@ select coalesce(max(position), ?1) as through,
   from (select position, created_at from {schema}_outbox where position > ?1 order by position limit ?2)
 
 -- name: delete_passed
--- Of the rows up to a position, delete what every lane that reads them has passed, as the lanes are now.
--- ?1: after; ?2: through; ?3: microseconds.
+-- Of the rows up to a position, delete what every lane that reads them has passed, as the lanes are now, unless a
+-- message in trouble refers to it. ?1: after; ?2: through; ?3: microseconds.
 delete from {schema}_outbox
  where position > ?1 and position <= ?2
    and created_at <= (julianday('now') - 2440587.5) * 86400000000 - ?3
@@ -75,6 +250,20 @@ delete from {schema}_outbox
    and not exists (select 1 from {schema}_lanes l
                     where {schema}_outbox.slot between l.first_slot and l.last_slot
                       and {schema}_outbox.position > l.position)
+   and not exists (select 1 from {schema}_deferred d
+                    where d.position = {schema}_outbox.position
+                      and d.state in ('retrying', 'sending', 'held', 'dead'))
+
+-- name: delete_finished
+-- What is in a final state goes with its message.
+delete from {schema}_deferred
+ where position > ?1 and position <= ?2
+   and not exists (select 1 from {schema}_outbox o where o.position = {schema}_deferred.position)
+
+-- name: delete_history
+delete from {schema}_attempts
+ where position > ?1 and position <= ?2
+   and not exists (select 1 from {schema}_outbox o where o.position = {schema}_attempts.position)
 
 -- name: status
 -- Per lane what waits.

@@ -1,0 +1,120 @@
+"""Have messages confirmed, through outages; and find the one that is at fault when it is not the broker.
+
+Every message ends confirmed or refused. What is known is noted in the outcome as soon as it is known, so that nothing
+confirmed is forgotten when the relay is stopped in the middle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from postroad import events
+from postroad.errors import BrokerUnavailable, PostroadError, Refusal
+from postroad.events import tell
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from postroad.brokers.base import Publisher
+    from postroad.message import StoredMessage
+    from postroad.relay.breaker import Breaker
+    from postroad.stores.base import Deferral
+
+__all__ = ["Interrupted", "Outcome", "Sending"]
+
+SUSPECTED_AFTER: Final = 3
+"""So often the same messages may break a connection that is fine without them before they are taken apart."""
+
+
+class Interrupted(PostroadError):
+    """The messages were left before all had an answer, because the relay is being stopped."""
+
+
+class Outcome:
+    """What became of the messages of one page, or of one claim."""
+
+    __slots__ = ("confirmed", "deferred", "held", "refused")
+
+    def __init__(self) -> None:
+        self.confirmed: set[int] = set()
+        """Complete only when the sending was interrupted: otherwise all are confirmed that are nothing else."""
+        self.refused: dict[int, Refusal] = {}
+        self.deferred: dict[int, Deferral] = {}
+        """What was decided about each refused one."""
+        self.held: dict[int, StoredMessage] = {}
+
+    def is_answered(self, message: StoredMessage) -> bool:
+        """Whether the broker has said something about it, as far as that was noted."""
+        return message.position in self.confirmed or message.position in self.refused
+
+    def is_dealt_with(self, message: StoredMessage) -> bool:
+        """Whether it is confirmed or deferred. A refusal that nobody has decided about yet is neither."""
+        return message.position in self.confirmed or message.position in self.deferred or message.position in self.held
+
+
+class Sending:
+    """Sends for one lane."""
+
+    def __init__(self, sink: str, lane: int, publisher: Publisher, breaker: Breaker, stopping: asyncio.Event) -> None:
+        self._where = (sink, lane)
+        self._publisher = publisher
+        self._breaker = breaker
+        self._stopping = stopping
+
+    async def send(self, messages: Sequence[StoredMessage], outcome: Outcome) -> None:
+        """Return when each of them is confirmed or refused. Raises Interrupted when stopped in an outage."""
+        failures = 0
+        while messages:
+            await self._until_the_broker_may_be_asked()
+            try:
+                refusals = await self._publisher.publish(messages)
+            except BrokerUnavailable as outage:
+                self._breaker.trip(outage)
+                answered = self._note(outage, outcome)
+                if answered:
+                    messages = [message for message in messages if not outcome.is_answered(message)]
+                failures = failures + 1 if outage.suspicious and not answered else 0
+                if failures == SUSPECTED_AFTER:
+                    await self._until_the_broker_may_be_asked()
+                    return await self._take_apart(messages, f"it breaks the connection: {outage}", outcome)
+            except (Exception, asyncio.CancelledError) as error:
+                if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
+                    raise
+                # Neither a refusal nor an outage, nor did anybody want this to end: nothing is known of any message.
+                return await self._take_apart(messages, f"the publisher failed: {error!r}", outcome)
+            else:
+                self._breaker.worked()
+                if refusals:
+                    outcome.refused.update((refusal.position, refusal) for refusal in refusals)
+                return None
+        return None
+
+    async def _take_apart(self, messages: Sequence[StoredMessage], reason: str, outcome: Outcome) -> None:
+        """The one that fails alone is refused; the others go on."""
+        if len(messages) == 1:
+            outcome.refused[messages[0].position] = Refusal(messages[0].position, reason)
+            return
+        tell(events.MessagesSuspected(*self._where, messages=len(messages), reason=reason))
+        half = len(messages) // 2
+        for part in (messages[:half], messages[half:]):
+            await self.send(part, outcome)
+            # Should the other half be interrupted, this one's confirms must be known.
+            outcome.confirmed.update(each.position for each in part if each.position not in outcome.refused)
+
+    async def _until_the_broker_may_be_asked(self) -> None:
+        if self._breaker.is_open:
+            await self._breaker.closed()
+            if self._stopping.is_set():
+                raise Interrupted("stopped in an outage; what was confirmed is saved")
+
+    def _note(self, outage: BrokerUnavailable, outcome: Outcome) -> bool:
+        outcome.confirmed |= outage.confirmed
+        outcome.refused.update((refusal.position, refusal) for refusal in outage.refusals)
+        return bool(outage.confirmed or outage.refusals)
+
+
+def is_being_cancelled() -> bool:
+    """Somebody has cancelled the task that runs this, as against an error of that name that came from elsewhere."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,101 @@
+"""Messages in trouble in PostgreSQL: what a lane's transaction does once it is past the fence.
+
+Every step is one statement, however many messages it is about. "Now" is when the transaction began, in all of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from postroad.message import StoredMessage
+from postroad.stores.base import FOLLOWERS, Claimed
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from postroad.stores.base import Deferral, Lease
+
+__all__ = ["PostgreSQLTrouble"]
+
+_MESSAGE = slice(0, len(StoredMessage.__struct_fields__))
+
+
+class PostgreSQLTrouble:
+    """The messages in trouble of one lane, within one transaction."""
+
+    def __init__(self, connection: Any, sql: Mapping[str, str], lease: Lease) -> None:
+        self._connection = connection
+        self._sql = sql
+        self._sink = lease.sink
+        self._lane = (lease.sink, lease.lane)
+        self._epoch = lease.epoch
+
+    # -- loading -----------------------------------------------------------------------------------------------------
+
+    async def put_in_order(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Let what was being sent be due, and what nothing holds; the heads, and the routes that are waited for."""
+        await self._connection.execute(self._sql["put_back"], *self._lane)
+        heads = dict(await self._connection.fetch(self._sql["heads"], *self._lane))
+        routes = dict(await self._connection.fetch(self._sql["routes"], *self._lane))
+        await self._make_due(heads.values())
+        await self._make_due(routes.values(), routed=True)
+        return heads, routes
+
+    async def due_in(self, *, later_than_now: bool = False) -> float | None:
+        """Seconds until something is due; 0 when something is already, unless that is not asked for."""
+        seconds = await self._connection.fetchval(self._sql["due_in"], *self._lane, not later_than_now)
+        return None if seconds is None else max(0.0, seconds)
+
+    async def _make_due(self, positions: Iterable[int], *, routed: bool = False) -> None:
+        if positions := list(positions):
+            await self._connection.execute(self._sql["make_due"], self._sink, positions, routed)
+
+    # -- recording ---------------------------------------------------------------------------------------------------
+
+    async def defer(self, deferred: Sequence[Deferral]) -> None:
+        """Write what became of messages, and the attempts that failed."""
+        if not deferred:
+            return
+        rows = [
+            (each.position, each.key, each.state.value, each.attempts, each.due_in, each.route, each.error_kept,
+             each.blocks, each.unsure, each.counted)
+            for each in deferred
+        ]  # fmt: skip
+        await self._connection.execute(self._sql["defer"], *self._lane, *_columns(rows))
+        failed = [(each.position, each.attempts, each.error_kept or "") for each in deferred if each.counted]
+        if failed:
+            await self._connection.execute(self._sql["note_attempts"], self._sink, *_columns(failed))
+
+    async def forget(self, published: Sequence[int]) -> None:
+        """They are published: no row says so, because most messages never had one."""
+        if published:
+            await self._connection.execute(self._sql["forget_published"], self._sink, list(published))
+
+    async def free(self, keys: Collection[str]) -> dict[str, int]:
+        """Let the heads of these keys be due; where those are that there still are."""
+        if not keys:
+            return {}
+        heads = dict(await self._connection.fetch(self._sql["heads_of"], *self._lane, list(keys)))
+        await self._make_due(heads.values(), routed=True)
+        return heads
+
+    # -- claiming ----------------------------------------------------------------------------------------------------
+
+    async def claim(self, limit: int, payload_bytes: int, routes: Collection[str]) -> tuple[list[Claimed] | None, bool]:
+        """Mark what may go, and give it, with whether more of it was left; None when the log has lost some of it."""
+        rows = await self._connection.fetch(
+            self._sql["claim"], *self._lane, self._epoch, limit, list(routes), FOLLOWERS, payload_bytes
+        )
+        if any(row["position"] is None for row in rows):
+            return None, True
+        claimed = [Claimed(StoredMessage(*row[_MESSAGE]), row["attempts"], row["route"]) for row in rows]
+        return claimed, bool(rows) and rows[0]["more"]
+
+    async def forget_gone(self) -> int:
+        """Messages that are no longer in the log can't be sent; how many there were."""
+        deleted: str = await self._connection.execute(self._sql["forget_gone"], *self._lane)
+        return int(deleted.split()[1])
+
+
+def _columns(rows: Sequence[tuple[object, ...]]) -> Iterable[list[object]]:
+    return (list(column) for column in zip(*rows, strict=True))

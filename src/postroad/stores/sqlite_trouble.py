@@ -1,0 +1,142 @@
+"""Messages in trouble in SQLite: what a lane's transaction does once it is past the fence.
+
+Here a query costs no round trip, so a claim asks for one thing after the other. Times are microseconds since 1970.
+"""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from postroad.lifecycle import State
+from postroad.message import StoredMessage
+from postroad.stores.base import FOLLOWERS, Claimed
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from postroad.stores.base import Deferral, Lease
+
+__all__ = ["SQLiteTrouble"]
+
+
+class SQLiteTrouble:
+    """The messages in trouble of one lane, within one transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, sql: Mapping[str, str], lease: Lease, now: int) -> None:
+        self._connection = connection
+        self._sql = sql
+        self._sink = lease.sink
+        self._lane = (lease.sink, lease.lane)
+        self._epoch = lease.epoch
+        self._now = now
+
+    # -- loading -----------------------------------------------------------------------------------------------------
+
+    def put_in_order(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Let what was being sent be due, and what nothing holds; the heads, and the routes that are waited for."""
+        self._connection.execute(self._sql["put_back"], (*self._lane, self._now))
+        heads = dict(self._fetch("heads", *self._lane))
+        routes = dict(self._fetch("routes", *self._lane))
+        self._make_due(heads.values())
+        self._make_due(routes.values(), routed=True)
+        return heads, routes
+
+    def due_in(self, *, later_than_now: bool = False) -> float | None:
+        """Seconds until something is due; 0 when something is already, unless that is not asked for."""
+        ((microseconds,),) = self._fetch("due_in", *self._lane, self._now, self._now if later_than_now else -1)
+        return None if microseconds is None else max(0.0, microseconds / 1e6)
+
+    def _make_due(self, positions: Iterable[int], *, routed: bool = False) -> None:
+        values = [(self._sink, position, routed, self._now) for position in positions]
+        self._connection.executemany(self._sql["make_due"], values)
+
+    # -- recording ---------------------------------------------------------------------------------------------------
+
+    def defer(self, deferred: Sequence[Deferral]) -> None:
+        """Write what became of messages, and the attempts that failed."""
+        self._connection.executemany(
+            self._sql["defer"],
+            [
+                (*self._lane, self._now, each.position, each.key, each.state.value, each.attempts, each.due_in,
+                 each.route, each.error_kept, each.blocks, each.unsure, each.counted)
+                for each in deferred
+            ],
+        )  # fmt: skip
+        self._connection.executemany(
+            self._sql["note_attempts"],
+            [
+                (self._sink, each.position, each.attempts, self._now, each.error_kept or "")
+                for each in deferred
+                if each.counted
+            ],
+        )
+
+    def forget(self, published: Sequence[int]) -> None:
+        """They are published: no row says so, because most messages never had one."""
+        values = [(self._sink, position) for position in published]
+        self._connection.executemany(self._sql["forget_published"], values)
+
+    def free(self, keys: Collection[str]) -> dict[str, int]:
+        """Let the heads of these keys be due; where those are that there still are."""
+        heads = dict(row for key in keys for row in self._fetch("heads_of", *self._lane, key))
+        self._make_due(heads.values(), routed=True)
+        return heads
+
+    # -- claiming ----------------------------------------------------------------------------------------------------
+
+    def claim(self, limit: int, payload_bytes: int, routes: Collection[str]) -> tuple[list[Claimed] | None, bool]:
+        """Mark what may go, and give it, with whether more of it was left; None when the log has lost some of it."""
+        ready = {row[0]: row for row in self._fetch("find_due", *self._lane, self._now, limit + 1)}
+        for route in routes:
+            ready |= {row[0]: row for row in self._fetch("find_routed", *self._lane, route, limit + 1)}
+        heads = sorted(ready.values(), key=_by_time_then_position)[:limit]
+        behind = sorted(position for head in heads for position in self._behind(head, limit - len(heads)))
+        going = [head[0] for head in heads] + behind[: limit - len(heads)]
+        claimed: list[Claimed] = []
+        room = payload_bytes
+        for position in going:
+            if room <= 0:
+                break
+            marked = self._mark(position)
+            if marked is None:
+                return None, True
+            claimed.append(marked)
+            room -= len(marked.message.payload)
+        return sorted(claimed, key=_position), len(ready) > min(len(claimed), len(heads))
+
+    def _behind(self, head: tuple[int, str | None, str, int | None], room: int) -> list[int]:
+        """Those that follow in an unbroken line: one that waits for something of its own ends it."""
+        position, key, state, _ = head
+        if key is None or state != State.HELD:
+            return []
+        line = self._fetch("find_followers", *self._lane, key, position, min(FOLLOWERS, room))
+        return [follower for follower, _ in takewhile(lambda row: row[1], line)]
+
+    def _mark(self, position: int) -> Claimed | None:
+        ((attempts, route),) = self._fetch("claim", self._sink, position, self._epoch)
+        message = self._fetch("read_one", position)
+        return Claimed(_stored_message(message[0]), attempts, route) if message else None
+
+    def forget_gone(self) -> int:
+        """Messages that are no longer in the log can't be sent; how many there were."""
+        return self._connection.execute(self._sql["forget_gone"], self._lane).rowcount
+
+    def _fetch(self, query: str, *values: object) -> list[Any]:
+        return self._connection.execute(self._sql[query], values).fetchall()
+
+
+def _stored_message(row: Any) -> StoredMessage:
+    position, id, *rest = row
+    return StoredMessage(position, UUID(id), *rest)
+
+
+def _position(claimed: Claimed) -> int:
+    return claimed.message.position
+
+
+def _by_time_then_position(row: tuple[int, str | None, str, int | None]) -> tuple[bool, int, int]:
+    position, _, _, due_at = row
+    return due_at is None, due_at or 0, position

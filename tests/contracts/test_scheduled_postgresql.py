@@ -1,0 +1,313 @@
+"""Canceling in PostgreSQL: who waits for whom, what an application's role may do, and what looking for work costs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+import pytest
+
+from postroad import Cancellation, LaneChanged, Message
+from postroad.lifecycle import State
+from postroad.message import new_id
+from postroad.stores.base import Deferral, Lease, Moved
+from postroad.stores.cursor import PageLimit
+from postroad.stores.migrations import grants_script
+from postroad.stores.postgresql import PostgreSQLStore
+from tests.contracts.test_postgresql import rows_looked_at
+from tests.logs import OUTBOX, PLENTY, PostgreSQLLog, numbered, read_all
+from tests.services.postgresql import PostgreSQL
+
+CANCELED, TOO_LATE, UNKNOWN = Cancellation
+
+
+@pytest.fixture
+async def log(postgresql: PostgreSQL) -> AsyncIterator[PostgreSQLLog]:
+    log = await PostgreSQLLog.fresh(postgresql)
+    await log.store.open()
+    yield log
+    await log.store.close()
+
+
+@pytest.fixture
+async def connect(log: PostgreSQLLog) -> AsyncIterator[Callable[[], Awaitable[Any]]]:
+    connections = []
+
+    async def connect() -> Any:
+        connections.append(await asyncpg.connect(log.url))
+        return connections[-1]
+
+    yield connect
+    for connection in connections:
+        connection.terminate()
+
+
+async def add(log: PostgreSQLLog, number: int, **fields: Any) -> UUID:
+    id = new_id()
+    await log.add(*numbered(number, id=id, **fields))
+    return id
+
+
+async def take(log: PostgreSQLLog, sink: str = "s") -> Lease:
+    (lane,) = await log.store.take_lanes(sink, uuid4(), lanes=1, start="oldest")
+    return lane
+
+
+async def in_trouble(log: PostgreSQLLog) -> Lease:
+    """A lane that has passed the log, whose first message was refused."""
+    lane = await take(log)
+    page = await log.store.read(lane, lane.cursor, PLENTY)
+    refused = Deferral(page.messages[0].position, "k", State.RETRYING, attempts=1, due_in=3600)
+    return (await log.store.record(lane, page.after, deferred=[refused])).lease
+
+
+async def begin(connection: Any, **options: Any) -> Any:
+    transaction = connection.transaction(**options)
+    await transaction.start()
+    return transaction
+
+
+async def until_somebody_waits(log: PostgreSQLLog) -> None:
+    """Until one of this database's sessions waits for a lock."""
+    async with asyncio.timeout(60):
+        while True:
+            waiting = await log.execute("select from pg_stat_activity where wait_event_type = 'Lock'")
+            if waiting:
+                return
+            await asyncio.sleep(0.01)
+
+
+# -- moving and canceling at once ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("commit", [True, False])
+async def test_what_is_being_canceled_is_passed_over_by_who_moves(
+    log: PostgreSQLLog, connect: Any, commit: bool
+) -> None:
+    first = await add(log, 1, deliver_in="0")
+    await add(log, 2, deliver_in="0")
+    connection = await connect()
+    transaction = await begin(connection)
+    assert await OUTBOX.cancel(connection, first) is CANCELED
+    assert await log.store.move_scheduled(10) == Moved(1, None), "it waits for nobody, and is not told to hurry"
+    await (transaction.commit() if commit else transaction.rollback())
+    assert (await log.store.move_scheduled(10)).moved == (0 if commit else 1)
+    assert await read_all(log.store, await take(log)) == ([2] if commit else [2, 1])
+
+
+@pytest.mark.parametrize("commit", [True, False])
+async def test_who_cancels_waits_for_who_moves_and_is_told_what_came_of_it(
+    log: PostgreSQLLog, connect: Any, commit: bool
+) -> None:
+    id = await add(log, 1, deliver_in="0")
+    mover, connection = await connect(), await connect()
+    store = log.store
+    assert isinstance(store, PostgreSQLStore)
+    moving = await begin(mover)
+    assert (await mover.fetchrow(store._sql["move_scheduled"], 10))["moved"] == 1
+
+    async def cancel() -> Any:
+        async with connection.transaction():
+            return await OUTBOX.cancel(connection, id)
+
+    canceling = asyncio.create_task(cancel())
+    await until_somebody_waits(log)
+    assert not canceling.done()
+    await (moving.commit() if commit else moving.rollback())
+    assert await canceling is (TOO_LATE if commit else CANCELED)
+    assert await read_all(log.store, await take(log)) == ([1] if commit else [])
+
+
+async def test_in_higher_isolation_levels_the_loser_gets_the_databases_own_error(
+    log: PostgreSQLLog, connect: Any
+) -> None:
+    id = await add(log, 1, deliver_in="0")
+    connection = await connect()
+    with pytest.raises(asyncpg.SerializationError):
+        async with connection.transaction(isolation="repeatable_read"):
+            await connection.fetchval("select count(*) from postroad.outbox")  # its snapshot is from here
+            await log.store.move_scheduled(10)
+            await OUTBOX.cancel(connection, id)
+    async with connection.transaction(isolation="repeatable_read"):
+        assert await OUTBOX.cancel(connection, id) is TOO_LATE
+
+
+async def test_in_higher_isolation_levels_also_for_a_message_in_trouble(log: PostgreSQLLog, connect: Any) -> None:
+    id = await add(log, 1, key="k")
+    lane = await in_trouble(log)
+    connection = await connect()
+    with pytest.raises(asyncpg.SerializationError):
+        async with connection.transaction(isolation="repeatable_read"):
+            await connection.fetchval("select count(*) from postroad.outbox")
+            await log.store.record(lane, lane.cursor, published=[1])
+            await OUTBOX.cancel(connection, id)
+
+
+# -- the lane stands still, or does not ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("commit", [True, False])
+async def test_a_lane_waits_for_who_cancels_its_trouble(log: PostgreSQLLog, connect: Any, commit: bool) -> None:
+    id = await add(log, 1, key="k")
+    lane = await in_trouble(log)
+    connection = await connect()
+    transaction = await begin(connection)
+    assert await OUTBOX.cancel(connection, id) is CANCELED
+    settling = asyncio.create_task(log.store.settle(lane, lane.cursor))
+    await until_somebody_waits(log)
+    assert not settling.done()
+    await (transaction.commit() if commit else transaction.rollback())
+    if commit:
+        with pytest.raises(LaneChanged):
+            await settling
+    else:
+        assert (await settling).version == lane.version + 1
+
+
+async def test_a_claim_that_was_faster_makes_it_too_late(log: PostgreSQLLog, connect: Any) -> None:
+    """The lane's transaction is under way when somebody cancels."""
+    id = await add(log, 1, key="k")
+    await in_trouble(log)
+    lane, connection = await connect(), await connect()
+    claiming = await begin(lane)
+    await lane.execute("update postroad.lanes set version = version + 1")
+    await lane.execute("update postroad.deferred set state = 'sending', due_at = null, epoch = 1")
+
+    async def cancel() -> Any:
+        async with connection.transaction():
+            return await OUTBOX.cancel(connection, id)
+
+    canceling = asyncio.create_task(cancel())
+    await until_somebody_waits(log)
+    await claiming.commit()
+    assert await canceling is TOO_LATE
+
+
+async def test_a_lane_does_not_wait_for_who_cancels_in_vain(log: PostgreSQLLog, connect: Any) -> None:
+    sent = await add(log, 1)
+    lane = await take(log)
+    connection = await connect()
+    async with connection.transaction():
+        assert await OUTBOX.cancel(connection, sent) is TOO_LATE
+        assert await OUTBOX.cancel(connection, uuid4()) is UNKNOWN
+        page = await log.store.read(lane, lane.cursor, PLENTY)
+        lane = await asyncio.wait_for(log.store.settle(lane, page.after), 60)
+        assert await OUTBOX.cancel(connection, sent) is TOO_LATE
+        await asyncio.wait_for(log.store.settle(lane, lane.cursor), 60)
+
+
+async def test_a_late_row_in_trouble_is_canceled_while_its_lane_catches_up(log: PostgreSQLLog, connect: Any) -> None:
+    """The lane's snapshot does not see the row yet, but its sub-cursor has passed it."""
+    slow = await connect()
+    lane = await take(log)
+    ids = [new_id() for _ in range(6)]
+    transaction = await begin(slow)
+    await OUTBOX.add_many(slow, [Message(str(number), type="t", key="k", id=id) for number, id in enumerate(ids)])
+    await log.add(*numbered(10))
+    page = await log.store.read(lane, lane.cursor, PLENTY)
+    lane = await log.store.settle(lane, page.after)
+    await transaction.commit()
+    page = await log.store.read(lane, lane.cursor, PageLimit(3, 1 << 20))
+    assert page.after.catching_up
+    refused = Deferral(page.messages[0].position, "k", State.DEAD, attempts=1, blocks=False)
+    await log.store.record(lane, page.after, deferred=[refused])
+    assert await log.cancel(ids[0], ids[1], ids[5]) == [CANCELED, TOO_LATE, TOO_LATE]
+
+
+# -- roles -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def application(log: PostgreSQLLog) -> AsyncIterator[Any]:
+    """A connection as a role that has what `--grants` prints, and nothing else."""
+    await log.execute("do $$ begin create role orders_app login; exception when duplicate_object then null; end $$")
+    admin = await log.connect()
+    await admin.execute(grants_script("orders_app"))
+    await admin.close()
+    connection = await asyncpg.connect(log.url.replace("postgres@", "orders_app@"))
+    yield connection
+    connection.terminate()
+
+
+async def test_an_application_can_schedule_and_cancel_with_the_printed_grants(
+    log: PostgreSQLLog, application: Any
+) -> None:
+    async with application.transaction():
+        waiting = await OUTBOX.add(application, "1", type="t", key="k", deliver_in="1h")
+        await OUTBOX.add(application, "1", type="t", id=waiting, deliver_in="1h")
+        sent, _ = await OUTBOX.add_many(application, [*numbered(2), *numbered(3, deliver_in="0")])
+    async with application.transaction():
+        assert await OUTBOX.cancel(application, waiting) is CANCELED
+        assert await OUTBOX.cancel(application, sent) is TOO_LATE
+        assert await OUTBOX.cancel(application, uuid4()) is UNKNOWN
+    assert (await log.store.move_scheduled(10)).moved == 1
+    assert await read_all(log.store, await take(log)) == [2, 3]
+
+
+async def test_an_application_can_cancel_what_is_in_trouble(log: PostgreSQLLog, application: Any) -> None:
+    async with application.transaction():
+        id = await OUTBOX.add(application, "1", type="t", key="k")
+    await in_trouble(log)
+    async with application.transaction():
+        assert await OUTBOX.cancel(application, id) is CANCELED
+    assert [row.state for row in await log.troubles()] == ["canceled"]
+
+
+@pytest.mark.parametrize(
+    "forbidden",
+    [
+        "select payload from postroad.scheduled",
+        "select due_at from postroad.scheduled",
+        "delete from postroad.scheduled",
+        "update postroad.scheduled set due_at = now()",
+        "select * from postroad.deferred",
+        "update postroad.deferred set state = 'canceled'",
+        "select * from postroad.attempts",
+        (
+            "insert into postroad.scheduled (number, due_at, id, topic, slot, type, payload, content_type, headers) "
+            "overriding system value values (1, now(), gen_random_uuid(), 't', 0, 't', '', 'c', '{}')"
+        ),
+        (
+            "insert into postroad.scheduled (created_at, id, due_at, topic, slot, type, payload, content_type) "
+            "values (now(), gen_random_uuid(), now(), 't', 0, 't', '', 'c')"
+        ),
+    ],
+)
+async def test_an_application_can_do_nothing_else(application: Any, forbidden: str) -> None:
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await application.execute(forbidden)
+
+
+async def test_who_was_granted_nothing_can_cancel_nothing(log: PostgreSQLLog) -> None:
+    await log.execute("do $$ begin create role onlooker login; exception when duplicate_object then null; end $$")
+    await log.execute("grant usage on schema postroad to onlooker")
+    connection = await asyncpg.connect(log.url.replace("postgres@", "onlooker@"))
+    with pytest.raises(asyncpg.InsufficientPrivilegeError, match="cancel"):
+        await connection.execute("select postroad.cancel(gen_random_uuid())")
+    await connection.close()
+
+
+# -- what polling costs ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("due", "most"), [(0, 10), (5_000, 1_000)])
+async def test_looking_for_what_is_due_looks_at_nothing_else(
+    log: PostgreSQLLog, connect: Any, due: int, most: int
+) -> None:
+    connection = await connect()
+    await connection.execute(
+        "insert into postroad.scheduled (due_at, id, topic, slot, type, payload, content_type, headers) "
+        "select now() + case when i <= $1 then '-1 day' else '1 day' end::interval, gen_random_uuid(), 't', i % 1024, "
+        "'t', '', 'c', '{}' from generate_series(1, 20000) i",
+        due,
+    )
+    await connection.execute("analyze postroad.scheduled")
+    store = log.store
+    assert isinstance(store, PostgreSQLStore)
+    await store._prepare(connection)
+    plan = await connection.fetchval(f"explain (analyze, format json) {store._sql['move_scheduled']}", 100)
+    assert rows_looked_at(json.loads(plan)[0]["Plan"]) <= most

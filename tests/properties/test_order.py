@@ -1,0 +1,214 @@
+"""Whatever is refused, dies, is tried again, crashes or is taken over: no consumer sees a key out of order, and nothing
+is lost.
+
+Chance decides what the broker answers, when the database fails (before a write, or after it and unheard), when a relay
+is killed and when another takes its lanes. Then all is mended, and the log is emptied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from postroad import BrokerUnavailable, Message, Refusal, StoredMessage, StoreUnavailable
+from postroad.brokers.memory import MemoryBroker
+from postroad.config import RelaySettings
+from postroad.message import UNSET
+from postroad.relay import Relay
+from postroad.retry import Backoff
+from postroad.stores.base import Store
+from tests.logs import Log, MemoryLog, PostgreSQLLog, SQLiteLog
+
+KEYS = ["a", "b", "c", None]
+AT_ONCE = Backoff(first=timedelta(0), max_attempts=3)
+
+
+class Fickle(MemoryBroker):
+    """Answers as chance has it, until it is mended."""
+
+    def __init__(self, random: Random) -> None:
+        super().__init__()
+        self._random = random
+        self.mended = False
+
+    async def publish(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
+        for _ in range(self._random.randrange(4)):
+            await asyncio.sleep(0)
+        if not self.mended:
+            chance = self._random.random()
+            if chance < 0.05:
+                raise ZeroDivisionError
+            if chance < 0.2:
+                return await self._break_off(messages)
+        return await super().publish(messages)
+
+    async def _break_off(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
+        """Take some, and then tell only of some of those."""
+        taken = messages[: self._random.randrange(len(messages) + 1)]
+        refusals = await super().publish(taken)
+        heard = taken[: self._random.randrange(len(taken) + 1)]
+        refused = {refusal.position for refusal in refusals}
+        confirmed = {message.position for message in heard} - refused
+        heard_of = {message.position for message in heard}
+        suspicious = self._random.random() < 0.5
+        told = [refusal for refusal in refusals if refusal.position in heard_of]
+        raise BrokerUnavailable("chance", confirmed=confirmed, refusals=told, suspicious=suspicious)
+
+    def _refusal_of(self, message: StoredMessage) -> Refusal | None:
+        chance = 1.0 if self.mended else self._random.random()
+        if chance < 0.15:
+            return Refusal(message.position, "not now")
+        if chance < 0.2:
+            return Refusal(message.position, "never", permanent=True)
+        if chance < 0.3:
+            return Refusal(message.position, "no route", route=message.topic)
+        return None
+
+
+class Shaky:
+    """A store whose database fails as chance has it: before it did what it was asked, or after it and unheard."""
+
+    def __init__(self, store: Store, random: Random) -> None:
+        self._store = store
+        self._random = random
+        self.mended = False
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._store, name)
+        if name not in {"load", "read", "settle", "record", "claim"}:
+            return method
+
+        async def ask(*arguments: Any, **named: Any) -> Any:
+            chance = 1.0 if self.mended else self._random.random()
+            if chance < 0.03:
+                raise StoreUnavailable("chance, before")
+            answer = await method(*arguments, **named)
+            if chance < 0.06:
+                raise StoreUnavailable("chance, after")
+            return answer
+
+        return ask
+
+
+def a_relay(store: Any, broker: MemoryBroker, random: Random, on_dead: str) -> Relay:
+    options: dict[str, Any] = {
+        "lanes": 2,
+        "batch_size": random.choice([1, 3, 10]),
+        "poll_interval": "1ms",
+        "max_idle_backoff": "1ms",
+        "outage_backoff": "1ms",
+        "settle_interval": random.choice(["0", "2ms"]),
+        "grace": "1ms",
+        "on_dead": on_dead,
+    }
+    return Relay(store, broker, settings=RelaySettings(**options), retry=AT_ONCE)
+
+
+async def live_through(log: Log, random: Random, on_dead: str) -> tuple[list[int], dict[int, str | None]]:
+    """What arrived in the end, and the key of each number."""
+    broker = Fickle(random)
+    keys: dict[int, str | None] = {}
+    running: list[asyncio.Task[Any]] = []
+    shaky = [Shaky(log.store, random)]
+    for _ in range(random.randrange(3, 8)):
+        for _ in range(random.randrange(3)):
+            batch = range(len(keys), len(keys) + random.randrange(1, 6))
+            keys |= {number: random.choice(KEYS) for number in batch}
+            await log.add(
+                *(
+                    Message(str(number), type="t", topic=random.choice("xy"), key=keys[number] or UNSET)
+                    for number in batch
+                )
+            )
+        match random.choice(["start", "start", "kill", "stop", "wait"]):
+            case "start":
+                store = shaky[0] if isinstance(log, MemoryLog) or not running else Shaky(log.another_store(), random)
+                shaky.append(store)
+                running.append(asyncio.create_task(a_relay(store, broker, random, on_dead).run()))
+            case "kill" if running:
+                running[-1].cancel()
+                await asyncio.wait((running[-1],))
+            case _:
+                pass
+        await asyncio.sleep(random.choice([0, 0.001, 0.005]))
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+    broker.mended = True
+    for store in shaky:
+        store.mended = True
+    async with asyncio.timeout(60):
+        while (await a_relay(log.another_store(), broker, random, on_dead).run_until_empty()).published:
+            pass
+    return [int(message.payload) for message in broker.messages], keys
+
+
+async def in_trouble(log: Log) -> dict[int, str]:
+    """The numbers that have not gone, and in which state they are."""
+    query = "select payload, state from {}outbox join {}deferred using (position)"
+    if isinstance(log, MemoryLog):
+        rows: Any = [(log.store._log[n - 1].payload, row.state) for (_, n), row in log.store._deferred.items()]
+    elif isinstance(log, SQLiteLog):
+        with closing(sqlite3.connect(log.path)) as connection:
+            rows = connection.execute(query.format("postroad_", "postroad_")).fetchall()
+    else:
+        assert isinstance(log, PostgreSQLLog)
+        rows = await log.execute(query.format("postroad.", "postroad."))
+    return {int(payload): str(state) for payload, state in rows}
+
+
+async def check(log: Log, random: Random) -> None:
+    on_dead = random.choice(["release", "hold"])
+    arrived, keys = await live_through(log, random, on_dead)
+    left = await in_trouble(log)
+    missing = set(keys) - set(arrived) - set(left)
+    assert not missing, f"lost: {missing}"
+    dead_keys = {keys[number] for number, state in left.items() if state == "dead"}
+    stuck = [number for number, state in left.items() if state != "dead" and keys[number] not in dead_keys]
+    assert not stuck, f"left behind: {stuck}"
+    assert on_dead == "hold" or set(left.values()) <= {"dead"}
+    latest: dict[str, int] = {}
+    for number in dict.fromkeys(arrived):
+        key = keys[number]
+        if key is not None:
+            assert latest.get(key, -1) < number, f"{number} came after {latest[key]}: {arrived}"
+            latest[key] = number
+
+
+OFTEN = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+SELDOM = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+SEEDS = st.integers(0, 1 << 32)
+
+
+@OFTEN
+@given(SEEDS)
+def test_in_memory(seed: int) -> None:
+    asyncio.run(check(MemoryLog(), Random(seed)))
+
+
+@SELDOM
+@given(SEEDS)
+def test_on_sqlite(seed: int) -> None:
+    with TemporaryDirectory() as folder:
+        asyncio.run(check(SQLiteLog(Path(folder) / "log.sqlite"), Random(seed)))
+
+
+@SELDOM
+@given(seed=SEEDS)
+def test_on_postgresql(postgresql15: Any, seed: int) -> None:
+    async def run() -> None:
+        await check(await PostgreSQLLog.fresh(postgresql15), Random(seed))
+
+    asyncio.run(run())

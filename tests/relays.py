@@ -1,0 +1,119 @@
+"""`postroad relay` in a process of its own, and what it writes to its log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.logs import PostgreSQLLog
+
+PATIENCE = 120
+
+
+class Place(NamedTuple):
+    """Where a number stands in the log, which lane reads it, and how far that lane's saved cursor has come."""
+
+    number: int
+    lane: int
+    position: int
+    saved: int
+
+
+class Span(NamedTuple):
+    """A page: what a lane reads of the log after one position and up to another."""
+
+    lane: int
+    after: int
+    through: int
+
+    def holds(self, place: Place) -> bool:
+        return self.lane == place.lane and self.after < place.position <= self.through
+
+
+class RunningRelay:
+    """A relay that was started, and that writes all it does to its log."""
+
+    def __init__(self, log: PostgreSQLLog, to: str, log_file: Path, *options: str) -> None:
+        self._log_file = log_file
+        options = ("--log-format", "json", "--log-level", "debug", *options)
+        with log_file.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "postroad", "relay", *options],
+                env=os.environ | {"POSTROAD_DATABASE": log.url, "POSTROAD_TO": to},
+                cwd=log_file.parent,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+            )
+
+    async def until(self, published: int) -> None:
+        """Wait until it has published so many messages."""
+        await self._until(lambda: sum(page["published"] for page in self.told("page_published")) >= published)
+
+    async def until_told(self, event: str, words: str = "", *, times: int = 1) -> None:
+        """Wait until its log has so many lines about the event, with these words."""
+        await self._until(lambda: sum(words in line["message"] for line in self.told(event)) >= times)
+
+    async def _until(self, reached: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not reached():
+                assert self.process.poll() is None, self._log_file.read_text()
+                await asyncio.sleep(0.02)
+
+    async def ended(self) -> int:
+        """Its exit code."""
+        return await asyncio.to_thread(self.process.wait, PATIENCE)
+
+    async def ended_by(self, number: signal.Signals) -> int:
+        """Its exit code after a signal in the middle of its work."""
+        assert self.process.poll() is None
+        self.process.send_signal(number)
+        return await self.ended()
+
+    def told(self, *events: str) -> list[dict[str, Any]]:
+        """The lines of its log about these events."""
+        lines = self._log_file.read_text().splitlines(keepends=True)
+        told = [json.loads(line) for line in lines if line.endswith("\n")]  # it may be writing the last one
+        return [line for line in told if line.get("event") in events]
+
+    def interrupted(self) -> Counter[Span]:
+        """The pages that were under way when the broker could not be asked, and in how many outages each was.
+
+        Only for a relay that began at the beginning of the log.
+        """
+        through: Counter[int] = Counter()
+        under_way: dict[int, Span] = {}
+        interrupted: Counter[Span] = Counter()
+        out = False
+        for line in self.told("page_taken", "page_published", "broker_out", "broker_back"):
+            match line["event"]:
+                case "page_taken":
+                    lane = line["lane"]
+                    under_way[lane] = Span(lane, through[lane], line["position"])
+                    through[lane] = line["position"]
+                case "page_published":
+                    del under_way[line["lane"]]
+                case "broker_out" if not out:
+                    interrupted.update(under_way.values())
+            out = line["event"] == "broker_out" or (out and line["event"] != "broker_back")
+        return interrupted
+
+
+@contextmanager
+def relay(log: PostgreSQLLog, to: str, log_file: Path, *options: str) -> Iterator[RunningRelay]:
+    running = RunningRelay(log, to, log_file, *options)
+    try:
+        yield running
+    finally:
+        running.process.kill()
+        running.process.wait()
