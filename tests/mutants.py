@@ -24,6 +24,7 @@ TROUBLE = "postroad/relay/trouble.py"
 PG = "postroad/stores/postgresql.py"
 PG_SCHEMA = "postroad/stores/sql/postgresql/0001_log.sql"
 PG_QUERIES = "postroad/stores/sql/postgresql/queries.sql"
+PG_TROUBLE = "postroad/stores/sql/postgresql/0002_trouble.sql"
 SQLITE_SCHEMA = "postroad/stores/sql/sqlite/0001_log.sql"
 SQLITE_QUERIES = "postroad/stores/sql/sqlite/queries.sql"
 
@@ -33,6 +34,9 @@ RELAY = "tests/contracts/test_relay.py"
 REFUSALS = "tests/contracts/test_refusals.py"
 ORDER = "tests/properties/test_order.py"
 OUTBOX = "tests/contracts/test_outbox.py"
+SCHEDULED = "tests/contracts/test_scheduled.py"
+SCHEDULED_PG = "tests/contracts/test_scheduled_postgresql.py"
+RACE = "tests/scenarios/test_scheduled.py"
 LOG_MACHINE = "tests/properties/test_log.py"
 RESTARTS = "tests/scenarios/test_database_restarts.py"
 
@@ -143,6 +147,25 @@ MUTANTS = [
            "and false)", (STORES,)),
     Mutant("positions are used again (SQLite)", SQLITE_SCHEMA, "integer primary key autoincrement",
            "integer primary key", (STORES,)),
+    # Later, and canceling
+    Mutant("scheduled messages of a key enter the log in any order", PG_QUERIES,
+           "order by due_at, number\n    on conflict", "order by payload desc\n    on conflict", (SCHEDULED,)),
+    Mutant("scheduled messages are copied, not moved", PG_QUERIES,
+           "delete from {schema}.scheduled s using due where s.id = due.id\n    returning s.*",
+           "select s.* from {schema}.scheduled s, due where s.id = due.id", (RACE,)),
+    Mutant("canceling believes what is scheduled, and forgets the log", PG_TROUBLE,
+           "if not found then\n        return case", "if was_scheduled or not found then\n        return case", (SCHEDULED,)),
+    Mutant("canceling locks no lane", PG_TROUBLE, "order by sink, lane for update;", "order by sink, lane;",
+           (SCHEDULED_PG,)),
+    Mutant("canceling tells no lane", PG_TROUBLE, "set version = version + 1 where message.slot",
+           "set version = version where message.slot", (SCHEDULED,)),
+    Mutant("canceling believes in what may have been sent", PG_TROUBLE, " and not d.unsure", "", (SCHEDULED,)),
+    Mutant("canceling believes in what may have been sent (SQLite)", SQLITE_QUERIES, " and not d.unsure", "",
+           (SCHEDULED,)),
+    Mutant("canceling asks no other sink (SQLite)", SQLITE_QUERIES, "and not (o.position <= l.position\n",
+           "and false and not (o.position <= l.position\n", (SCHEDULED,)),
+    Mutant("canceling is for everybody", PG_TROUBLE,
+           "revoke all on function {schema}.cancel(uuid) from public;", "", (SCHEDULED_PG,)),
     # Adding
     Mutant("add commits by itself (asyncpg)", "postroad/stores/connections/asyncpg.py",
            "if not connection.is_in_transaction():", "if False:", (OUTBOX,)),

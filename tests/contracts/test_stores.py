@@ -171,6 +171,8 @@ async def test_taking_ones_own_lanes_again_raises_the_epoch(log: Log) -> None:
     assert second.epoch > first.epoch
     with pytest.raises(LaneChanged):
         await log.store.settle(first, first.cursor)
+    with pytest.raises(LeaseLost):
+        await log.store.load(first)
 
 
 async def test_the_number_of_lanes_is_fixed_when_the_sink_is_created(log: Log) -> None:
@@ -393,6 +395,15 @@ async def test_a_claimed_message_that_is_recorded_is_no_longer_being_sent(log: L
     await log.store.record(lane, lane.cursor, deferred=[retrying(1, attempts=2)])
     (row,) = await log.troubles()
     assert (row.state, row.attempts, row.epoch) == ("retrying", 2, None)
+
+
+async def test_a_route_is_asked_by_a_message_that_nothing_else_holds(log: Log) -> None:
+    """A late row has died before the route's first message, and holds its key."""
+    lane = await lane_with(log, 3, dead(1, blocks=True), held(2, route="r"), held(3, key="other", route="r"))
+    loaded = await log.store.load(lane)
+    assert (set(loaded.routes), loaded.due_in) == ({"r"}, 0.0)
+    claim = await log.store.claim(loaded.lease, 10)
+    assert [each.message.position for each in claim.claimed] == [3]
 
 
 async def test_a_claim_ends_with_the_message_that_reaches_the_bytes(log: Log) -> None:
@@ -633,6 +644,13 @@ async def test_a_limit_takes_heads_before_followers_and_the_longest_due_first(lo
     claim = await log.store.claim(claim.lease, 2)
     assert positions(claim) == [1, 2]
     assert claim.due_in == pytest.approx(60, abs=30), "3 is not due: it follows when the key is freed"
+
+
+async def test_followers_take_the_room_that_heads_leave(log: Log) -> None:
+    keys = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c", 6: "c"}
+    lane = await lane_with(log, 6, *(held(n, key=key, due_in=0.0 if n % 2 else None) for n, key in keys.items()))
+    claim = await log.store.claim(lane, 4)
+    assert (positions(claim), claim.due_in) == ([1, 2, 3, 5], None)
 
 
 async def test_a_limit_cuts_what_waits_for_a_route_too(log: Log) -> None:

@@ -175,7 +175,8 @@ class MemoryStore:
                 row.due_at = now if row.state is State.RETRYING or _may_go(row, heads) else None
             if row.state is State.HELD and row.route is None and _may_go(row, heads):
                 row.due_at = _at_latest(now, row.due_at)
-        first_of_route = {row.route: row for row in reversed(rows) if row.route and row.state is State.HELD}
+        waiting = [row for row in rows if row.route and row.state is State.HELD and _may_go(row, heads)]
+        first_of_route = {row.route: row for row in reversed(waiting)}
         for row in first_of_route.values():
             row.due_at = _at_latest(now, row.due_at)
         due = [row.due_at for row in rows if row.due_at is not None]

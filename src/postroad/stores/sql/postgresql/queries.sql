@@ -235,10 +235,12 @@ select freed.key, head.position
                  order by position limit 1) head
 
 -- name: routes
--- What messages of a lane wait for, and the first message of each.
+-- What messages of a lane wait for, and the first message of each that nothing else holds.
 select route, min(position) as position
-  from {schema}.deferred
+  from {schema}.deferred d
  where sink = $1 and lane = $2 and route is not null and state = 'held'
+   and position = coalesce((select min(position) from {schema}.deferred head
+                             where sink = $1 and lane = $2 and head.key = d.key and blocks), position)
  group by route
 
 -- name: make_due
@@ -318,13 +320,14 @@ followers as (
      where heads.state = 'held' and behind.goes),
 chosen as materialized (
     select position
-      from (select going.position, sum(octet_length(o.payload)) over (
-                       order by follows, going.position rows between unbounded preceding and 1 preceding) as bytes_before
-              from (select position, false as follows from heads where number <= $4::integer
-                    union all
-                    select position, true from followers) going
-              left join {schema}.outbox o on o.position = going.position
-             order by follows, going.position limit $4::integer) going
+      from (select first.position, sum(octet_length(payload)) over (
+                       order by follows, first.position rows between unbounded preceding and 1 preceding) as bytes_before
+              from (select *
+                      from (select position, false as follows from heads where number <= $4::integer
+                            union all
+                            select position, true from followers) going
+                     order by follows, position limit $4::integer) first
+              left join {schema}.outbox o on o.position = first.position) sized
      where coalesce(bytes_before, 0) < $7),
 marked as (
     update {schema}.deferred d

@@ -156,10 +156,12 @@ select key, position
  order by position limit 1
 
 -- name: routes
--- What messages of a lane wait for, and the first message of each.
+-- What messages of a lane wait for, and the first message of each that nothing else holds.
 select route, min(position) as position
-  from {schema}_deferred
+  from {schema}_deferred d
  where sink = ?1 and lane = ?2 and route is not null and state = 'held'
+   and position = coalesce((select min(position) from {schema}_deferred head
+                             where sink = ?1 and lane = ?2 and head.key = d.key and blocks), position)
  group by route
 
 -- name: make_due
