@@ -150,11 +150,15 @@ MUTANTS = [
     # Later, and canceling
     Mutant("scheduled messages of a key enter the log in any order", PG_QUERIES,
            "order by due_at, number\n    on conflict", "order by payload desc\n    on conflict", (SCHEDULED,)),
-    Mutant("scheduled messages are copied, not moved", PG_QUERIES,
-           "delete from {schema}.scheduled s using due where s.id = due.id\n    returning s.*",
-           "select s.* from {schema}.scheduled s, due where s.id = due.id", (RACE,)),
     Mutant("canceling believes what is scheduled, and forgets the log", PG_TROUBLE,
-           "if not found then\n        return case", "if was_scheduled or not found then\n        return case", (SCHEDULED,)),
+           "if not found then\n        return case", "if was_scheduled or not found then\n        return case",
+           (SCHEDULED,)),
+    Mutant("canceling looks before it locks", PG_TROUBLE,
+           "    delete from {schema}.scheduled where id = $1;\n    was_scheduled := found;\n",
+           "    was_scheduled := exists (select from {schema}.scheduled where id = $1);\n"
+           "    perform from {schema}.outbox where id = $1;\n    was_scheduled := was_scheduled and not found;\n"
+           "    delete from {schema}.scheduled where id = $1;\n"
+           "    if was_scheduled then return 'canceled'; end if;\n", (RACE,)),
     Mutant("canceling locks no lane", PG_TROUBLE, "order by sink, lane for update;", "order by sink, lane;",
            (SCHEDULED_PG,)),
     Mutant("canceling tells no lane", PG_TROUBLE, "set version = version + 1 where message.slot",

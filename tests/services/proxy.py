@@ -13,6 +13,7 @@ class Proxy:
         self._to_port = to_port
         self._context = context
         self._links: set[_Link] = set()
+        self._serving: set[asyncio.Task[None]] = set()
         self._sent: int | None = None
         self._answered: int | None = None
         self._poison = b""
@@ -20,12 +21,18 @@ class Proxy:
         """How often it was told to cut and has done it."""
 
     async def __aenter__(self) -> Self:
-        self._listener = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._context)
+        self._listener = await asyncio.start_server(self._begin, "127.0.0.1", 0, ssl=self._context)
         self.port: int = self._listener.sockets[0].getsockname()[1]
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        """Hang up on everybody."""
         self._listener.close()
+        for link in self._links:
+            link.client.transport.abort()
+            link.server.transport.abort()
+        if self._serving:
+            await asyncio.wait(self._serving)
 
     def url(self, url: str) -> str:
         """A URL of the server, through here."""
@@ -47,12 +54,20 @@ class Proxy:
         """Cut every connection on which a client sends these bytes; what comes before them is handed on."""
         self._poison = poison
 
+    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving = asyncio.create_task(self._serve(reader, writer))
+        self._serving.add(serving)
+        serving.add_done_callback(self._serving.discard)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         from_server, to_server = await asyncio.open_connection("127.0.0.1", self._to_port)
         link = _Link(writer, to_server)
         self._links.add(link)
         await asyncio.gather(self._send(reader, link), self._answer(from_server, link))
         self._links.discard(link)
+        for closing in (writer, to_server):
+            with suppress(ConnectionError):
+                await closing.wait_closed()
 
     async def _send(self, source: asyncio.StreamReader, link: "_Link") -> None:
         with suppress(ConnectionError):
