@@ -69,6 +69,10 @@ class Process:
         """Wait for its report."""
         return msgspec.json.decode(self._line(), type=Outcome)
 
+    def figures(self) -> dict[str, float]:
+        """Wait for the next figures that it has to tell."""
+        return msgspec.json.decode(self._line(), type=dict[str, float])
+
     def _line(self) -> str:
         stdout: IO[str] = self._process.stdout  # type: ignore[assignment]
         line = stdout.readline()

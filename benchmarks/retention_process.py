@@ -39,7 +39,7 @@ def main() -> None:
     wait_for_go()
     began = time.monotonic()
     deleted = asyncio.run(delete_until_told(arguments.database))
-    report(messages=deleted, seconds=time.monotonic() - began, settings="retain 0, without a pause")
+    report(messages=deleted, seconds=time.monotonic() - began, settings="retain 0, without a pause between rounds")
 
 
 if __name__ == "__main__":

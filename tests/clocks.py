@@ -1,4 +1,4 @@
-"""A clock for tests, whose hours pass as soon as somebody waits for them."""
+"""A clock for tests, whose hours pass as soon as everybody waits for them."""
 
 from __future__ import annotations
 
@@ -8,22 +8,31 @@ __all__ = ["Flying"]
 
 
 class Flying:
-    """Nobody waits: time jumps to where it was to be waited for. That ends after `limit` seconds."""
+    """Time jumps to the moment that is waited for first. After `limit` seconds it stands still."""
 
     def __init__(self, limit: float = float("inf")) -> None:
         self.time = 1_000_000.0
         self.limit = self.time + limit
         self.over = asyncio.Event()
         """Set when the limit was reached."""
+        self._moments: list[float] = []
 
     def now(self) -> float:
         return self.time
 
     async def wait(self, event: asyncio.Event, seconds: float) -> None:
-        if self.time >= self.limit:
-            self.over.set()
-            await event.wait()
-            return
-        self.time += seconds
-        for _ in range(5):  # the others come to their turn
-            await asyncio.sleep(0)
+        moment = self.time + seconds
+        self._moments.append(moment)
+        try:
+            while self.time < moment and not event.is_set():
+                for _ in range(50):  # the others come to their turn
+                    await asyncio.sleep(0)
+                if event.is_set():
+                    return
+                if self.time >= self.limit:
+                    self.over.set()
+                    await event.wait()
+                elif moment == min(self._moments):
+                    self.time = max(self.time, moment)
+        finally:
+            self._moments.remove(moment)

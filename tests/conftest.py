@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import pytest
 
+from tests.services.pgbouncer import PgBouncer
 from tests.services.postgresql import PostgreSQL
 from tests.services.rabbitmq import RabbitMQ
 from tests.services.server import Server, ServerMissing
@@ -35,13 +36,13 @@ def serving(make: Callable[[], AnyServer]) -> Iterator[AnyServer]:
 
 @pytest.fixture(scope="session")
 def postgresql15() -> Iterator[PostgreSQL]:
-    with serving(lambda: PostgreSQL(15)) as server:
+    with serving(lambda: PostgreSQL(15, durable=False)) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def postgresql18() -> Iterator[PostgreSQL]:
-    with serving(lambda: PostgreSQL(18)) as server:
+    with serving(lambda: PostgreSQL(18, durable=False)) as server:
         yield server
 
 
@@ -60,6 +61,13 @@ def database(postgresql: PostgreSQL) -> Iterator[str]:
     yield url
     postgresql.start()
     postgresql.drop_database(url)
+
+
+@pytest.fixture(scope="session")
+def pgbouncer15(postgresql15: PostgreSQL) -> Iterator[PgBouncer]:
+    """A pooler in transaction mode, before PostgreSQL 15."""
+    with serving(lambda: PgBouncer(postgresql15)) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

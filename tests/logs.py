@@ -97,6 +97,14 @@ class Log(Protocol):
         """The history of what failed, as it happened."""
         ...
 
+    async def waiting(self) -> int:
+        """How many messages no lane has dealt with, counted one by one; once for each sink."""
+        ...
+
+    async def cursors(self) -> list[int]:
+        """How far each lane has come."""
+        ...
+
     def another_store(self) -> Store:
         """A second store for the same database, as another process would have."""
         ...
@@ -180,6 +188,16 @@ class MemoryLog:
     async def attempts(self) -> list[Attempt]:
         return [Attempt(each.sink, each.position, each.attempt, each.error) for each in self.store._attempts]
 
+    async def waiting(self) -> int:
+        return sum(
+            each.position > lane.cursor.position and lane.first_slot <= each.slot <= lane.last_slot
+            for lane in self.store._lanes.values()
+            for each in self.store._log
+        )
+
+    async def cursors(self) -> list[int]:
+        return [lane.cursor.position for lane in self.store._lanes.values()]
+
     def another_store(self) -> Store:
         return self.store
 
@@ -239,6 +257,19 @@ class SQLiteLog:
                 "select sink, position, attempt, error from postroad_attempts order by failed_at, position"
             ).fetchall()
         return [Attempt(*row) for row in rows]
+
+    def execute(self, sql: str) -> list[Any]:
+        with closing(sqlite3.connect(self.path)) as connection, connection:
+            return connection.execute(sql).fetchall()
+
+    async def waiting(self) -> int:
+        with closing(sqlite3.connect(self.path)) as connection:
+            query = "select count(*) from postroad_outbox_status where state = 'waiting'"
+            return int(connection.execute(query).fetchone()[0])
+
+    async def cursors(self) -> list[int]:
+        with closing(sqlite3.connect(self.path)) as connection:
+            return [row[0] for row in connection.execute("select position from postroad_lanes")]
 
     def another_store(self) -> Store:
         return SQLiteStore(self.path)
@@ -319,6 +350,13 @@ class PostgreSQLLog:
             "select sink, position, attempt, error from postroad.attempts order by failed_at, position"
         )
         return [Attempt(*row) for row in rows]
+
+    async def waiting(self) -> int:
+        counted = await self.execute("select count(*) from postroad.outbox_status where state = 'waiting'")
+        return int(counted[0][0])
+
+    async def cursors(self) -> list[int]:
+        return [row[0] for row in await self.execute("select position from postroad.lanes")]
 
     def another_store(self) -> Store:
         return PostgreSQLStore(self.url)

@@ -21,8 +21,10 @@ CURSOR = "postroad/stores/cursor.py"
 LANE = "postroad/relay/lane.py"
 SENDING = "postroad/relay/sending.py"
 TROUBLE = "postroad/relay/trouble.py"
+WAKEUP = "postroad/relay/wakeup.py"
 PG = "postroad/stores/postgresql.py"
 PG_SCHEMA = "postroad/stores/sql/postgresql/0001_log.sql"
+PG_NAPS = "postroad/stores/sql/postgresql/0004_naps.sql"
 PG_QUERIES = "postroad/stores/sql/postgresql/queries.sql"
 PG_TROUBLE = "postroad/stores/sql/postgresql/0002_trouble.sql"
 SQLITE_SCHEMA = "postroad/stores/sql/sqlite/0001_log.sql"
@@ -38,6 +40,10 @@ SCHEDULED = "tests/contracts/test_scheduled.py"
 SCHEDULED_PG = "tests/contracts/test_scheduled_postgresql.py"
 RACE = "tests/scenarios/test_scheduled.py"
 LOG_MACHINE = "tests/properties/test_log.py"
+WAKING = "tests/contracts/test_wakeup.py"
+NAPS = "tests/contracts/test_naps_postgresql.py"
+WAKEUP_SEARCH = "tests/properties/test_wakeup.py"
+POOLER = "tests/scenarios/test_pgbouncer.py"
 RESTARTS = "tests/scenarios/test_database_restarts.py"
 
 
@@ -92,11 +98,11 @@ MUTANTS = [
            "when false", (POSTGRESQL,)),
     # The fence
     Mutant("the fence has no version (PostgreSQL)", PG_QUERIES, "and epoch = $4 and version = $5",
-           "and epoch = $4 and version <> -$5::bigint", (STORES,), times=2),
+           "and epoch = $4 and version <> -$5::bigint", (STORES,), times=4),
     Mutant("the fence has no version (SQLite)", SQLITE_QUERIES, "and epoch = ?4 and version = ?5",
-           "and epoch = ?4 and version <> -?5", (STORES,), times=2),
+           "and epoch = ?4 and version <> -?5", (STORES,), times=3),
     Mutant("the fence has no version, seen by the relay", PG_QUERIES, "and epoch = $4 and version = $5",
-           "and epoch = $4 and version <> -$5::bigint", (RELAY,), times=2),
+           "and epoch = $4 and version <> -$5::bigint", (RELAY,), times=4),
     Mutant("a lane is loaded whoever owns it", PG_QUERIES, "and owner = $3 and epoch = $4\nreturning",
            "and coalesce($3::uuid, $4::bigint::text::uuid) is not null\nreturning", (STORES,)),
     Mutant("taking a lane does not raise the epoch", PG_QUERIES,
@@ -122,12 +128,12 @@ MUTANTS = [
            (REFUSALS,)),
     Mutant("again, for the property test", TROUBLE, "    if not heads:\n", "    if True:\n", (ORDER,)),
     Mutant("what was refused and not decided is passed", SENDING,
-           "message.position in self.confirmed or message.position in self.deferred",
-           "message.position in self.confirmed or message.position in self.refused", (REFUSALS,)),
+           "(self.confirmed, self.deferred, self.held, self.skipped)",
+           "(self.confirmed, self.refused, self.held, self.skipped)", (REFUSALS,)),
     Mutant("followers of a dead message go before its death is recorded", TROUBLE,
            "if deferral.key is not None:\n            heads",
            "if deferral.key is not None and deferral.blocks:\n            heads", (ORDER,)),
-    Mutant("an outage counts an attempt", SENDING, "if failures == SUSPECTED_AFTER:", "if True:", (REFUSALS,)),
+    Mutant("an outage counts an attempt", SENDING, "if failures == enough:", "if True:", (REFUSALS,)),
     Mutant("a route that is out counts attempts", TROUBLE, "if refusal.route is not None and not refusal.permanent:",
            "if False:", (REFUSALS,)),
     Mutant("the relay goes on from memory after an error", LANE, "                await self._load()\n",
@@ -183,6 +189,33 @@ MUTANTS = [
     Mutant("SQL and Python disagree on slots", PG_SCHEMA, "% 1024)::smallint", "% 1023)::smallint", (POSTGRESQL,)),
     Mutant("an application may choose its row's position", "postroad/stores/sql/postgresql/grants.sql",
            "headers) on {schema}.outbox", "headers, xid, position) on {schema}.outbox", (POSTGRESQL,)),
+    # Being woken
+    Mutant("waking: nobody is asked who may have missed the nap", WAKEUP,
+           "self._unaware = self._writers = await self._wakeup.naps.writers()", "self._unaware = self._writers = ()",
+           (NAPS,)),
+    Mutant("waking: a prepared transaction's new name is not known", WAKEUP, "if left != set(unaware):", "if False:",
+           (WAKEUP_SEARCH,)),
+    Mutant("waking: what was heard is forgotten before sleeping", WAKEUP, "        self.asleep = True\n",
+           "        self.asleep = True\n        self._signal.clear()\n", (WAKEUP_SEARCH,)),
+    Mutant("waking: a nap that was not renewed is slept on", WAKEUP,
+           "if rest.nap in naps and rest.nap not in found.kept:", "if False:", (WAKING,)),
+    Mutant("waking: who never heard itself sleeps", WAKEUP, "        self.hears = False\n        \"\"\"Our",
+           "        self.hears = True\n        \"\"\"Our", (WAKING,)),
+    Mutant("waking: a nap that is nearly over is renewed", PG_QUERIES,
+           "and until > clock_timestamp() + $4::float8 / 3 * interval '1 second'", "", (NAPS,)),
+    Mutant("waking: only READ COMMITTED notifies", PG_NAPS, "<> 'read committed'", "= 'nonsense'", (NAPS,)),
+    Mutant("waking: the trigger runs as the application", PG_NAPS, "volatile security definer", "volatile",
+           (NAPS,), times=2),
+    Mutant("waking: every nap is notified, whatever its slots", PG_NAPS, "where slot between first_slot and last_slot)",
+           ")", (NAPS,), times=2),
+    Mutant("waking: a full queue of notifications fails commits", PG_NAPS, "pg_notification_queue_usage() <= 0.5",
+           "true", (NAPS,), times=3),
+    Mutant("waking: who listened is remembered for a transaction", PG_NAPS, "perform pg_stat_clear_snapshot();",
+           "null;", (NAPS,)),
+    Mutant("waking: a pooler's sessions keep our settings", PG, "if not self._pooled:\n            await connection.",
+           "if True:\n            await connection.", (POOLER,)),
+    Mutant("waking: behind a pooler cursors are saved at leisure", PG_QUERIES, "case when $10::boolean then",
+           "case when $10::boolean and false then", (POOLER,), times=2),
 ]  # fmt: skip
 
 

@@ -232,6 +232,11 @@ class CommandSettings(_Checked):
         _url("postgresql://user@host/name or sqlite:///path/to/file"),
         "The database with the log: postgresql://user@host/name, or sqlite:///path/to/file.",
     )
+    direct: str | None = _setting(
+        None,
+        _url("postgresql://user@host/name"),
+        "The same PostgreSQL database without the pooler in between, to be woken by it (LISTEN); only with a pooler.",
+    )
     schema: str = _setting(
         DEFAULT_SCHEMA,
         _SCHEMA,
@@ -272,8 +277,26 @@ class RelaySettings(_Checked):
         _whole(1, 1 << 30),
         "What is read at once ends with the message whose payload reaches this many bytes.",
     )
-    poll_interval: Duration = _setting("50ms", _time(), "How soon a lane that found nothing looks again, at first.")
-    max_idle_backoff: Duration = _setting("1s", _time(), "How long that interval grows while nothing comes.")
+    wakeup: Literal["notify", "off"] = _setting(
+        "notify",
+        _choice("notify", "off"),
+        "A lane with nothing to do sleeps until the database wakes it; or off, and it only polls.",
+    )
+    channel: str = _setting(
+        "postroad", _identifier(63), "The channel on which PostgreSQL wakes this relay (LISTEN, NOTIFY)."
+    )
+    linger: Duration = _setting(
+        "150ms", _time(zero=True), "How long a lane stays awake, and polls, after its last message."
+    )
+    tick: Duration = _setting(
+        "5s", _time(), "How often a sleeping relay looks by itself, and tests whether it can be woken."
+    )
+    poll_interval: Duration = _setting(
+        "20ms", _time(), "While a lane is awake or can't be woken: how soon it looks again when it found nothing."
+    )
+    max_idle_backoff: Duration = _setting(
+        "1s", _time(), "While a lane can't be woken: how long that interval grows while nothing comes."
+    )
     settle_interval: Duration = _setting(
         "50ms",
         _time(zero=True),
@@ -295,13 +318,14 @@ class RelaySettings(_Checked):
         _choice("release", "hold"),
         "What happens to a key's later messages when one is dead: they go on, or they stay until a person decides.",
     )
-    retain: Duration = _setting(
-        "7d", _time(zero=True), "How long a message that every sink has had stays in the log.", used=False
+    dead_letter_topic: str | None = _setting(
+        None, _NAME, "A copy of each message that dies goes to this topic, with headers that say why. Unset: none goes."
+    )
+    retain: Duration = _setting("7d", _time(zero=True), "How long a message that every sink has had stays in the log.")
+    cleanup_interval: Duration = _setting(
+        "1m", _time(), "How often a relay looks for messages that need not stay in the log any more."
     )
     lease: Duration = _setting("15s", _time(), "How long a relay that is heard of no more keeps its lanes.", used=False)
-    channel: str = _setting(
-        "postroad", _identifier(63), "The channel on which PostgreSQL wakes sleeping relays (NOTIFY).", used=False
-    )
 
     def __post_init__(self) -> None:
         """Check each setting, and those that depend on each other."""

@@ -10,6 +10,7 @@
     ├── NotMigrated             the operator: run `postroad migrate`
     ├── ClientTooOld            the operator: upgrade postroad
     ├── LogNotReadable          the operator: this server's log must not be read from
+    ├── NothingMatches          the operator: there is no such message or key, or none with which that can be done
     ├── StoreUnavailable        wait: the database could not be asked
     ├── BrokerUnavailable       wait: the broker could not be asked
     ├── LaneChanged             reload: somebody changed the lane since it was loaded
@@ -37,6 +38,7 @@ __all__ = [
     "MissingExtra",
     "NoTransaction",
     "NotMigrated",
+    "NothingMatches",
     "PostroadError",
     "Refusal",
     "StoreUnavailable",
@@ -88,6 +90,10 @@ class ClientTooOld(PostroadError):
 
 class LogNotReadable(PostroadError):
     """Reading the log from this server would lose rows, so it is refused."""
+
+
+class NothingMatches(PostroadError):
+    """There is no such message or key, or none with which that can be done; nothing was changed."""
 
 
 class StoreUnavailable(PostroadError):

@@ -22,9 +22,13 @@ __all__ = [
     "BrokerOut",
     "BrokerOutAtStart",
     "CommandFailed",
+    "DeadLetterRefused",
+    "Deaf",
     "Event",
     "FileReadable",
+    "HearingAgain",
     "LaneLost",
+    "LanePaused",
     "LaneReloaded",
     "LaneStopped",
     "LanesDiffer",
@@ -40,6 +44,7 @@ __all__ = [
     "Progress",
     "RelayEnded",
     "RelayStarted",
+    "RetentionOut",
     "RouteBack",
     "RouteOut",
     "ScheduledOut",
@@ -151,18 +156,35 @@ class Progress(_OfSink, frozen=True, kw_only=True):
     duration_ms: float
 
 
+class Deaf(_OfSink, frozen=True, kw_only=True):
+    """The database can't wake the relay, which polls until it can; messages arrive a little later, and none is lost."""
+
+    level = logging.WARNING
+    text = "relay {e.sink}: can't be woken: {e.reason}; it looks every {e.poll_ms:,.0f} ms until it can"
+    reason: str
+    poll_ms: float
+
+
+class HearingAgain(_OfSink, frozen=True, kw_only=True):
+    """The database wakes the relay again."""
+
+    text = "relay {e.sink}: can be woken again"
+
+
 class RelayEnded(_OfSink, frozen=True, kw_only=True):
     """The summary of a relay that has ended."""
 
     text = (
         "relay {e.sink}: published {e.published:,} messages in {e.pages:,} pages, {e.refused} refused, {e.died} died, "
-        "{e.lanes_lost} lanes lost; ended"
+        "{e.skipped} skipped, {e.lanes_lost} lanes lost; ended"
     )
     published: int
     pages: int
     refused: int
     """Attempts that failed."""
     died: int
+    skipped: int
+    """Passed over, because a person had decided about them."""
     lanes_lost: int
     duration_ms: float
 
@@ -235,6 +257,19 @@ class MessagesSuspected(_OfLane, frozen=True, kw_only=True):
     reason: str
 
 
+class DeadLetterRefused(_OfLane, frozen=True, kw_only=True):
+    """The copy of a dead message could not be published to the dead-letter topic; the message itself is in the log."""
+
+    level = logging.WARNING
+    text = (
+        "lane {e.sink}/{e.lane}: the copy of dead message {e.id} for topic {e.topic} was refused: {e.reason}; "
+        "the message itself stays in the log"
+    )
+    id: UUID
+    topic: str
+    reason: str
+
+
 class RouteOut(_OfLane, frozen=True, kw_only=True):
     """The way to some messages' consumers is out: they wait, no attempt is counted, other messages go on."""
 
@@ -259,6 +294,12 @@ class LaneStopped(_OfLane, frozen=True, kw_only=True):
 
     text = "lane {e.sink}/{e.lane}: {e.reason}"
     reason: str
+
+
+class LanePaused(_OfLane, frozen=True):
+    """A person has paused the sink: nothing is sent until it is resumed."""
+
+    text = "lane {e.sink}/{e.lane}: paused; nothing is sent until somebody resumes the sink"
 
 
 class StoreOut(_OfLane, frozen=True, kw_only=True):
@@ -296,6 +337,16 @@ class MessagesDeleted(Event, frozen=True, kw_only=True):
     text = "deleted {e.deleted:,} delivered messages older than {e.retain_s:g} s"
     deleted: int
     retain_s: float
+
+
+class RetentionOut(Event, frozen=True, kw_only=True):
+    """The database could not be asked for what may be deleted; nothing is lost by that."""
+
+    level = logging.WARNING
+    logger = logging.getLogger("postroad.retention")
+    text = "retention: {e.reason}; trying again in {e.retry_ms:,.0f} ms"
+    reason: str
+    retry_ms: float
 
 
 class MessagesMoved(Event, frozen=True, kw_only=True):

@@ -60,6 +60,7 @@ TRANSITIONS: Final = (
     Transition(_S.WAITING, _S.DEAD, "refused for good"),
     Transition(_S.WAITING, _S.HELD, "its key is blocked, or its route is out"),
     Transition(_S.WAITING, _S.SKIPPED, "skip", Mover.OPERATOR),
+    Transition(_S.WAITING, _S.DEAD, "poison", Mover.OPERATOR),
     Transition(_S.RETRYING, _S.SENDING, "due"),
     Transition(_S.HELD, _S.SENDING, "nothing holds it any more"),
     Transition(_S.SENDING, _S.PUBLISHED, "confirmed"),
@@ -68,6 +69,7 @@ TRANSITIONS: Final = (
     Transition(_S.SENDING, _S.DEAD, "refused for good, or once too often"),
     Transition(_S.RETRYING, _S.DEAD, "poison", Mover.OPERATOR),
     Transition(_S.HELD, _S.DEAD, "poison", Mover.OPERATOR),
+    Transition(_S.RETRYING, _S.HELD, "hold its key", Mover.OPERATOR),
     Transition(_S.DEAD, _S.RETRYING, "retry", Mover.OPERATOR),
     Transition(_S.DEAD, _S.HELD, "retry, and its key is blocked", Mover.OPERATOR),
     Transition(_S.RETRYING, _S.CANCELED, "cancel", Mover.APPLICATION),
@@ -83,7 +85,9 @@ BLOCKING: Final = frozenset({State.RETRYING, State.SENDING, State.HELD})
 """While a message is in one of these, later messages of its key wait. A dead one blocks too, with on_dead = "hold"."""
 
 FINAL: Final = frozenset({State.PUBLISHED, State.CANCELED, State.DROPPED, State.SKIPPED})
-"""Nobody moves a message on from here; retention deletes it in time."""
+"""Nobody moves a message on from here; retention deletes it in time. A rewind gives what was published another life,
+which begins as held.
+"""
 
 STORED: Final = tuple(state for state in State if state not in {State.WAITING, State.PUBLISHED})
 """What a row in `deferred` may say, in the order of the CHECK constraint."""

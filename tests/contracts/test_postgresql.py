@@ -169,7 +169,7 @@ async def test_a_page_left_half_way_among_late_rows(log: PostgreSQLLog, connect:
     page = await log.store.read(lane, lane.cursor, PLENTY)
     assert [int(message.payload) for message in page.messages] == [1, 2, 3, 5]
     lane = await log.store.settle(lane, page.cursor_after(2))
-    assert (await log.store.status())[0].pending == 2
+    assert await log.waiting() == 2
     assert await read_all(log.store, (await log.store.load(lane)).lease) == [3, 5]
 
 
@@ -554,7 +554,7 @@ async def test_no_step_walks_the_log(log: PostgreSQLLog, connect: Any) -> None:
     await store._prepare(connection)
     plan = await connection.fetchval(
         f"explain (analyze, format json) {store._sql['read_page']}",
-        0, 255, lane.cursor.position, *_xmax_and_xip(lane.cursor.snapshot), 100, 999,
+        0, 255, lane.cursor.position, *_xmax_and_xip(lane.cursor.snapshot), 100, 999, lane.sink, lane.lane,
     )  # fmt: skip
     assert rows_looked_at(json.loads(plan)[0]["Plan"]) < 10_000, (
         "30,000 rows lie behind the position, 2,000 are newer than the snapshot"

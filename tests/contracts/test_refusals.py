@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -96,26 +95,29 @@ async def test_attempts_survive_a_restart(log: Log) -> None:
 
 
 async def test_a_failing_message_is_retried_with_backoff() -> None:
-    """With the real policy and a clock that flies: it goes again after 2, 4 and 8 seconds, and not before."""
-    clock = Flying()
+    """With the real policy and a clock in the test's hand: it goes again after 2, 4 and 8 seconds, and not before."""
+    now = 1_000_000.0
     log = MemoryLog()
-    log.store = MemoryStore(clock=clock.now)
-    times: list[float] = []
+    log.store = MemoryStore(clock=lambda: now)
+    tried = 0
 
-    def third_time_lucky(message: StoredMessage) -> str | None:
-        times.append(clock.now())
-        return "not yet" if len(times) < 4 else None
+    def count(message: StoredMessage) -> str | None:
+        nonlocal tried
+        tried += 1
+        return "not yet" if tried < 4 else None
 
     broker = Arrivals()
-    broker.refuse(third_time_lucky)
+    broker.refuse(count)
     await log.add(*numbered(1))
-    it = relay(log, broker, retry=Backoff(jitter=0), clock=clock, max_idle_backoff="1ms")
-    running = asyncio.create_task(it.run())
-    await broker.until(1)
-    it.stop()
-    await running
-    pauses = [round(after - before, 1) for before, after in pairwise(times)]
-    assert pauses == [2, 4, 8]
+    for attempt, pause in enumerate((2, 4, 8), 1):
+        await carry(log, broker, retry=Backoff(jitter=0))
+        assert tried == attempt
+        now += pause - 0.001
+        await carry(log, broker)
+        assert tried == attempt, "not before it is due"
+        now += 0.001
+    await carry(log, broker)
+    assert broker.numbers == [1]
 
 
 async def test_it_is_not_tried_before_it_is_due(log: Log) -> None:
@@ -394,7 +396,10 @@ async def test_a_day_without_a_broker_counts_nothing_and_loses_nothing() -> None
     await log.add(*numbered(*range(50), key="k"))
     broker = Arrivals()
     broker.go_out()
-    it = relay(log, broker, retry=(policy := Counting(Backoff())), clock=clock, lanes=4)
+    it = relay(
+        log, broker, retry=(policy := Counting(Backoff())), clock=clock, lanes=4,
+        outage_backoff="1m", poll_interval="1m", max_idle_backoff="1m",
+    )  # fmt: skip
     running = asyncio.create_task(it.run())
     await asyncio.wait_for(clock.over.wait(), 60)
     broker.come_back()

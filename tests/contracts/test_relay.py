@@ -27,7 +27,7 @@ from postroad.brokers.null import NullPublisher
 from postroad.config import RelaySettings
 from postroad.relay import Relay
 from postroad.relay.maintenance import Retention
-from postroad.stores.base import Lease, Loaded
+from postroad.stores.base import Lease, Loaded, Tally
 from postroad.stores.cursor import Cursor, Page, PageLimit
 from postroad.stores.memory import MemoryStore
 from tests.logs import Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
@@ -168,10 +168,10 @@ class Failing(MemoryStore):
             raise self.broken
         return await super().read(lease, cursor, limit)
 
-    async def settle(self, lease: Lease, cursor: Cursor) -> Lease:
+    async def settle(self, lease: Lease, cursor: Cursor, tally: Tally | None = None) -> Lease:
         if self.full:
             raise StoreUnavailable("no space left on device")
-        return await super().settle(lease, cursor)
+        return await super().settle(lease, cursor, tally)
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ async def test_what_cannot_be_saved_is_not_published_again_and_again(failing: tu
 
 async def test_an_error_for_good_in_one_lane_ends_the_relay(failing: tuple[Failing, MemoryLog]) -> None:
     store, log = failing
-    running = asyncio.create_task(relay(log, MemoryBroker(), lanes=4, poll_interval="1ms").run())
+    running = asyncio.create_task(relay(log, MemoryBroker(), lanes=4, wakeup="off").run())
     await asyncio.wait_for(store.asked.wait(), 30)
     store.broken = ClientTooOld("upgrade postroad")
     with pytest.raises(ClientTooOld, match="upgrade postroad"):

@@ -292,22 +292,6 @@ async def test_another_sinks_trouble_keeps_a_message_too(log: Log) -> None:
     assert await clean(log) == 0
 
 
-# -- status ----------------------------------------------------------------------------------------------------------
-
-
-async def test_status_says_what_waits_and_for_how_long(log: Log) -> None:
-    assert list(await log.store.status()) == []
-    await log.add(*numbered(1, 2, 3))
-    await log.make_older(timedelta(minutes=10))
-    (lane,) = await take(log)
-    (waiting,) = await log.store.status()
-    assert (waiting.sink, waiting.lane, waiting.pending, waiting.owner) == ("s", 0, 3, lane.owner)
-    assert waiting.lag_seconds >= 600
-    await read_all(log.store, lane)
-    (done,) = await log.store.status()
-    assert (done.pending, done.lag_seconds) == (0, 0)
-
-
 async def test_two_stores_see_the_same_log(log: Log) -> None:
     other = log.another_store()
     await other.open()

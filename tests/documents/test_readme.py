@@ -19,7 +19,9 @@ from tests.services.postgresql import PostgreSQL
 
 README = Path(__file__).parents[2] / "README.md"
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-VARIES = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+|in \d+\.\d+ s|\([\d,]+/s\)|─+|━+| +")
+VARIES = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f-]{27}|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+|in \d+\.\d+ s|\([\d,]+/s\)|\|.*\|$|\d+ at most| +"
+)
 
 
 class Step(NamedTuple):

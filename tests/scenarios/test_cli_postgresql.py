@@ -22,8 +22,7 @@ def postroad(*arguments: str) -> str:
 
 async def test_an_application_with_no_more_than_its_grants_is_carried(database: str) -> None:
     role = f"shop-{uuid.uuid4().hex[:8]}"  # roles belong to the server, which other tests share
-    applied = "applied 0001_log\napplied 0002_trouble\nschema 'postroad' is ready\n"
-    assert postroad("migrate", "--database", database) == applied
+    assert postroad("migrate", "--database", database).endswith("\nschema 'postroad' is ready\n")
     assert "already up to date" in postroad("migrate", "--database", database)
     grants = postroad("migrate", "--database", database, "--grants", role)
 

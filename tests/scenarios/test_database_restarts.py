@@ -24,7 +24,7 @@ SETTINGS = RelaySettings(lanes=1, poll_interval="1ms", max_idle_backoff="5ms", o
 @pytest.fixture
 def server() -> Iterator[PostgreSQL]:
     """One of its own, because it is crashed and its settings are changed."""
-    with serving(lambda: PostgreSQL(15)) as server:
+    with serving(lambda: PostgreSQL(15, durable=False)) as server:
         yield server
 
 

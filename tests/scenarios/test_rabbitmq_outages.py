@@ -79,14 +79,11 @@ async def carrying(
 
 async def delivered(log: PostgreSQLLog, *, dead: int = 0) -> None:
     """Wait until no lane has anything before it, and nothing is in trouble but so many dead."""
-    store = log.another_store()
-    await store.open()
     async with asyncio.timeout(PATIENCE):
         while True:
-            if not any(lane.pending for lane in await store.status()) and await states(log) == ["dead"] * dead:
-                break
+            if not await log.waiting() and await states(log) == ["dead"] * dead:
+                return
             await asyncio.sleep(0.05)
-    await store.close()
 
 
 async def states(log: PostgreSQLLog) -> list[str]:

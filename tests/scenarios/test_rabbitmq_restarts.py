@@ -47,14 +47,6 @@ async def places(log: PostgreSQLLog, numbers: Sequence[int]) -> list[Place]:
     return [Place(*row) for row in rows]
 
 
-async def pending(log: PostgreSQLLog) -> int:
-    await log.store.open()
-    try:
-        return sum(lane.pending for lane in await log.store.status())
-    finally:
-        await log.store.close()
-
-
 def report(text: str) -> None:
     """What a test has counted; `pytest -rP` shows it."""
     print(text)  # noqa: T201
@@ -85,7 +77,7 @@ async def test_the_broker_is_restarted_and_killed(log: PostgreSQLLog, server: Ra
         await asyncio.to_thread(server.kill)
         await asyncio.to_thread(server.start)
         assert await running.ended() == 0
-    assert await pending(log) == 0
+    assert await log.waiting() == 0
     (end,) = running.told("relay_ended")
     assert end["published"] == traffic.count
     assert not running.told("message_refused", "message_died", "route_out", "lane_lost", "lane_reloaded", "store_out")
@@ -117,11 +109,11 @@ async def test_a_relay_that_is_asked_to_stop_sends_nothing_again(
     with relay(log, vhost, tmp_path / "first", UNTIL_EMPTY, "--settle-interval", "1h") as running:
         await running.until(5_000)
         assert await running.ended_by(signal.SIGTERM) == 0
-    left = await pending(log)
+    left = await log.waiting()
     assert 0 < left < traffic.count
     with relay(log, vhost, tmp_path / "second", UNTIL_EMPTY) as running:
         assert await running.ended() == 0
-    assert await pending(log) == 0
+    assert await log.waiting() == 0
     again = traffic.check(await arrivals(vhost))
     report(f"{traffic.count:,} arrived, {again.total()} of them again; {left:,} were left to the second relay")
     assert not again
@@ -139,7 +131,7 @@ async def test_a_relay_that_is_killed_sends_again_what_it_had_not_saved(
     saved = {place.lane: place.saved for place in await places(log, range(1, traffic.count + 1))}
     with relay(log, vhost, tmp_path / "second", UNTIL_EMPTY) as running:
         assert await running.ended() == 0
-    assert await pending(log) == 0
+    assert await log.waiting() == 0
     again = traffic.check(await arrivals(vhost))
     report(f"{traffic.count:,} arrived, {again.total()} of them again")
     assert all(place.position > saved[place.lane] for place in await places(log, list(again)))

@@ -24,13 +24,20 @@ unix_socket_directories = '{folder}'
 max_connections = 200
 max_prepared_transactions = 20
 """
+# Tests kill servers, not machines: what a server has written is safe with the operating system.
+IN_A_HURRY = """
+fsync = off
+full_page_writes = off
+"""
 
 
 class PostgreSQL(Server):
     """A PostgreSQL server of the asked major version, with a superuser `postgres` who needs no password."""
 
-    def __init__(self, major: int) -> None:
+    def __init__(self, major: int, *, durable: bool = True) -> None:
+        """`durable` is PostgreSQL's default, and slow; without it everything survives but a crash of the machine."""
         self._programs = find(major)
+        self._settings = SETTINGS if durable else SETTINGS + IN_A_HURRY
         super().__init__(f"postgresql{major}")
         self.port = free_port()
         self.data = self.folder / "data"
@@ -130,7 +137,7 @@ class PostgreSQL(Server):
     def _configure(self) -> None:
         # The last line of a setting wins, so a standby's own port comes after its primary's.
         with (self.data / "postgresql.conf").open("a") as settings:
-            settings.write(SETTINGS.format(port=self.port, folder=self.folder))
+            settings.write(self._settings.format(port=self.port, folder=self.folder))
 
     def _make_programs_reachable(self) -> None:
         """Copy the programs into our folder if the account can't run them where they are, say below a private home."""

@@ -74,7 +74,8 @@ def test_config_shows_every_setting_and_where_it_comes_from() -> None:
     assert rows["lanes"] == ("16", "environment POSTROAD_LANES")
     assert rows["grace"] == ("90s", "command line")
     assert rows["sink"] == ("default", "default")
-    assert rows["retain"] == ("7d", "default (checked, not used yet)")
+    assert rows["retain"] == ("7d", "default")
+    assert rows["lease"] == ("15s", "default (checked, not used yet)")
     assert rows["rabbitmq.exchange"] == ("orders", "file postroad.toml")
     assert rows["rabbitmq.password"] == ("***", "file postroad.toml")
     assert SECRET not in done.stdout
@@ -101,7 +102,9 @@ def test_config_takes_every_option_of_the_relay() -> None:
         if setting.option and setting.default
     }
     arguments = [part for option in given.items() for part in option]
-    done = postroad("config", "--json", *arguments, "--to", "null://", "--database", "sqlite:///x.db")
+    # Those without a default.
+    arguments += ["--to", "null://", "--database", "sqlite:///x.db", "--dead-letter-topic", "dead"]
+    done = postroad("config", "--json", *arguments, "--direct", "postgresql://h/d")
     settings = json.loads(done.stdout)["settings"]
     assert {name for name, each in settings.items() if each["from"] == "command line"} == {
         setting.name for setting in all_settings().values() if setting.option
@@ -139,9 +142,9 @@ def test_all_commands_take_their_values_from_wherever_they_are() -> None:
     assert postroad("migrate").stdout == "schema 'postroad' is already up to date\n"
     relay = postroad("relay", "--until-empty", POSTROAD_LANES="3")
     assert (relay.returncode, relay.stderr) == (0, "")
-    lanes = json.loads(postroad("status", "--json").stdout)["lanes"]
-    assert [(lane["sink"], lane["lane"]) for lane in lanes] == [("audit", 0), ("audit", 1), ("audit", 2)]
-    assert json.loads(postroad("status", "--json", "--schema", "postroad").stdout)["lanes"] == lanes
+    (sink,) = json.loads(postroad("status", "--json").stdout)["sinks"]
+    assert (sink["sink"], [lane["lane"] for lane in sink["lanes"]]) == ("audit", [0, 1, 2])
+    assert json.loads(postroad("status", "--json", "--schema", "postroad").stdout)["sinks"] == [sink]
 
 
 # -- the log ---------------------------------------------------------------------------------------------------------

@@ -71,11 +71,14 @@ def test_with_nothing_given_all_is_as_the_library_has_it() -> None:
 
 def test_every_setting_can_be_given_in_the_file_and_in_the_environment() -> None:
     given = {
-        "database": "sqlite:///a.db", "schema": "s", "to": "null://", "sink": "audit", "log_level": "debug",
+        "database": "sqlite:///a.db", "direct": "postgresql://h/d",
+        "schema": "s", "to": "null://", "sink": "audit", "log_level": "debug",
         "log_format": "json", "lanes": 2, "start": "now", "ordering": "none", "batch_size": 7, "page_bytes": 8,
+        "wakeup": "off", "linger": "22ms", "tick": "23s",
         "poll_interval": "9ms", "max_idle_backoff": "9s", "settle_interval": "10ms", "outage_backoff": "11s",
-        "grace": "12s", "report_interval": "13s", "max_attempts": 14, "max_backoff": "15m", "retain": "16d",
-        "on_dead": "hold", "lease": "17s", "channel": "c", "rabbitmq.exchange": "e", "rabbitmq.declare": "check",
+        "grace": "12s", "report_interval": "13s", "max_attempts": 14, "max_backoff": "15m", "on_dead": "hold",
+        "dead_letter_topic": "dead", "retain": "16d", "cleanup_interval": "2m",
+        "lease": "17s", "channel": "c", "rabbitmq.exchange": "e", "rabbitmq.declare": "check",
         "rabbitmq.envelope": "plain", "rabbitmq.envelope_prefix": "ce_", "rabbitmq.routing_key": "{type}",
         "rabbitmq.username": "me", "rabbitmq.password": "geheim", "rabbitmq.confirm_timeout": "18s",
         "rabbitmq.connect_timeout": "19s", "rabbitmq.heartbeat": "20s", "rabbitmq.max_message_size": 21,

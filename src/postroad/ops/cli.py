@@ -10,21 +10,24 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
-from rich.table import Table
-from rich.text import Text
 
 import postroad
 from postroad.brokers import publisher_for
 from postroad.config import all_settings
 from postroad.errors import InvalidSetting
-from postroad.ops import insights
+from postroad.ops.commands import LOOK_AND_ACT
+from postroad.ops.commands.changing import key, message
+from postroad.ops.commands.choosing import AsJson  # noqa: TC001 - options are read from annotations
+from postroad.ops.commands.dead import dead
+from postroad.ops.commands.looking import looking
+from postroad.ops.commands.steering import steering
 from postroad.ops.logs import log_to_stderr
 from postroad.ops.options import ALL, FOR_ANY_DATABASE, takes
 from postroad.ops.running import carry
 from postroad.ops.settings import shown
 from postroad.ops.terminal import Command, output
+from postroad.ops.terminal import as_json as in_json
 from postroad.relay import Relay
 from postroad.stores import dialect_of, store_for
 from postroad.stores import migrate as migrate_database
@@ -32,7 +35,6 @@ from postroad.stores.migrations import grants_script, migration_script
 from postroad.stores.queries import migration_files
 
 if TYPE_CHECKING:
-    from postroad.ops.insights import StatusReport
     from postroad.ops.running import Outcome
     from postroad.ops.settings import Settings
 
@@ -47,7 +49,6 @@ app = typer.Typer(
 )
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Directory = Annotated[
     Path | None, typer.Option("--directory", metavar="DIR", help="Keep the files there, to look into them.")
 ]
@@ -76,7 +77,7 @@ def whatever_the_command(
 # -- migrate ---------------------------------------------------------------------------------------------------------
 
 
-@app.command(cls=Command)
+@app.command(cls=Command, rich_help_panel="Run")
 @takes(*FOR_ANY_DATABASE)
 def migrate(
     *,
@@ -112,7 +113,7 @@ def migrate(
 # -- relay -----------------------------------------------------------------------------------------------------------
 
 
-@app.command(cls=Command)
+@app.command(cls=Command, rich_help_panel="Run")
 @takes(*ALL)
 def relay(
     *,
@@ -125,7 +126,7 @@ def relay(
 
     A first SIGTERM or Ctrl-C lets the confirms under way arrive; a second one ends it at once.
     """
-    store = store_for(settings.needed("database"), schema=settings.command.schema)
+    store = store_for(settings.needed("database"), schema=settings.command.schema, direct=settings.command.direct)
     publisher = publisher_for(settings.needed("to"), rabbitmq=settings.rabbitmq)
     relay = Relay(store, publisher, sink=settings.command.sink, settings=settings.relay)
     _end(asyncio.run(carry(relay, until_empty=until_empty)))
@@ -136,55 +137,24 @@ def _end(outcome: Outcome) -> None:
     raise typer.Exit(outcome.exit_code)
 
 
-# -- status ----------------------------------------------------------------------------------------------------------
+# -- operating -------------------------------------------------------------------------------------------------------
 
-
-@app.command(cls=Command)
-@takes(*FOR_ANY_DATABASE)
-def status(*, settings: Settings, as_json: AsJson = False) -> None:
-    """Show how far each lane has come and what still waits."""
-    report = asyncio.run(_ask_status(settings.needed("database"), settings.command.schema))
-    if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
-    elif report.lanes:
-        _show_status(report)
-    else:
-        typer.echo("There is no sink yet: the first `postroad relay` creates one. Until then all messages are kept.")
-
-
-async def _ask_status(database: str, schema: str) -> StatusReport:
-    store = store_for(database, schema=schema, connections=1)
-    try:
-        await store.open()
-        return await insights.status(store)
-    finally:
-        await store.close()
-
-
-def _show_status(report: StatusReport) -> None:
-    table = Table(show_footer=True)
-    totals = report.totals
-    table.add_column("sink", footer="all")
-    table.add_column("lane", justify="right", footer=str(totals.lanes))
-    table.add_column("position", justify="right")
-    table.add_column("pending", justify="right", footer=f"{totals.pending:,}")
-    table.add_column("lag (s)", justify="right", footer=f"{totals.lag_seconds:,.1f}")
-    table.add_column("owner", overflow="fold")
-    for lane in report.lanes:
-        numbers = (str(lane.lane), f"{lane.position:,}", f"{lane.pending:,}", f"{lane.lag_seconds:,.1f}")
-        table.add_row(Text(lane.sink), *numbers, str(lane.owner or "none"))
-    output().print(table)
+app.add_typer(looking)
+app.add_typer(steering)
+app.add_typer(message, name="message", rich_help_panel=LOOK_AND_ACT)
+app.add_typer(dead, name="dead", rich_help_panel=LOOK_AND_ACT)
+app.add_typer(key, name="key", rich_help_panel=LOOK_AND_ACT)
 
 
 # -- config ----------------------------------------------------------------------------------------------------------
 
 
-@app.command(cls=Command)
+@app.command(cls=Command, rich_help_panel="Run")
 @takes(*ALL)
 def config(*, settings: Settings, as_json: AsJson = False) -> None:
     """Show every setting, its value, and where the value comes from. Takes the options of `relay`, to try them out."""
     if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(_config_report(settings)), indent=2).decode())
+        typer.echo(in_json(_config_report(settings)))
     else:
         _show_config(settings)
 
@@ -219,7 +189,7 @@ def _show_config(settings: Settings) -> None:
 # -- demo ------------------------------------------------------------------------------------------------------------
 
 
-@app.command(cls=Command)
+@app.command(cls=Command, rich_help_panel="Run")
 def demo(
     *,
     orders: Annotated[

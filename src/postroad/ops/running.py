@@ -34,7 +34,8 @@ class Outcome(NamedTuple):
 
         A relay that runs on and loses its lanes ends by itself, and that is how two take turns.
         """
-        left = self.summary.refused or self.summary.died or self.summary.lanes_lost
+        done = self.summary
+        left = done.refused or done.died or done.lanes_lost or done.lanes_waiting
         return 1 if self.until_empty and left else 0
 
 

@@ -4,10 +4,13 @@ that nobody asked for.
 
 from __future__ import annotations
 
+import io
+import json
 import sys
 import traceback
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import typer
 from rich.console import Console
 from typer.core import TyperCommand
@@ -20,7 +23,7 @@ from postroad.ops.passwords import without_passwords
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Command", "output", "run", "say_error"]
+__all__ = ["Command", "as_json", "output", "run", "say_error"]
 
 _PIPED_WIDTH = 120
 _UsageError: Any = typer.BadParameter.__mro__[1]  # typer has it from click, or from its own copy of click
@@ -33,8 +36,16 @@ def output() -> Console:
     return Console(highlight=False, force_terminal=False, width=_PIPED_WIDTH)
 
 
+def as_json(value: Any) -> str:
+    """Results for programs. All of it is ASCII, so nothing in it can do anything to a terminal either."""
+    return json.dumps(msgspec.to_builtins(value), indent=2)
+
+
 def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
     """Run the command that was asked for, and say how it ended. What can't be understood is one line, too."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # not every terminal knows every letter
     try:
         return app(arguments, prog_name="postroad", standalone_mode=False) or 0
     except typer.Abort:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from postroad import events
 from postroad.errors import BrokerUnavailable
 from postroad.events import tell
+from postroad.relay.turns import Turns
 
 if TYPE_CHECKING:
     from postroad.brokers.base import Publisher
@@ -37,6 +38,7 @@ class Breaker:
         self._closed.set()
         self._stopping = asyncio.Event()
         self._probing: asyncio.Task[None] | None = None
+        self.turns = Turns()
 
     @property
     def is_open(self) -> bool:

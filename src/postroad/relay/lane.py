@@ -8,6 +8,7 @@ The rules, each of which has cost somebody messages:
 - After any error of the store, and whenever the lane's row is not as it was loaded, everything known is forgotten and
   loaded again: the database may have gone back to before what is remembered here.
 - What can't be saved is not published: loading writes, so an owner that can't write finds out before it publishes.
+- A lane that has nothing to write asks whether its row is still as it was loaded: people change it, and take effect.
 - One task does it all, so whether a message must wait for an earlier one of its key is decided where it is sent.
 """
 
@@ -22,9 +23,11 @@ from postroad.errors import LaneChanged, LeaseLost, LogNotReadable, NotMigrated,
 from postroad.events import tell
 from postroad.lifecycle import State
 from postroad.relay.breaker import FIRST_PAUSE
+from postroad.relay.copies import dead_letter, rewound
 from postroad.relay.sending import Interrupted, Outcome, Sending, is_being_cancelled
 from postroad.relay.trouble import Trouble, freed_by, split
 from postroad.relay.waves import in_waves
+from postroad.stores.base import Tally
 from postroad.stores.cursor import PageLimit
 
 if TYPE_CHECKING:
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from postroad.relay.breaker import Breaker
     from postroad.relay.clock import Clock
     from postroad.relay.trouble import Heads
+    from postroad.relay.wakeup import Rest
     from postroad.retry import RetryPolicy
     from postroad.stores.base import Claimed, Deferral, Lease, Store
     from postroad.stores.cursor import Cursor, Page
@@ -43,6 +47,8 @@ if TYPE_CHECKING:
 __all__ = ["Lane"]
 
 SAVING_SECONDS = 2
+NOTING_SECONDS = 1.0
+PAUSED_SECONDS = 1.0
 
 
 class Lane:
@@ -55,12 +61,14 @@ class Lane:
         lease: Lease,
         settings: RelaySettings,
         *,
+        rest: Rest,
         breaker: Breaker,
         retry: RetryPolicy,
         clock: Clock,
     ) -> None:
         self._store = store
         self._lease = lease
+        self._rest = rest
         self._settings = settings
         self._clock = clock
         self._ordered = settings.ordering == "key"
@@ -82,16 +90,28 @@ class Lane:
         """Decided and not yet saved, like the cursor."""
         self._unsaved = False
         self._saved_at = clock.now()
+        self._ahead: Collection[int] = frozenset()
+        """Not read yet, and not to be sent: a person has decided about them."""
+        self._paused = False
+        self._noted = Tally(0, 0)
+        """What the database knows of what was done here."""
+        self._noted_at = float("-inf")
         self.published = 0
         self.pages = 0
         self.refused = 0
         self.died = 0
+        self.skipped = 0
         self.lost = False
 
     @property
     def name(self) -> str:
         """The lane as logs call it."""
         return f"{self._lease.sink}/{self._lease.lane}"
+
+    @property
+    def waits(self) -> bool:
+        """Messages in trouble are left."""
+        return self._trouble.waits
 
     async def run(self, *, until_empty: bool = False) -> None:
         """Carry messages until told to stop, or until there are none left that may go now."""
@@ -111,6 +131,9 @@ class Lane:
             try:
                 await self._load()
                 pause = self._first_pause
+                if self._paused:
+                    tell(events.LanePaused(*self._where))
+                    return None if until_empty else await self._stand_still()
                 return await self._carry(until_empty=until_empty)
             except LaneChanged as changed:
                 tell(events.LaneReloaded(*self._where, reason=str(changed)))
@@ -127,6 +150,7 @@ class Lane:
     def stop(self) -> None:
         """Take no new page; the one under way may still be confirmed."""
         self._stopping.set()
+        self._rest.wake()
 
     def give_up(self) -> None:
         """Wait no longer for the broker; and for the database, only as long as saving the cursor should take."""
@@ -138,31 +162,33 @@ class Lane:
     # -- read → publish → settle -------------------------------------------------------------------------------------
 
     async def _carry(self, *, until_empty: bool) -> None:
-        idle = self._settings.seconds("poll_interval")
         reading = self._begin_reading(self._confirmed)
         try:
             while not self._stopping.is_set():
-                if self._trouble.is_due(self._clock.now()):
+                if self._trouble.due_in(self._clock.now()) == 0:
                     await self._serve_trouble()
                 page = await reading
+                if page.version > self._lease.version:
+                    raise self._lease.changed()
                 if page.messages:
+                    self._rest.found_work()
                     reading = self._begin_reading(page.after)
                     with self._told(page):
                         await self._publish(page)
                     await self._settle(page.after)
-                    idle = self._settings.seconds("poll_interval")
                     continue
                 await self._settle(page.after, now=True)
                 if not page.before.catching_up:  # else only the late rows have come to an end
-                    if until_empty and not self._trouble.is_due(self._clock.now()):
-                        return
-                    await self._rest(idle)
-                    idle = min(2 * idle, self._settings.seconds("max_idle_backoff"))
+                    due_in = self._trouble.due_in(self._clock.now())
+                    if until_empty and due_in != 0:
+                        return await self._settle(page.after, now=True, last=True)
+                    if due_in != 0:
+                        await self._rest.wait(self._lease, due_in)
                 reading = self._begin_reading(page.after)
-            await self._settle(self._confirmed, now=True)
+            await self._settle(self._confirmed, now=True, last=True)
         except Interrupted as interrupted:
             tell(events.LaneStopped(*self._where, reason=str(interrupted)))
-            await self._settle(self._confirmed, now=True)
+            await self._settle(self._confirmed, now=True, last=True)
         finally:
             reading.cancel()
             await asyncio.wait((reading,), timeout=SAVING_SECONDS)
@@ -175,8 +201,9 @@ class Lane:
     async def _publish(self, page: Page) -> None:
         """Have every message of the page dealt with. Raises Interrupted with its beginning noted."""
         outcome = Outcome()
+        messages = self._without_ahead(page.messages, outcome) if self._ahead else page.messages
         try:
-            await self._until_given_up(self._send_in_waves(page.messages, outcome, self._trouble.heads, {}))
+            await self._until_given_up(self._send_in_waves(messages, outcome, self._trouble.heads, {}))
         except Interrupted:
             dealt_with = [outcome.is_dealt_with(message) for message in page.messages]
             beginning = dealt_with.index(False) if False in dealt_with else len(dealt_with)
@@ -184,6 +211,11 @@ class Lane:
             raise
         self.pages += 1
         self._note(page.messages, outcome, page.after)
+
+    def _without_ahead(self, messages: Sequence[StoredMessage], outcome: Outcome) -> Sequence[StoredMessage]:
+        """What a person has decided about is passed over."""
+        outcome.skipped.update(message.position for message in messages if message.position in self._ahead)
+        return [message for message in messages if message.position not in outcome.skipped]
 
     async def _send_in_waves(
         self,
@@ -211,6 +243,8 @@ class Lane:
                 await self._sending.send(free, outcome)
                 if len(outcome.refused) > refused:
                     self._decide(free, outcome, heads, attempts)
+                    if self._settings.dead_letter_topic is not None:
+                        await self._send_dead_letters(free, outcome, self._settings.dead_letter_topic)
         except (Interrupted, asyncio.CancelledError):
             for wave in sent[:-1]:
                 outcome.confirmed.update(each.position for each in wave if each.position not in outcome.refused)
@@ -231,6 +265,31 @@ class Lane:
             self._trouble.blocked(deferral, heads)
             if deferral.counted:
                 self._tell_refused(message, deferral, permanent=refusal.permanent)
+
+    async def _send_dead_letters(self, wave: Sequence[StoredMessage], outcome: Outcome, topic: str) -> None:
+        """Copies of what has died in this wave, before that is recorded: after a crash in between they go twice.
+
+        Who refuses a copy is not asked again, for the message itself is in the log. But a death whose copy was
+        interrupted is forgotten: the message goes again, dies again, and then there is another copy.
+        """
+        died = [
+            message
+            for message in wave
+            if (deferral := outcome.deferred.get(message.position)) and deferral.state is State.DEAD
+        ]
+        letters = [dead_letter(each, outcome.deferred[each.position], self._lease.sink, topic) for each in died]
+        copies = Outcome()
+        try:
+            await self._sending.send(letters, copies)
+        except (Interrupted, asyncio.CancelledError):
+            outcome.confirmed.update(each.position for each in wave if each.position not in outcome.refused)
+            for message in died:
+                if not copies.is_answered(message):
+                    del outcome.deferred[message.position], outcome.refused[message.position]
+            raise
+        for message in died:
+            if refusal := copies.refused.get(message.position):
+                tell(events.DeadLetterRefused(*self._where, id=message.id, topic=topic, reason=refusal.reason))
 
     async def _until_given_up(self, publishing: Coroutine[None, None, None]) -> None:
         """Wait for confirms, unless the relay is being stopped and its grace has ended."""
@@ -257,7 +316,7 @@ class Lane:
         self._trouble.claimed(claim, self._clock.now())
         if not claim.claimed:
             return
-        messages = [each.message for each in claim.claimed]
+        messages = [each.message if each.rewind is None else rewound(each) for each in claim.claimed]
         attempts = {each.message.position: each.attempts for each in claim.claimed if each.attempts}
         outcome = Outcome()
         try:
@@ -319,10 +378,13 @@ class Lane:
 
     async def _load(self) -> None:
         """Begin from what the database says, and nothing else."""
+        self._rest.get_up()
         loaded = await self._store.load(self._lease)
         self._lease = loaded.lease
         self._trouble.loaded(loaded, self._clock.now())
         self._confirmed = loaded.lease.cursor
+        self._ahead = loaded.ahead
+        self._paused = loaded.paused
         self._deferred = []
         self._unsaved = False
         self._saved_at = self._clock.now()
@@ -330,9 +392,11 @@ class Lane:
     def _note(self, messages: Sequence[StoredMessage], outcome: Outcome, cursor: Cursor) -> None:
         """So far the page was dealt with; what was deferred behind that will be read again."""
         published = len(messages)
-        if outcome.held or outcome.deferred:
+        if outcome.held or outcome.deferred or outcome.skipped:
             for message in messages:
-                if message.position in outcome.held:
+                if message.position in outcome.skipped:
+                    self.skipped += 1
+                elif message.position in outcome.held:
                     self._deferred.append(self._trouble.held(message))
                 elif message.position in outcome.deferred:
                     self._deferred.append(outcome.deferred[message.position])
@@ -343,20 +407,34 @@ class Lane:
         self._unsaved = self._unsaved or bool(messages)
         self._confirmed = cursor
 
-    async def _settle(self, cursor: Cursor, *, now: bool = False) -> None:
+    async def _settle(self, cursor: Cursor, *, now: bool = False, last: bool = False) -> None:
         """Save the cursor: at once when the lane has nothing else to do, every so often under load."""
         self._confirmed = cursor
-        saved = self._lease.cursor
+        saved, time = self._lease.cursor, self._clock.now()
         moved = self._unsaved or (cursor.position, cursor.late_position) != (saved.position, saved.late_position)
-        if not moved or not (now or self._clock.now() - self._saved_at >= self._settings.seconds("settle_interval")):
+        tally = self._tally(time, last=last) if now or moved else None
+        if not (moved or tally) or not (now or time - self._saved_at >= self._settings.seconds("settle_interval")):
             return
         if self._deferred:
-            await self._record(cursor, self._deferred)
+            await self._record(cursor, self._deferred, last=last)
             self._deferred = []
         else:
-            self._lease = await self._store.settle(self._lease, cursor)
+            self._lease = await self._store.settle(self._lease, cursor, tally)
+            self._has_noted(tally, time)
         self._unsaved = False
         self._saved_at = self._clock.now()
+
+    def _tally(self, time: float, *, last: bool = False) -> Tally | None:
+        """What was done since that was last noted; at most once a second, unless this is the last chance."""
+        if not last and time - self._noted_at < NOTING_SECONDS:
+            return None
+        published, refused = self.published - self._noted.published, self.refused - self._noted.refused
+        return Tally(published, refused) if published or refused else None
+
+    def _has_noted(self, tally: Tally | None, time: float) -> None:
+        if tally is not None:
+            self._noted = Tally(self._noted.published + tally.published, self._noted.refused + tally.refused)
+            self._noted_at = time
 
     async def _record(
         self,
@@ -365,18 +443,27 @@ class Lane:
         *,
         published: Sequence[int] = (),
         freed: Collection[str] = (),
+        last: bool = False,
     ) -> None:
-        freed = freed_by(deferred).union(freed)
-        recorded = await self._store.record(self._lease, cursor, deferred=deferred, published=published, freed=freed)
+        freed, time = freed_by(deferred).union(freed), self._clock.now()
+        tally = self._tally(time, last=last)
+        recorded = await self._store.record(
+            self._lease, cursor, deferred=deferred, published=published, freed=freed, tally=tally
+        )
         self._lease = recorded.lease
+        self._has_noted(tally, time)
         self._trouble.recorded(deferred, freed, recorded, self._clock.now())
 
-    async def _rest(self, idle: float) -> None:
-        """Wait until it is worth looking again, or something is due."""
-        if self._trouble.due_at is not None:
-            idle = max(0.0, min(idle, self._trouble.due_at - self._clock.now()))
-        if idle:
-            await self._clock.wait(self._stopping, idle)
+    async def _check(self) -> None:
+        """Find out about what people have changed, although there is nothing to write."""
+        if not self._stopping.is_set() and not await self._store.is_current(self._lease):
+            raise self._lease.changed()
+
+    async def _stand_still(self) -> None:
+        """Wait until somebody changes the lane, such as who resumes its sink."""
+        while not self._stopping.is_set():
+            await self._clock.wait(self._stopping, min(PAUSED_SECONDS, self._settings.seconds("max_idle_backoff")))
+            await self._check()
 
     # -- the log -----------------------------------------------------------------------------------------------------
 

@@ -17,8 +17,9 @@ from postroad.message import new_id
 from postroad.relay.breaker import Breaker
 from postroad.relay.clock import Monotonic
 from postroad.relay.lane import Lane
-from postroad.relay.maintenance import reporting
+from postroad.relay.maintenance import Retention, reporting
 from postroad.relay.scheduled import Scheduled
+from postroad.relay.wakeup import Wakeup
 from postroad.retry import Backoff
 
 if TYPE_CHECKING:
@@ -42,6 +43,10 @@ class Summary(msgspec.Struct, frozen=True):
     """Messages that need a person now."""
     lanes_lost: int
     """Lanes that another relay took."""
+    lanes_waiting: int = 0
+    """Lanes with messages that wait: for another attempt, for a route, or for one before them."""
+    skipped: int = 0
+    """Passed over: a person had decided about them."""
 
     def __str__(self) -> str:
         rate = f" ({self.published / self.seconds:,.0f}/s)" if self.seconds > 0 and self.published else ""
@@ -50,8 +55,12 @@ class Summary(msgspec.Struct, frozen=True):
             text += f"; {self.refused:,} attempts failed"
         if self.died:
             text += f"; {self.died:,} {'message is' if self.died == 1 else 'messages are'} dead"
+        if self.skipped:
+            text += f"; {self.skipped:,} {'was' if self.skipped == 1 else 'were'} skipped"
         if self.lanes_lost:
             text += f"; {self.lanes_lost} lanes were taken by another relay"
+        if self.lanes_waiting:
+            text += f"; in {self.lanes_waiting} lanes messages wait"
         return text
 
 
@@ -83,6 +92,7 @@ class Relay:
             max_attempts=self._settings.max_attempts,
             max_backoff=timedelta(seconds=self._settings.seconds("max_backoff")),
         )
+        self._wakeup = Wakeup(store.naps, sink, self._settings, clock=self._clock)
         self._lanes: list[Lane] = []
         longest = self._settings.seconds("outage_backoff")
         self._breaker = Breaker(sink, publisher, longest=longest, clock=self._clock)
@@ -107,6 +117,13 @@ class Relay:
             lane.stop()
             asyncio.get_running_loop().call_later(grace, lane.give_up)
 
+    def wake(self) -> None:
+        """Look for messages now: for an application in the same process, after its commit. From any thread.
+
+        An addition, which saves the database's way of telling; nothing depends on it.
+        """
+        self._wakeup.wake()
+
     async def _run(self, *, until_empty: bool) -> Summary:
         began = time.monotonic()
         try:
@@ -116,6 +133,7 @@ class Relay:
             await self._take_lanes()
             with reporting(self._sink, self._lanes, every=self._settings.seconds("report_interval")):
                 await self._carry(until_empty=until_empty)
+            await self._wakeup.end_naps()
         except ExceptionGroup as several:
             raise several.exceptions[0] from None  # what ends one lane for good ends all, and one error says it
         finally:
@@ -127,15 +145,27 @@ class Relay:
         return summary
 
     async def _carry(self, *, until_empty: bool) -> None:
-        scheduled = Scheduled(self._store, longest_pause=self._settings.seconds("outage_backoff"))
+        scheduled = Scheduled(
+            self._store, wakeup=self._wakeup, longest_pause=self._settings.seconds("outage_backoff"), clock=self._clock
+        )
         if until_empty:
             await scheduled.run_once()
         async with asyncio.TaskGroup() as group:
             lanes = [group.create_task(lane.run(until_empty=until_empty)) for lane in self._lanes]
             if not until_empty:
-                moving = group.create_task(scheduled.run())
+                chores = [self._wakeup.run(), scheduled.run(), self._retention().run()]
+                beside = [group.create_task(chore) for chore in chores]
                 await asyncio.wait(lanes)
-                moving.cancel()
+                for task in beside:
+                    task.cancel()
+
+    def _retention(self) -> Retention:
+        return Retention(
+            self._store,
+            retain=timedelta(seconds=self._settings.seconds("retain")),
+            interval=self._settings.seconds("cleanup_interval"),
+            longest_pause=self._settings.seconds("outage_backoff"),
+        )
 
     async def _open_publisher(self, *, must_work: bool) -> None:
         try:
@@ -157,6 +187,7 @@ class Relay:
                 self._publisher,
                 lease,
                 self._settings,
+                rest=self._wakeup.rest(lease),
                 breaker=self._breaker,
                 retry=self._retry,
                 clock=self._clock,
@@ -175,7 +206,9 @@ class Relay:
             seconds=seconds,
             refused=sum(lane.refused for lane in self._lanes),
             died=sum(lane.died for lane in self._lanes),
+            skipped=sum(lane.skipped for lane in self._lanes),
             lanes_lost=sum(lane.lost for lane in self._lanes),
+            lanes_waiting=sum(lane.waits for lane in self._lanes),
         )
 
 
@@ -186,6 +219,7 @@ def _ended(sink: str, summary: Summary) -> events.RelayEnded:
         pages=summary.pages,
         refused=summary.refused,
         died=summary.died,
+        skipped=summary.skipped,
         lanes_lost=summary.lanes_lost,
         duration_ms=summary.seconds * 1000,
     )

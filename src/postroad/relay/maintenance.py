@@ -5,39 +5,101 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
 
-from postroad.events import MessagesDeleted, Progress, tell
+from postroad.errors import LogNotReadable, NotMigrated, StoreUnavailable
+from postroad.events import MessagesDeleted, Progress, RetentionOut, tell
+from postroad.relay.breaker import FIRST_PAUSE
+from postroad.relay.clock import Monotonic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from datetime import timedelta
 
+    from postroad.relay.clock import Clock
     from postroad.relay.lane import Lane
     from postroad.stores.base import Store
 
 __all__ = ["Reports", "Retention", "reporting"]
 
+RESTS: Final = 9.0
+"""So many times as long as a batch took, nothing is deleted."""
+SHORTEST_REST: Final = 0.01
+BEGIN_AGAIN_SECONDS: Final = 3600.0
+LAST_HOUR: Final = timedelta(hours=1)
+"""What people see of the last hour does not go by what is retained."""
+
 
 class Retention:
-    """Deletes delivered messages in small batches. What any lane has not passed stays, whatever its age."""
+    """Deletes delivered messages in small batches. What any lane has not passed stays, whatever its age.
 
-    def __init__(self, store: Store, *, retain: timedelta, batch: int = 5000) -> None:
+    Between two batches it rests for a multiple of what the batch took, so that writers and lanes hardly notice. It goes
+    on where it stopped, because a database walks over what was deleted until it has swept it up; what stayed is looked
+    at again once in a while.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        retain: timedelta,
+        batch: int = 1000,
+        interval: float = 60.0,
+        longest_pause: float = 30.0,
+        clock: Clock | None = None,
+    ) -> None:
         self._store = store
         self._retain = retain
         self._batch = batch
+        self._interval = interval
+        self._first_pause = min(FIRST_PAUSE, longest_pause)
+        self._longest_pause = longest_pause
+        self._clock = clock or Monotonic()
+        self._never = asyncio.Event()
+        self._done = 0
+        """What lies in the log up to here stays for now."""
+        self._began_at = float("-inf")
+        """When it last began with the first row of the log."""
 
     async def run_once(self) -> int:
-        """Walk from the oldest row to the first batch in which nothing is old enough; say how many were deleted."""
-        deleted = through = 0
-        while True:
-            cleaned = await self._store.delete_passed(after=through, older_than=self._retain, batch=self._batch)
-            deleted += cleaned.deleted
-            if not cleaned.more or cleaned.through == through:
-                break
-            through = cleaned.through
-        tell(MessagesDeleted(deleted=deleted, retain_s=self._retain.total_seconds()))
+        """Walk to the first batch in which nothing is old enough; say how many were deleted."""
+        if self._clock.now() - self._began_at >= BEGIN_AGAIN_SECONDS:
+            self._done, self._began_at = 0, self._clock.now()
+        deleted, through = 0, self._done
+        try:
+            while True:
+                began = self._clock.now()
+                cleaned = await self._store.delete_passed(after=through, older_than=self._retain, batch=self._batch)
+                deleted += cleaned.deleted
+                if not cleaned.more or cleaned.through == through:
+                    break
+                through = cleaned.through
+                self._done = max(self._done, min(through, cleaned.behind))
+                await self._clock.wait(self._never, max(SHORTEST_REST, RESTS * (self._clock.now() - began)))
+        finally:
+            if deleted:
+                tell(MessagesDeleted(deleted=deleted, retain_s=self._retain.total_seconds()))
+        await self._forget_progress()
         return deleted
+
+    async def _forget_progress(self) -> None:
+        older_than = max(self._retain, LAST_HOUR)
+        while await self._store.forget_progress(older_than=older_than, batch=self._batch):
+            await self._clock.wait(self._never, SHORTEST_REST)
+
+    async def run(self) -> None:
+        """Do that every so often, for ever: cancel the task to stop it, at any moment."""
+        pause = self._first_pause
+        while True:
+            try:
+                await self.run_once()
+            except (StoreUnavailable, LogNotReadable, NotMigrated) as error:
+                tell(RetentionOut(reason=str(error), retry_ms=pause * 1000))
+                await self._clock.wait(self._never, pause)
+                pause = min(2 * pause, self._longest_pause)
+            else:
+                pause = self._first_pause
+                await self._clock.wait(self._never, self._interval)
 
 
 class Reports:

@@ -12,17 +12,21 @@ from typing import TYPE_CHECKING, Final
 from postroad import events
 from postroad.errors import LogNotReadable, NotMigrated, StoreUnavailable
 from postroad.events import tell
+from postroad.message import SLOTS
 from postroad.relay.breaker import FIRST_PAUSE
 from postroad.relay.clock import Monotonic
 
 if TYPE_CHECKING:
     from postroad.relay.clock import Clock
+    from postroad.relay.wakeup import Wakeup
     from postroad.stores.base import Store
 
 __all__ = ["Scheduled"]
 
 LOOK_SECONDS: Final = 1.0
 """At the latest after this long it is looked again: something may have been added that is due earlier."""
+LOOK_SECONDS_WHEN_TOLD: Final = 5.0
+"""The same where the database tells of what is due within ten seconds (`wake_scheduled` in 0004_naps.sql)."""
 SHORTEST_PAUSE: Final = 0.001
 
 
@@ -30,7 +34,13 @@ class Scheduled:
     """Moves what is due."""
 
     def __init__(
-        self, store: Store, *, longest_pause: float = 30.0, batch: int = 1000, clock: Clock | None = None
+        self,
+        store: Store,
+        *,
+        wakeup: Wakeup | None = None,
+        longest_pause: float = 30.0,
+        batch: int = 1000,
+        clock: Clock | None = None,
     ) -> None:
         """`longest_pause` is how many seconds are between two tries at most when the database can't be asked."""
         self._store = store
@@ -38,7 +48,8 @@ class Scheduled:
         self._first_pause = min(FIRST_PAUSE, longest_pause)
         self._longest_pause = longest_pause
         self._clock = clock or Monotonic()
-        self._never = asyncio.Event()
+        self._wakeup = wakeup
+        self._signal = wakeup.signal() if wakeup is not None else asyncio.Event()
 
     async def run_once(self) -> int:
         """Move all that is due, and say how many those were."""
@@ -53,12 +64,17 @@ class Scheduled:
                 _, due_in = await self._move()
             except (StoreUnavailable, LogNotReadable, NotMigrated) as error:
                 tell(events.ScheduledOut(reason=str(error), retry_ms=pause * 1000))
-                await self._clock.wait(self._never, pause)
+                await self._wait(pause)
                 pause = min(2 * pause, self._longest_pause)
             else:
                 pause = self._first_pause
-                wanted = LOOK_SECONDS if due_in is None else min(LOOK_SECONDS, due_in)
-                await self._clock.wait(self._never, max(SHORTEST_PAUSE, wanted))
+                told = self._wakeup is not None and self._wakeup.hears
+                look = LOOK_SECONDS_WHEN_TOLD if told else LOOK_SECONDS
+                await self._wait(look if due_in is None else max(SHORTEST_PAUSE, min(look, due_in)))
+
+    async def _wait(self, seconds: float) -> None:
+        await self._clock.wait(self._signal, seconds)
+        self._signal.clear()
 
     async def _move(self) -> tuple[int, float | None]:
         moved = 0
@@ -69,4 +85,6 @@ class Scheduled:
                 break
         if moved:
             tell(events.MessagesMoved(moved=moved))
+            if self._wakeup is not None:
+                self._wakeup.hear(0, SLOTS - 1)  # a database need not tell us of what we did ourselves
         return moved, batch.due_in

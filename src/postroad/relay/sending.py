@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["Interrupted", "Outcome", "Sending"]
 
 SUSPECTED_AFTER: Final = 3
-"""So often the same messages may break a connection that is fine without them before they are taken apart."""
+"""So often the same messages may break a connection that is fine without them before they are taken apart, and so often
+a single one before it is refused. From the second time on they go alone, because lanes share a connection.
+"""
 
 
 class Interrupted(PostroadError):
@@ -34,7 +36,7 @@ class Interrupted(PostroadError):
 class Outcome:
     """What became of the messages of one page, or of one claim."""
 
-    __slots__ = ("confirmed", "deferred", "held", "refused")
+    __slots__ = ("confirmed", "deferred", "held", "refused", "skipped")
 
     def __init__(self) -> None:
         self.confirmed: set[int] = set()
@@ -43,13 +45,17 @@ class Outcome:
         self.deferred: dict[int, Deferral] = {}
         """What was decided about each refused one."""
         self.held: dict[int, StoredMessage] = {}
+        self.skipped: set[int] = set()
+        """A person has decided about them."""
 
     def is_answered(self, message: StoredMessage) -> bool:
         """Whether the broker has said something about it, as far as that was noted."""
         return message.position in self.confirmed or message.position in self.refused
 
     def is_dealt_with(self, message: StoredMessage) -> bool:
-        """Whether it is confirmed or deferred. A refusal that nobody has decided about yet is neither."""
+        """Whether it is confirmed, deferred or skipped. A refusal that nobody has decided about yet is none of that."""
+        if message.position in self.skipped:
+            return True
         return message.position in self.confirmed or message.position in self.deferred or message.position in self.held
 
 
@@ -60,24 +66,32 @@ class Sending:
         self._where = (sink, lane)
         self._publisher = publisher
         self._breaker = breaker
+        self._turns = breaker.turns
         self._stopping = stopping
 
-    async def send(self, messages: Sequence[StoredMessage], outcome: Outcome) -> None:
+    async def send(self, messages: Sequence[StoredMessage], outcome: Outcome, *, suspected: bool = False) -> None:
         """Return when each of them is confirmed or refused. Raises Interrupted when stopped in an outage."""
+        enough = 1 if suspected and len(messages) > 1 else SUSPECTED_AFTER
         failures = 0
         while messages:
             await self._until_the_broker_may_be_asked()
+            await self._turns.begin(alone=suspected)
+            if self._breaker.is_open:  # it went out while this call waited for its turn
+                self._turns.end(alone=suspected)
+                continue
             try:
-                refusals = await self._publisher.publish(messages)
+                refusals = await self._publish(messages, alone=suspected)
             except BrokerUnavailable as outage:
                 self._breaker.trip(outage)
                 answered = self._note(outage, outcome)
                 if answered:
                     messages = [message for message in messages if not outcome.is_answered(message)]
                 failures = failures + 1 if outage.suspicious and not answered else 0
-                if failures == SUSPECTED_AFTER:
+                suspected = suspected or failures > 0
+                if failures == enough:
                     await self._until_the_broker_may_be_asked()
-                    return await self._take_apart(messages, f"it breaks the connection: {outage}", outcome)
+                    reason = f"it breaks the connection: {outage}"
+                    return await self._take_apart(messages, reason, outcome, suspected=True)
             except (Exception, asyncio.CancelledError) as error:
                 if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
                     raise
@@ -90,7 +104,15 @@ class Sending:
                 return None
         return None
 
-    async def _take_apart(self, messages: Sequence[StoredMessage], reason: str, outcome: Outcome) -> None:
+    async def _publish(self, messages: Sequence[StoredMessage], *, alone: bool) -> Sequence[Refusal]:
+        try:
+            return await self._publisher.publish(messages)
+        finally:
+            self._turns.end(alone=alone)
+
+    async def _take_apart(
+        self, messages: Sequence[StoredMessage], reason: str, outcome: Outcome, *, suspected: bool = False
+    ) -> None:
         """The one that fails alone is refused; the others go on."""
         if len(messages) == 1:
             outcome.refused[messages[0].position] = Refusal(messages[0].position, reason)
@@ -98,7 +120,7 @@ class Sending:
         tell(events.MessagesSuspected(*self._where, messages=len(messages), reason=reason))
         half = len(messages) // 2
         for part in (messages[:half], messages[half:]):
-            await self.send(part, outcome)
+            await self.send(part, outcome, suspected=suspected)
             # Should the other half be interrupted, this one's confirms must be known.
             outcome.confirmed.update(each.position for each in part if each.position not in outcome.refused)
 

@@ -81,9 +81,16 @@ class Trouble:
         self.due_at = None
         self._due_in(loaded.due_in, now)
 
-    def is_due(self, now: float) -> bool:
-        """Something may be claimed."""
-        return bool(self.released) or (self.due_at is not None and now >= self.due_at)
+    def due_in(self, now: float) -> float | None:
+        """Seconds until something may be claimed; 0 when it may be now, None when nothing will be."""
+        if self.released:
+            return 0.0
+        return None if self.due_at is None else max(0.0, self.due_at - now)
+
+    @property
+    def waits(self) -> bool:
+        """Something waits: for its time, for its route, for an earlier message of its key, or for a person."""
+        return bool(self.released or self.heads) or self.due_at is not None
 
     def is_out(self, route: str) -> bool:
         """Messages are known to wait for this route."""

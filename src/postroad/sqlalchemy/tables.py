@@ -54,9 +54,17 @@ def tables(
     schema = checked_schema(schema)
     match dialect:
         case "postgresql":
-            made = _postgresql(metadata, schema) + _postgresql_trouble(metadata, schema)
+            made = [
+                *_postgresql(metadata, schema),
+                *_postgresql_trouble(metadata, schema),
+                *_postgresql_operations(metadata, schema),
+            ]
         case "sqlite":
-            made = _sqlite(metadata, schema) + _sqlite_trouble(metadata, schema)
+            made = [
+                *_sqlite(metadata, schema),
+                *_sqlite_trouble(metadata, schema),
+                *_sqlite_operations(metadata, schema),
+            ]
         case _:
             raise InvalidSetting(f"dialect is {dialect!r}; postroad's tables can be in 'postgresql' or 'sqlite'")
     for table in made:
@@ -193,6 +201,74 @@ def _postgresql_trouble(metadata: MetaData, schema: str) -> list[Table]:
     return [deferred, attempts, scheduled]
 
 
+def _postgresql_operations(metadata: MetaData, schema: str) -> list[Table]:
+    now = text("now()")
+    progress = Table(
+        "progress", metadata,
+        Column("sink", TEXT, primary_key=True),
+        Column("lane", SMALLINT, primary_key=True, autoincrement=False),
+        Column("position", BIGINT, primary_key=True, autoincrement=False),
+        Column("at", TIMESTAMP(timezone=True), primary_key=True, server_default=text("clock_timestamp()")),
+        Column("snapshot", PGSnapshot, nullable=False),
+        Column("published", INTEGER, nullable=False),
+        Column("refused", INTEGER, nullable=False),
+        Index("progress_at", "at"),
+        schema=schema,
+    )  # fmt: skip
+    delivered = Table(
+        "delivered", metadata,
+        Column("sink", TEXT, primary_key=True),
+        Column("position", BIGINT, primary_key=True, autoincrement=False),
+        Column("delivered_at", TIMESTAMP(timezone=True), nullable=False, server_default=now),
+        schema=schema,
+    )  # fmt: skip
+    holds = Table(
+        "holds", metadata,
+        Column("sink", TEXT, primary_key=True),
+        Column("key", TEXT, primary_key=True),
+        Column("slot", SMALLINT, nullable=False),
+        Column("since", TIMESTAMP(timezone=True), nullable=False, server_default=now),
+        Column("who", TEXT, nullable=False),
+        Column("reason", TEXT),
+        schema=schema,
+    )  # fmt: skip
+    pauses = Table(
+        "pauses", metadata,
+        Column("sink", TEXT, primary_key=True),
+        Column("since", TIMESTAMP(timezone=True), nullable=False, server_default=now),
+        Column("who", TEXT, nullable=False),
+        Column("reason", TEXT),
+        schema=schema,
+    )  # fmt: skip
+    ahead = Table(
+        "ahead", metadata,
+        Column("sink", TEXT, primary_key=True),
+        Column("lane", SMALLINT, primary_key=True, autoincrement=False),
+        Column("position", BIGINT, primary_key=True, autoincrement=False),
+        schema=schema,
+    )  # fmt: skip
+    rewound = Table(
+        "rewound", metadata,
+        Column("sink", TEXT, primary_key=True),
+        Column("position", BIGINT, primary_key=True, autoincrement=False),
+        Column("rewind", TEXT, nullable=False),
+        Column("new_id", UUID),
+        schema=schema,
+    )  # fmt: skip
+    audit = Table(
+        "audit", metadata,
+        Column("number", BIGINT, Identity(always=True), primary_key=True),
+        Column("at", TIMESTAMP(timezone=True), nullable=False, server_default=now),
+        Column("who", TEXT, nullable=False),
+        Column("command", TEXT, nullable=False),
+        Column("arguments", JSON, nullable=False),
+        Column("reason", TEXT),
+        Column("changed", BIGINT, nullable=False),
+        schema=schema,
+    )  # fmt: skip
+    return [progress, delivered, holds, pauses, ahead, rewound, audit]
+
+
 def _sqlite(metadata: MetaData, schema: str) -> list[Table]:
     # An `integer primary key` can't be null, but SQLite does not say so of its column.
     migrations = Table(
@@ -301,3 +377,70 @@ def _sqlite_trouble(metadata: MetaData, schema: str) -> list[Table]:
         Index(f"{schema}_scheduled_due", "due_at", "number"),
     )  # fmt: skip
     return [deferred, attempts, scheduled]
+
+
+def _sqlite_operations(metadata: MetaData, schema: str) -> list[Table]:
+    now = text(_SQLITE_NOW)
+    progress = Table(
+        f"{schema}_progress", metadata,
+        Column("sink", TEXT, primary_key=True),
+        Column("lane", INTEGER, primary_key=True),
+        Column("position", INTEGER, primary_key=True),
+        Column("at", INTEGER, primary_key=True, server_default=now),
+        Column("published", INTEGER, nullable=False),
+        Column("refused", INTEGER, nullable=False),
+        Index(f"{schema}_progress_at", "at"),
+        sqlite_with_rowid=False,
+    )  # fmt: skip
+    delivered = Table(
+        f"{schema}_delivered", metadata,
+        Column("sink", TEXT, primary_key=True),
+        Column("position", INTEGER, primary_key=True),
+        Column("delivered_at", INTEGER, nullable=False),
+        sqlite_with_rowid=False,
+    )  # fmt: skip
+    holds = Table(
+        f"{schema}_holds", metadata,
+        Column("sink", TEXT, primary_key=True),
+        Column("key", TEXT, primary_key=True),
+        Column("slot", INTEGER, nullable=False),
+        Column("since", INTEGER, nullable=False, server_default=now),
+        Column("who", TEXT, nullable=False),
+        Column("reason", TEXT),
+        sqlite_with_rowid=False,
+    )  # fmt: skip
+    pauses = Table(
+        f"{schema}_pauses", metadata,
+        Column("sink", TEXT, primary_key=True),
+        Column("since", INTEGER, nullable=False, server_default=now),
+        Column("who", TEXT, nullable=False),
+        Column("reason", TEXT),
+        sqlite_with_rowid=False,
+    )  # fmt: skip
+    ahead = Table(
+        f"{schema}_ahead", metadata,
+        Column("sink", TEXT, primary_key=True),
+        Column("lane", INTEGER, primary_key=True),
+        Column("position", INTEGER, primary_key=True),
+        sqlite_with_rowid=False,
+    )  # fmt: skip
+    rewound = Table(
+        f"{schema}_rewound", metadata,
+        Column("sink", TEXT, primary_key=True),
+        Column("position", INTEGER, primary_key=True),
+        Column("rewind", TEXT, nullable=False),
+        Column("new_id", TEXT),
+        sqlite_with_rowid=False,
+    )  # fmt: skip
+    audit = Table(
+        f"{schema}_audit", metadata,
+        Column("number", INTEGER, primary_key=True, nullable=True),
+        Column("at", INTEGER, nullable=False, server_default=now),
+        Column("who", TEXT, nullable=False),
+        Column("command", TEXT, nullable=False),
+        Column("arguments", TEXT, nullable=False),
+        Column("reason", TEXT),
+        Column("changed", INTEGER, nullable=False),
+        sqlite_autoincrement=True,
+    )  # fmt: skip
+    return [progress, delivered, holds, pauses, ahead, rewound, audit]

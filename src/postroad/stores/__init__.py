@@ -11,9 +11,10 @@ from postroad.errors import InvalidSetting
 
 if TYPE_CHECKING:
     from postroad.stores.base import Store
+    from postroad.stores.operating import Operating
     from postroad.stores.queries import Dialect
 
-__all__ = ["dialect_of", "migrate", "sqlite_path", "store_for"]
+__all__ = ["dialect_of", "migrate", "operating_for", "sqlite_path", "store_for"]
 
 _DIALECTS: dict[str, Dialect] = {"postgresql": "postgresql", "postgres": "postgresql", "sqlite": "sqlite"}
 
@@ -51,12 +52,26 @@ async def migrate(url: str, schema: str = DEFAULT_SCHEMA) -> list[int]:
     return migrate_sqlite(sqlite_path(url), schema)
 
 
-def store_for(url: str, *, schema: str = DEFAULT_SCHEMA, connections: int = 5) -> Store:
-    """The store for a database URL. It is not connected yet. `connections` is how many it makes, where that matters."""
+def store_for(url: str, *, schema: str = DEFAULT_SCHEMA, direct: str | None = None, connections: int = 5) -> Store:
+    """The store for a database URL. It is not connected yet. `connections` is how many it makes, where that matters.
+
+    `direct` is the same PostgreSQL database without a pooler in between, which can't be listened through.
+    """
     if dialect_of(url) == "postgresql":
         from postroad.stores.postgresql import PostgreSQLStore
 
-        return PostgreSQLStore(url, schema=schema, connections=connections)
+        return PostgreSQLStore(url, schema=schema, direct=direct, connections=connections)
     from postroad.stores.sqlite import SQLiteStore
 
     return SQLiteStore(sqlite_path(url), schema=schema)
+
+
+def operating_for(url: str, *, schema: str = DEFAULT_SCHEMA) -> Operating:
+    """What an operator works with, for a database URL. It connects when it is entered with `async with`."""
+    if dialect_of(url) == "postgresql":
+        from postroad.stores.postgresql_operating import PostgreSQLOperating
+
+        return PostgreSQLOperating(url, schema=schema)
+    from postroad.stores.sqlite_operating import SQLiteOperating
+
+    return SQLiteOperating(sqlite_path(url), schema=schema)

@@ -27,13 +27,18 @@ __all__ = [
     "Claimed",
     "Cleaned",
     "Deferral",
-    "LaneStatus",
     "Lease",
+    "Listener",
+    "Listening",
     "Loaded",
     "Moved",
+    "Naps",
     "Recorded",
     "Start",
     "Store",
+    "Tally",
+    "Tick",
+    "Writer",
 ]
 
 Start = Literal["oldest", "now"]
@@ -82,11 +87,17 @@ class Loaded(msgspec.Struct, frozen=True):
 
     lease: Lease
     heads: Mapping[str, int]
-    """For each key with messages in trouble, the position of the first one that later messages wait for."""
+    """For each key with messages in trouble, the position of the first one that later messages wait for; 0 for a key
+    that a person holds.
+    """
     routes: Collection[str]
     """The routes that messages of the lane wait for."""
     due_in: float | None
     """Seconds until the first message in trouble is due, by the database's clock; None when none will be."""
+    ahead: Collection[int] = frozenset()
+    """Messages behind the cursor's end that a person has decided about: they are passed over."""
+    paused: bool = False
+    """A person has paused the sink: nothing is to be sent."""
 
 
 class Deferral(msgspec.Struct, frozen=True):
@@ -120,6 +131,10 @@ class Claimed(msgspec.Struct, frozen=True):
     message: StoredMessage
     attempts: int
     route: str | None
+    rewind: str | None = None
+    """It is published again, because of this rewind."""
+    new_id: UUID | None = None
+    """The id to publish it under, unless it is its own."""
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -147,16 +162,30 @@ class Moved(msgspec.Struct, frozen=True):
     """Seconds until the next one is due, by the database's clock; 0 when more may be due already; None: none waits."""
 
 
-class LaneStatus(msgspec.Struct, frozen=True):
-    """What an operator wants to know of a lane."""
+class Tally(msgspec.Struct, frozen=True):
+    """What a lane did since it last said so."""
 
-    sink: str
-    lane: int
-    position: int
-    pending: int
-    lag_seconds: float
-    """The age of the oldest message that waits; 0 when none does."""
-    owner: UUID | None
+    published: int
+    refused: int
+
+
+class Writer(msgspec.Struct, frozen=True):
+    """A transaction that may have added to the log and has not ended."""
+
+    transaction: str
+    prepared: bool
+    """It waits for the second phase of a two-phase commit. Being prepared gives a transaction another name."""
+
+
+class Tick(msgspec.Struct, frozen=True):
+    """What one tick found: the relay's lanes as the database has them."""
+
+    lanes: Mapping[int, tuple[int, int]]
+    """The lanes that are the relay's, and the epoch and version of each."""
+    stirred: Collection[int]
+    """Of those, the lanes that have something to look at."""
+    kept: Collection[int]
+    """The naps that were renewed in time. In any other one somebody may have added without a word."""
 
 
 class Cleaned(msgspec.Struct, frozen=True):
@@ -167,6 +196,64 @@ class Cleaned(msgspec.Struct, frozen=True):
     """Every row up to this position was looked at."""
     more: bool
     """Something was old enough, so the next batch may find more."""
+    behind: int = 0
+    """How far the last of all lanes has come: what stays in the log up to there stays for another reason."""
+    busy: bool = False
+    """Somebody else is deleting just now, so nothing was looked at."""
+
+
+class Listener(Protocol):
+    """Who is told by a database. Every method may be called at any time, from the event loop's thread."""
+
+    def hear(self, first_slot: int, last_slot: int) -> None:
+        """Something was committed in these slots, or in some of them."""
+
+    def echo(self, word: str) -> None:
+        """The word that a tick was given has come back: who listens does hear."""
+
+    def end(self, reason: str) -> None:
+        """Nothing will be heard any more."""
+
+
+class Listening(Protocol):
+    """Somebody is listening."""
+
+    def close(self) -> None:
+        """Listen no more; the listener is not told."""
+
+
+class Naps(Protocol):
+    """How a lane with nothing to do is woken: "I sleep", "is anybody at it who has not seen that?", "somebody added".
+
+    Whoever naps is told of every commit that adds to its slots, except of those by a `Writer` that was there when the
+    nap had begun. A store that tells of every commit anyway needs no naps and has no such writers.
+    Raises StoreUnavailable, as a store does.
+    """
+
+    async def listen(self, channel: str, listener: Listener) -> Listening:
+        """Tell the listener what is heard on the channel, until closed or until its `end` is called."""
+        ...
+
+    async def begin(self, lease: Lease, *, channel: str, seconds: float) -> int:
+        """The lane naps from now on, for everybody to see, for so long unless renewed. Gives the nap's number."""
+        ...
+
+    async def end(self, naps: Collection[int]) -> None:
+        """These naps are over: nobody needs to be notified."""
+
+    async def writers(self) -> Collection[Writer]:
+        """Those that hold the log for writing: after a nap was begun, those who may not have seen it."""
+        ...
+
+    async def tick(
+        self, sink: str, owner: UUID, *, naps: Collection[int], seconds: float, channel: str, word: str
+    ) -> Tick:
+        """In one statement: renew the naps, look after the relay's lanes, and send the word to ourselves.
+
+        A nap with less than a third of `seconds` left is not renewed: an answer that takes longer than that says
+        nothing of whether a nap was there all the time.
+        """
+        ...
 
 
 class Store(Protocol):
@@ -175,6 +262,11 @@ class Store(Protocol):
     Whatever goes wrong with the connection is raised as StoreUnavailable; the caller then forgets what it knew of its
     lanes and loads them again, because the database may have gone back in time.
     """
+
+    @property
+    def naps(self) -> Naps:
+        """How lanes are woken."""
+        ...
 
     async def open(self) -> None:
         """Connect, and check that this database may be read from.
@@ -198,19 +290,30 @@ class Store(Protocol):
 
         In one transaction that writes (so that an owner who can't write finds out before it publishes): what was being
         sent, by whomever, is due; so is the head of each key that merely waited for one before it, and the first
-        message of each route, which is asked anew. Raises LeaseLost when the lane has another owner or epoch.
+        message of each route, which is asked anew. Nothing is due of a key that a person holds.
+        Raises LeaseLost when the lane has another owner or epoch.
         """
         ...
 
     async def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> Page:
         """What the lane has not dealt with, from `cursor` on, in one snapshot. Reading changes nothing.
 
+        The page tells the lane's version too: a lane that was changed is noticed before what was added after that is
+        published.
+
         Raises StoreUnavailable also when the connection was made anew since this store took or loaded the lane.
         """
         ...
 
-    async def settle(self, lease: Lease, cursor: Cursor) -> Lease:
-        """Save the cursor. Raises LaneChanged, and writes nothing, unless the lane is as `lease` says."""
+    async def is_current(self, lease: Lease) -> bool:
+        """Whether the lane is as `lease` says. Asked by a lane that has nothing to write, and so would not find out."""
+        ...
+
+    async def settle(self, lease: Lease, cursor: Cursor, tally: Tally | None = None) -> Lease:
+        """Save the cursor. Raises LaneChanged, and writes nothing, unless the lane is as `lease` says.
+
+        With a tally, it is noted too, with the time: so people find out when a message was published.
+        """
         ...
 
     async def record(
@@ -221,6 +324,7 @@ class Store(Protocol):
         deferred: Sequence[Deferral] = (),
         published: Sequence[int] = (),
         freed: Collection[str] = (),
+        tally: Tally | None = None,
     ) -> Recorded:
         """Save the cursor and what became of messages in trouble, in one transaction that is on disk when it returns.
 
@@ -238,7 +342,8 @@ class Store(Protocol):
         It ends with the message whose payload reaches `payload_bytes`.
 
         Those are the ones that are due, or wait for one of `routes`, and whose key has no earlier message that blocks;
-        and of a key whose head was only held, also some that follow it: the lane sends them one after the other.
+        and of a key whose head was only held, also some that follow it: the lane sends them one after the other. A head
+        that asks whether a route works goes alone.
         Raises LaneChanged, and writes nothing, unless the lane is as `lease` says.
 
         Messages in trouble that somebody deleted from the log by hand are forgotten, with a warning. That is a change
@@ -260,10 +365,13 @@ class Store(Protocol):
         """Delete, of the first `batch` rows after a position, those that every lane of every sink has passed, that are
         older than that, and that no message in trouble refers to. With no sink at all nothing has been passed.
 
-        What is in a final state in `deferred`, and the history, go with their messages.
+        What is in a final state in `deferred`, and the history, go with their messages. Who finds somebody else at
+        it deletes nothing.
         """
         ...
 
-    async def status(self) -> Sequence[LaneStatus]:
-        """Every lane of every sink."""
+    async def forget_progress(self, *, older_than: timedelta, batch: int) -> int:
+        """Of the first `batch` tallies that are older than that, delete all but the last one of each lane, and let that
+        one say no more when it was. How many were deleted.
+        """
         ...

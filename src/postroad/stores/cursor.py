@@ -60,6 +60,8 @@ class Page(msgspec.Struct, frozen=True):
     after: Cursor
     snapshot: str | None
     """The snapshot that the page was read in."""
+    version: int = 0
+    """The lane's version, as that snapshot has it; 0 when the lane was not looked at."""
 
     def cursor_after(self, dealt_with: int) -> Cursor:
         """Where the cursor goes when only the first so many messages have been dealt with."""
@@ -76,7 +78,13 @@ class Page(msgspec.Struct, frozen=True):
 
 
 def turn_page(
-    before: Cursor, rows: Sequence[StoredMessage], *, limit: PageLimit, snapshot: str | None, log_end: int
+    before: Cursor,
+    rows: Sequence[StoredMessage],
+    *,
+    limit: PageLimit,
+    snapshot: str | None,
+    log_end: int,
+    version: int = 0,
 ) -> Page:
     """Make a page of what one statement found in one snapshot: late rows, then next rows, each up to the limit.
 
@@ -88,14 +96,14 @@ def turn_page(
     if late and limit.reached(rows[:late]):
         # The next rows are left alone: they would move the position past late rows that are still to come.
         after = Cursor(before.position, before.snapshot, rows[late - 1].position, snapshot)
-        return Page(before, rows[:late], after, snapshot)
+        return Page(before, rows[:late], after, snapshot, version)
     if late < len(rows) and limit.reached(rows[late:] if late else rows):
         position = rows[-1].position
     else:
         # Nothing was left behind, so a lane whose slots are quiet comes as far as the log. Retention may have emptied
         # the log, and a position never falls.
         position = max(before.position, log_end)
-    return Page(before, rows, Cursor(position, snapshot), snapshot)
+    return Page(before, rows, Cursor(position, snapshot), snapshot, version)
 
 
 def _after_late_rows(before: Cursor, rows: Sequence[StoredMessage], limit: PageLimit) -> Cursor:

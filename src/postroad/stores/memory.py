@@ -7,6 +7,7 @@ outbox.add(transaction, OrderCreated(...))
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from bisect import bisect_left
@@ -28,11 +29,11 @@ from postroad.stores.base import (
     Claim,
     Claimed,
     Cleaned,
-    LaneStatus,
     Lease,
     Loaded,
     Moved,
     Recorded,
+    Tick,
 )
 from postroad.stores.cursor import Cursor, turn_page
 
@@ -42,10 +43,10 @@ if TYPE_CHECKING:
 
     from postroad.message import NewRow, StoredMessage
     from postroad.schedule import Later
-    from postroad.stores.base import Deferral, Start
+    from postroad.stores.base import Deferral, Listener, Start, Tally, Writer
     from postroad.stores.cursor import Page, PageLimit
 
-__all__ = ["MemoryStore", "MemoryTransaction"]
+__all__ = ["MemoryEar", "MemoryNaps", "MemoryStore", "MemoryTransaction"]
 
 logger = logging.getLogger("postroad.stores.memory")
 
@@ -114,6 +115,9 @@ class MemoryStore:
         self._deferred: dict[tuple[str, int], _Trouble] = {}
         self._attempts: list[_Attempt] = []
         self._scheduled: dict[UUID, tuple[float, NewRow]] = {}
+        self.naps = MemoryNaps(self)
+        self.tallies: list[Tally] = []
+        """What lanes said that they did."""
 
     @contextmanager
     def begin(self) -> Iterator[MemoryTransaction]:
@@ -123,6 +127,7 @@ class MemoryStore:
             yield transaction
             self._append(transaction.rows)
             self._schedule(transaction.later)
+            self.naps.tell()
         except BaseException:
             for put_back in reversed(transaction.undo):
                 put_back()
@@ -191,12 +196,19 @@ class MemoryStore:
             if message.position > cursor.position and lease.first_slot <= message.slot <= lease.last_slot:
                 rows.append(message)
                 size += len(message.payload)
-        return turn_page(cursor, rows, limit=limit, snapshot=None, log_end=self._log[-1].position if self._log else 0)
+        version = self._lanes[lease.sink, lease.lane].version
+        log_end = self._log[-1].position if self._log else 0
+        return turn_page(cursor, rows, limit=limit, snapshot=None, log_end=log_end, version=version)
 
-    async def settle(self, lease: Lease, cursor: Cursor) -> Lease:
+    async def is_current(self, lease: Lease) -> bool:
         found = self._lanes[lease.sink, lease.lane]
-        if (found.owner, found.epoch, found.version) != (lease.owner, lease.epoch, lease.version):
+        return (found.owner, found.epoch, found.version) == (lease.owner, lease.epoch, lease.version)
+
+    async def settle(self, lease: Lease, cursor: Cursor, tally: Tally | None = None) -> Lease:
+        if not await self.is_current(lease):
             raise lease.changed()
+        if tally is not None:
+            self.tallies.append(tally)
         settled = self._lanes[lease.sink, lease.lane] = lease.settled(cursor)
         return settled
 
@@ -208,8 +220,9 @@ class MemoryStore:
         deferred: Sequence[Deferral] = (),
         published: Sequence[int] = (),
         freed: Collection[str] = (),
+        tally: Tally | None = None,
     ) -> Recorded:
-        settled = await self.settle(lease, cursor)
+        settled = await self.settle(lease, cursor, tally)
         for each in deferred:
             self._defer(lease, each)
         for position in published:
@@ -332,23 +345,25 @@ class MemoryStore:
         self._deferred = {place: row for place, row in self._deferred.items() if row.position not in passed}
         self._attempts = [attempt for attempt in self._attempts if attempt.position not in passed]
         through = looked_at[-1].position if looked_at else after
-        return Cleaned(deleted=len(passed), through=through, more=bool(old))
+        behind = min((lane.cursor.position for lane in self._lanes.values()), default=0)
+        return Cleaned(deleted=len(passed), through=through, more=bool(old), behind=behind)
 
     def _passed(self, message: StoredMessage) -> bool:
         lanes = [lane for lane in self._lanes.values() if lane.first_slot <= message.slot <= lane.last_slot]
         return bool(lanes) and all(message.position <= lane.cursor.position for lane in lanes)
 
-    async def status(self) -> Sequence[LaneStatus]:
-        return [self._status_of(lane) for _, lane in sorted(self._lanes.items())]
+    async def forget_progress(self, *, older_than: timedelta, batch: int) -> int:
+        """Tallies have no times here."""
+        return 0
 
-    def _status_of(self, lane: Lease) -> LaneStatus:
-        waiting = [
-            message.created_at
-            for message in self._log
-            if message.position > lane.cursor.position and lane.first_slot <= message.slot <= lane.last_slot
-        ]
-        lag = (datetime.now(UTC) - min(waiting)).total_seconds() if waiting else 0.0
-        return LaneStatus(lane.sink, lane.lane, lane.cursor.position, len(waiting), lag, lane.owner)
+    def looked_after(self, sink: str, owner: UUID) -> Tick:
+        """The lanes of a relay."""
+        theirs = [lane for lane in self._lanes.values() if (lane.sink, lane.owner) == (sink, owner)]
+        return Tick(
+            lanes={lane.lane: (lane.epoch, lane.version) for lane in theirs},
+            stirred=[lane.lane for lane in theirs if lane.cursor.position < self._end],
+            kept=(),
+        )
 
 
 def _may_be_canceled(row: _Trouble) -> bool:
@@ -381,7 +396,9 @@ def _choose(
         and _may_go(row, heads)
     ]
     ready.sort(key=lambda row: (row.due_at is None, row.due_at or 0.0, row.position))
-    behind = [each for head in ready[:limit] if head.state is State.HELD and head.key for each in _behind(rows, head)]
+    # One that asks for a route goes alone: those behind it would only come back with it.
+    sure = [head for head in ready[:limit] if head.state is State.HELD and (head.route is None or head.route in routes)]
+    behind = [each for head in sure if head.key for each in _behind(rows, head)]
     return ready, sorted(behind, key=lambda row: row.position)
 
 
@@ -389,3 +406,50 @@ def _behind(rows: Sequence[_Trouble], head: _Trouble) -> list[_Trouble]:
     """Those that follow a head in an unbroken line: what is due at a time, or dead, ends it."""
     line = [row for row in rows if row.key == head.key and row.blocks and row.position > head.position]
     return list(takewhile(lambda row: row.waits_in_line, line[:FOLLOWERS]))
+
+
+class MemoryNaps:
+    """Tells of every commit, from whichever thread; see `Naps` for the contract."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self._ears: list[MemoryEar] = []
+
+    def tell(self) -> None:
+        """Something was committed."""
+        for ear in list(self._ears):
+            ear.loop.call_soon_threadsafe(ear.listener.hear, 0, SLOTS - 1)
+
+    async def listen(self, channel: str, listener: Listener) -> MemoryEar:
+        ear = MemoryEar(self._ears, listener)
+        self._ears.append(ear)
+        return ear
+
+    async def begin(self, lease: Lease, *, channel: str, seconds: float) -> int:
+        return 0
+
+    async def end(self, naps: Collection[int]) -> None:
+        pass
+
+    async def writers(self) -> Collection[Writer]:
+        return ()
+
+    async def tick(
+        self, sink: str, owner: UUID, *, naps: Collection[int], seconds: float, channel: str, word: str
+    ) -> Tick:
+        for ear in self._ears:
+            ear.listener.echo(word)
+        return msgspec.structs.replace(self._store.looked_after(sink, owner), kept=naps)
+
+
+class MemoryEar:
+    """Somebody in this process who listens."""
+
+    def __init__(self, ears: list[MemoryEar], listener: Listener) -> None:
+        self._ears = ears
+        self.listener = listener
+        self.loop = asyncio.get_running_loop()
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._ears.remove(self)

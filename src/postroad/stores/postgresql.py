@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 from postroad.config import DEFAULT_SCHEMA, checked_schema
 from postroad.errors import InvalidSetting, LogNotReadable, MissingExtra, StoreUnavailable
 from postroad.message import StoredMessage
-from postroad.stores.base import ANY_SIZE, Claim, Cleaned, LaneStatus, Lease, Loaded, Moved, Recorded
+from postroad.stores.base import ANY_SIZE, Claim, Cleaned, Lease, Loaded, Moved, Recorded
 from postroad.stores.cursor import Cursor, turn_page
 from postroad.stores.migrations import check_version, missing_migrations, not_migrated
+from postroad.stores.postgresql_naps import PostgreSQLNaps
 from postroad.stores.postgresql_trouble import PostgreSQLTrouble
 from postroad.stores.queries import named_queries, sql_file
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterator, Sequence
     from uuid import UUID
 
-    from postroad.stores.base import Deferral, Start
+    from postroad.stores.base import Deferral, Start, Tally
     from postroad.stores.cursor import Page, PageLimit
 
 try:
@@ -45,6 +46,10 @@ logger = logging.getLogger("postroad.stores.postgresql")
 
 CONNECT_SECONDS: Final = 10
 RESTORE_SECONDS: Final = 24 * 60 * 60  # a large log is rewritten once, and beginning again would never end
+STATEMENTS_KEPT: Final = 100
+MIGRATION_TRIES: Final = 100
+MIGRATION_LOCK_MS: Final = 200
+MIGRATION_PAUSE_SECONDS: Final = 0.4
 _MICROSECONDS_1970_TO_2000: Final = 946_684_800_000_000
 _LOCK_CLASS: Final = 0x706F7374  # "post": keeps our advisory locks apart from others'
 # A page's statement must be planned for its own snapshot and position: a generic plan walks the whole log, and so does
@@ -63,17 +68,23 @@ class PostgreSQLStore:
         url: str,
         *,
         schema: str = DEFAULT_SCHEMA,
+        direct: str | None = None,
         connections: int = 5,
         statement_timeout: timedelta = timedelta(seconds=60),
     ) -> None:
         self._url = url
         self._schema = checked_schema(schema)
         self._sql = named_queries("postgresql", schema)
+        self._direct = direct
+        self.naps = PostgreSQLNaps(schema, self._sql, self._connection, self._connect_to_listen)
         self._connections = connections
         self._timeout = statement_timeout.total_seconds()
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self._pooled = False
+        """A pooler stands in between, which lends us a session for one transaction at a time."""
+        self._server_started: str | None = None
         self._made = 0
-        """How many connections there have been."""
+        """How many connections there have been, or servers behind a pooler."""
         self._loaded: dict[tuple[str, int], int] = {}
         """How many there had been when a lane was loaded."""
 
@@ -81,6 +92,7 @@ class PostgreSQLStore:
         if self._pool is not None:
             raise InvalidSetting("this store is open already; give each relay a store of its own")
         with _errors_translated(self._schema), _bad_url_named():
+            self._pooled = await self._is_pooled()
             self._pool = await asyncpg.create_pool(
                 self._url,
                 min_size=0,  # a pool that keeps its floor fills the log with tracebacks while the server is away
@@ -92,6 +104,8 @@ class PostgreSQLStore:
                 init=self._prepare,
                 reset=_leave_as_it_is,
                 server_settings={"application_name": "postroad"},
+                # A prepared statement belongs to a session, so behind a pooler none can be kept.
+                statement_cache_size=0 if self._pooled else STATEMENTS_KEPT,
             )
             # All of them now, so that one that is made later was made because another was lost. The first one alone:
             # it may have to restore the log.
@@ -122,9 +136,11 @@ class PostgreSQLStore:
             row = await connection.fetchrow(self._sql["load_lane"], *owner)
             if row is None:
                 raise lease.lost()
+            *lane, paused = row
             trouble = PostgreSQLTrouble(connection, self._sql, lease)
             heads, routes = await trouble.put_in_order()
-            loaded = Loaded(_lease(row), heads, list(routes), await trouble.due_in())
+            ahead = await trouble.ahead()
+            loaded = Loaded(_lease(lane), heads, list(routes), await trouble.due_in(), ahead, paused)
         self._loaded[lease.sink, lease.lane] = made
         return loaded
 
@@ -141,18 +157,28 @@ class PostgreSQLStore:
             if cursor.catching_up:
                 query = self._sql["read_late_page"]
                 rows = await connection.fetch(query, *arguments, cursor.late_position, cursor.late_snapshot)
-                log_end, snapshot = 0, cursor.late_snapshot
+                log_end, snapshot, version = 0, cursor.late_snapshot, 0
             else:
-                rows = await connection.fetch(self._sql["read_page"], *arguments)
+                rows = await connection.fetch(self._sql["read_page"], *arguments, lease.sink, lease.lane)
                 end = rows.pop()
-                log_end, snapshot = end["position"], end["topic"]
+                log_end, snapshot, version = end["position"], end["topic"], int(end["key"] or 0)
         messages = list(starmap(StoredMessage, rows))
-        return turn_page(cursor, messages, limit=limit, snapshot=snapshot, log_end=log_end)
+        return turn_page(cursor, messages, limit=limit, snapshot=snapshot, log_end=log_end, version=version)
 
-    async def settle(self, lease: Lease, cursor: Cursor) -> Lease:
+    async def is_current(self, lease: Lease) -> bool:
+        fence = (lease.sink, lease.lane, lease.owner, lease.epoch, lease.version)
         async with self._connection(lease) as connection:
-            changed = await connection.execute(self._sql["settle"], *_fence(lease, cursor))
-        if changed != "UPDATE 1":
+            return bool(await connection.fetchval(self._sql["is_current"], *fence))
+
+    async def settle(self, lease: Lease, cursor: Cursor, tally: Tally | None = None) -> Lease:
+        fence = _fence(lease, cursor)
+        async with self._connection(lease) as connection:
+            if tally is None:
+                changed = await connection.execute(self._sql["settle"], *fence, self._pooled)
+            else:
+                query = self._sql["settle_and_note"]
+                changed = await connection.execute(query, *fence, self._pooled, tally.published, tally.refused)
+        if not changed.endswith(" 1"):
             raise lease.changed()
         return lease.settled(cursor)
 
@@ -164,11 +190,13 @@ class PostgreSQLStore:
         deferred: Sequence[Deferral] = (),
         published: Sequence[int] = (),
         freed: Collection[str] = (),
+        tally: Tally | None = None,
     ) -> Recorded:
         async with self._fenced(lease, cursor) as trouble:
             await trouble.defer(deferred)
             await trouble.forget(published)
             heads = await trouble.free(freed)
+            await trouble.note(tally)
         return Recorded(lease.settled(cursor), heads)
 
     async def claim(
@@ -189,14 +217,14 @@ class PostgreSQLStore:
             return Moved(*await connection.fetchrow(self._sql["move_scheduled"], limit))
 
     async def delete_passed(self, *, after: int, older_than: timedelta, batch: int) -> Cleaned:
-        async with self._connection() as connection:
-            row = await connection.fetchrow(self._sql["delete_passed"], after, batch, older_than)
-        return Cleaned(*row)
+        async with self._connection() as connection, connection.transaction():
+            if not await connection.fetchval(self._sql["try_alone"]):
+                return Cleaned(deleted=0, through=after, more=False, busy=True)
+            return Cleaned(*await connection.fetchrow(self._sql["delete_passed"], after, batch, older_than))
 
-    async def status(self) -> Sequence[LaneStatus]:
+    async def forget_progress(self, *, older_than: timedelta, batch: int) -> int:
         async with self._connection() as connection:
-            rows = await connection.fetch(self._sql["status"])
-        return [LaneStatus(**dict(row)) for row in rows]
+            return int(await connection.fetchval(self._sql["forget_progress"], older_than, batch))
 
     # -- connections -------------------------------------------------------------------------------------------------
 
@@ -206,7 +234,7 @@ class PostgreSQLStore:
         if self._pool is None:
             raise StoreUnavailable("the store is not open")
         with _errors_translated(self._schema):
-            async with self._pool.acquire() as connection:
+            async with self._pool.acquire() as connection, self._session(connection):
                 if lease is not None and self._loaded.get((lease.sink, lease.lane)) != self._made:
                     raise StoreUnavailable("PostgreSQL: the connection was made anew since the lane was loaded")
                 yield connection
@@ -219,9 +247,54 @@ class PostgreSQLStore:
                 raise lease.changed()
             yield PostgreSQLTrouble(connection, self._sql, lease)
 
+    @asynccontextmanager
+    async def _session(self, connection: Any) -> AsyncIterator[None]:
+        """The connection's own session; or behind a pooler, a borrowed one, for as long as a transaction lasts."""
+        if not self._pooled:
+            yield
+            return
+        async with connection.transaction():
+            started = (await connection.fetchrow(self._sql["borrow_session"]))["started"]
+            if started != self._server_started:
+                self._server_started = started
+                self._made += 1
+            yield
+
+    async def _is_pooled(self) -> bool:
+        connection = await asyncpg.connect(self._url, timeout=CONNECT_SECONDS, statement_cache_size=0)
+        try:
+            async with connection.transaction():
+                return bool(await connection.fetchval(self._sql["server_process"]) != connection.get_server_pid())
+        finally:
+            connection.terminate()
+
+    @asynccontextmanager
+    async def _connect_to_listen(self) -> AsyncIterator[Any]:
+        """A connection for LISTEN: it is closed if the block fails, and otherwise belongs to the one who asked."""
+        if self._pooled and self._direct is None:
+            raise StoreUnavailable("PostgreSQL is behind a pooler, where nobody can listen; set direct to its own URL")
+        with _errors_translated(self._schema), _bad_url_named("direct" if self._direct else "database"):
+            connection = await asyncpg.connect(
+                self._direct or self._url,
+                timeout=CONNECT_SECONDS,
+                command_timeout=self._timeout,
+                server_settings={"application_name": "postroad listens"},
+            )
+            try:
+                yield connection
+            except BaseException:
+                connection.terminate()
+                raise
+
     async def _prepare(self, connection: Any) -> None:
         """Make a new connection ours, and refuse a server whose log must not be read."""
-        await connection.execute(_SESSION_SETTINGS)
+        if not self._pooled:
+            await connection.execute(_SESSION_SETTINGS)
+        async with self._session(connection):
+            await self._check(connection)
+        self._made += 1
+
+    async def _check(self, connection: Any) -> None:
         await connection.set_type_codec(
             # As a datetime it would cost more than all the other columns of a row together.
             "timestamptz",
@@ -244,7 +317,6 @@ class PostgreSQLStore:
             )
         if facts["moved"] or facts["future"]:
             await self._restore(connection)
-        self._made += 1
 
     async def _restore(self, connection: Any) -> None:
         """The log was copied from another cluster: make its transaction ids ours."""
@@ -262,21 +334,41 @@ class PostgreSQLStore:
 
 
 async def migrate_postgresql(url: str, schema: str = DEFAULT_SCHEMA) -> list[int]:
-    """Apply what is missing, in one transaction, and say which numbers those were. Two at once wait for each other."""
-    queries = named_queries("postgresql", schema)
+    """Apply what is missing, in one transaction, and say which numbers those were. Two at once wait for each other.
+
+    A migration that needs the log for itself waits for the writers that are at it, and new ones wait for the migration:
+    so it waits a moment only, makes way, and tries again.
+    """
     with _errors_translated(schema):
         with _bad_url_named():
-            connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
+            # Without statements that are kept, which a pooler would leave to the next one.
+            connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS, statement_cache_size=0)
         try:
-            async with connection.transaction():
-                await connection.execute("select pg_advisory_xact_lock($1, hashtext($2))", _LOCK_CLASS, schema)
-                there = await connection.fetchval("select to_regclass($1) is not null", f"{schema}.migrations")
-                version = await connection.fetchval(queries["schema_version"]) if there else 0
-                missing = missing_migrations("postgresql", version)
-                for name in missing.values():
-                    await connection.execute(sql_file("postgresql", name, schema))
+            for left in reversed(range(MIGRATION_TRIES)):
+                try:
+                    return await _migrate(connection, schema)
+                except asyncpg.LockNotAvailableError as error:
+                    if not left:
+                        raise StoreUnavailable(
+                            f"a transaction has been writing to {schema}.outbox all the time, so the migration never "
+                            "got it for itself; nothing was changed: migrate again when that transaction has ended"
+                        ) from error
+                    await asyncio.sleep(MIGRATION_PAUSE_SECONDS)
+            raise AssertionError("the last try has returned or raised")
         finally:
             connection.terminate()
+
+
+async def _migrate(connection: Any, schema: str) -> list[int]:
+    queries = named_queries("postgresql", schema)
+    async with connection.transaction():
+        await connection.execute("select pg_advisory_xact_lock($1, hashtext($2))", _LOCK_CLASS, schema)
+        await connection.execute(f"set local lock_timeout = '{MIGRATION_LOCK_MS}ms'")
+        there = await connection.fetchval("select to_regclass($1) is not null", f"{schema}.migrations")
+        version = await connection.fetchval(queries["schema_version"]) if there else 0
+        missing = missing_migrations("postgresql", version)
+        for name in missing.values():
+            await connection.execute(sql_file("postgresql", name, schema))
     return list(missing)
 
 
@@ -294,17 +386,17 @@ def _errors_translated(schema: str) -> Iterator[None]:
 
 
 @contextmanager
-def _bad_url_named() -> Iterator[None]:
+def _bad_url_named(setting: str = "database") -> Iterator[None]:
     """A URL that can't be read is not quoted: what is wrong in it is often a piece of the password."""
     try:
         yield
     except ssl.SSLError:
         raise  # a ValueError too, but the URL was fine
     except asyncpg.exceptions.ClientConfigurationError as error:
-        raise InvalidSetting(f"database is a URL that can't be used: {error}") from error
+        raise InvalidSetting(f"{setting} is a URL that can't be used: {error}") from error
     except (ValueError, OverflowError):
         raise InvalidSetting(
-            "database is no URL that can be read; it must be postgresql://user@host:port/name, "
+            f"{setting} is no URL that can be read; it must be postgresql://user@host:port/name, "
             "with special characters of user and password percent-encoded"
         ) from None
 

@@ -13,7 +13,7 @@ from postroad.stores.base import FOLLOWERS, Claimed
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from postroad.stores.base import Deferral, Lease
+    from postroad.stores.base import Deferral, Lease, Tally
 
 __all__ = ["PostgreSQLTrouble"]
 
@@ -28,6 +28,7 @@ class PostgreSQLTrouble:
         self._sql = sql
         self._sink = lease.sink
         self._lane = (lease.sink, lease.lane)
+        self._slots = (lease.first_slot, lease.last_slot)
         self._epoch = lease.epoch
 
     # -- loading -----------------------------------------------------------------------------------------------------
@@ -37,9 +38,14 @@ class PostgreSQLTrouble:
         await self._connection.execute(self._sql["put_back"], *self._lane)
         heads = dict(await self._connection.fetch(self._sql["heads"], *self._lane))
         routes = dict(await self._connection.fetch(self._sql["routes"], *self._lane))
-        await self._make_due(heads.values())
+        held = [key for (key,) in await self._connection.fetch(self._sql["holds"], self._sink, *self._slots)]
+        await self._make_due(position for key, position in heads.items() if key not in held)
         await self._make_due(routes.values(), routed=True)
-        return heads, routes
+        return heads | dict.fromkeys(held, 0), routes
+
+    async def ahead(self) -> frozenset[int]:
+        """What a person has decided about, and the lane has not read yet."""
+        return frozenset(position for (position,) in await self._connection.fetch(self._sql["ahead"], *self._lane))
 
     async def due_in(self, *, later_than_now: bool = False) -> float | None:
         """Seconds until something is due; 0 when something is already, unless that is not asked for."""
@@ -71,6 +77,11 @@ class PostgreSQLTrouble:
         if published:
             await self._connection.execute(self._sql["forget_published"], self._sink, list(published))
 
+    async def note(self, tally: Tally | None) -> None:
+        """Say how far the lane has come by now, and what it did since it last said so."""
+        if tally is not None:
+            await self._connection.execute(self._sql["note_progress"], *self._lane, tally.published, tally.refused)
+
     async def free(self, keys: Collection[str]) -> dict[str, int]:
         """Let the heads of these keys be due; where those are that there still are."""
         if not keys:
@@ -88,7 +99,10 @@ class PostgreSQLTrouble:
         )
         if any(row["position"] is None for row in rows):
             return None, True
-        claimed = [Claimed(StoredMessage(*row[_MESSAGE]), row["attempts"], row["route"]) for row in rows]
+        claimed = [
+            Claimed(StoredMessage(*row[_MESSAGE]), row["attempts"], row["route"], row["rewind"], row["new_id"])
+            for row in rows
+        ]
         return claimed, bool(rows) and rows[0]["more"]
 
     async def forget_gone(self) -> int:

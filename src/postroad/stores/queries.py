@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib.resources import files
-from typing import Literal
+from typing import Final, Literal
 
 from postroad.config import checked_schema
 
@@ -17,6 +17,7 @@ __all__ = ["Dialect", "migration_files", "named_queries", "sql_file"]
 
 Dialect = Literal["postgresql", "sqlite"]
 
+_FILES: Final = ("queries.sql", "operating.sql")
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
 
@@ -24,7 +25,7 @@ _COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
 @cache
 def named_queries(dialect: Dialect, schema: str) -> dict[str, str]:
     """Every query of a dialect, for one schema."""
-    _, *parts = _NAME.split(sql_file(dialect, "queries.sql", schema))
+    parts = [part for file in _FILES for part in _NAME.split(sql_file(dialect, file, schema))[1:]]
     return {name: _COMMENT.sub("", text).strip() for name, text in zip(parts[::2], parts[1::2], strict=True)}
 
 

@@ -18,17 +18,18 @@ from uuid import UUID
 from postroad.config import DEFAULT_SCHEMA, checked_schema
 from postroad.errors import StoreUnavailable
 from postroad.message import StoredMessage
-from postroad.stores.base import ANY_SIZE, Claim, Cleaned, LaneStatus, Lease, Loaded, Moved, Recorded
+from postroad.stores.base import ANY_SIZE, Claim, Cleaned, Lease, Loaded, Moved, Recorded
 from postroad.stores.cursor import Cursor, turn_page
 from postroad.stores.migrations import check_version, missing_migrations, not_migrated
 from postroad.stores.queries import named_queries, sql_file
+from postroad.stores.sqlite_naps import SQLiteNaps
 from postroad.stores.sqlite_trouble import SQLiteTrouble
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
     from datetime import timedelta
 
-    from postroad.stores.base import Deferral, Start
+    from postroad.stores.base import Deferral, Start, Tally
     from postroad.stores.cursor import Page, PageLimit
 
 __all__ = ["SQLiteStore", "migrate_sqlite"]
@@ -46,6 +47,7 @@ class SQLiteStore:
         self._schema = checked_schema(schema)
         self._sql = named_queries("sqlite", schema)
         self._busy_timeout = busy_timeout
+        self.naps = SQLiteNaps(self._fetch)
         self._thread: ThreadPoolExecutor | None = None
         self._connection: sqlite3.Connection | None = None
 
@@ -66,6 +68,7 @@ class SQLiteStore:
         def take() -> list[Any]:
             with self._immediate() as connection:
                 connection.execute(self._sql["create_lanes"], (sink, lanes, start))
+                connection.execute(self._sql["undate_lanes"], (sink,))
                 return connection.execute(self._sql["take_lanes"], (sink, str(owner))).fetchall()
 
         return sorted((_lease(row) for row in await self._run(take)), key=lambda lease: lease.lane)
@@ -77,23 +80,38 @@ class SQLiteStore:
                 rows = connection.execute(self._sql["load_lane"], owner).fetchall()
                 if not rows:
                     raise lease.lost()
-                *lane, now = rows[0]
+                *lane, paused, now = rows[0]
                 trouble = SQLiteTrouble(connection, self._sql, lease, now)
                 heads, routes = trouble.put_in_order()
-                return Loaded(_lease(lane), heads, list(routes), trouble.due_in())
+                return Loaded(_lease(lane), heads, list(routes), trouble.due_in(), trouble.ahead(), bool(paused))
 
         return await self._run(load)
 
     async def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> Page:
         slots = (lease.first_slot, lease.last_slot)
-        *rows, end = await self._fetch("read_page", *slots, cursor.position, limit.rows, limit.payload_bytes)
+        limits = (limit.rows, limit.payload_bytes)
+        *rows, end = await self._fetch("read_page", *slots, cursor.position, *limits, lease.sink, lease.lane)
         messages = [StoredMessage(position, UUID(id), *rest) for position, id, *rest in rows]
-        return turn_page(cursor, messages, limit=limit, snapshot=None, log_end=end[0])
+        return turn_page(cursor, messages, limit=limit, snapshot=None, log_end=end[0], version=end[3] or 0)
 
-    async def settle(self, lease: Lease, cursor: Cursor) -> Lease:
+    async def is_current(self, lease: Lease) -> bool:
+        fence = (lease.sink, lease.lane, str(lease.owner), lease.epoch, lease.version)
+        ((current,),) = await self._fetch("is_current", *fence)
+        return bool(current)
+
+    async def settle(self, lease: Lease, cursor: Cursor, tally: Tally | None = None) -> Lease:
         fence = _fence(lease, cursor)
-        changed = await self._run(lambda: self._open().execute(self._sql["settle"], fence).rowcount)
-        if changed != 1:
+
+        def settle() -> int:
+            if tally is None:
+                return self._open().execute(self._sql["settle"], fence).rowcount
+            with self._immediate() as connection:
+                changed = connection.execute(self._sql["settle"], fence).rowcount
+                if changed:
+                    SQLiteTrouble(connection, self._sql, lease, now=0).note(tally)
+                return changed
+
+        if await self._run(settle) != 1:
             raise lease.changed()
         return lease.settled(cursor)
 
@@ -105,11 +123,13 @@ class SQLiteStore:
         deferred: Sequence[Deferral] = (),
         published: Sequence[int] = (),
         freed: Collection[str] = (),
+        tally: Tally | None = None,
     ) -> Recorded:
         def record() -> Recorded:
             with self._fenced(lease, cursor) as trouble:
                 trouble.defer(deferred)
                 trouble.forget(published)
+                trouble.note(tally)
                 return Recorded(lease.settled(cursor), trouble.free(freed))
 
         return await self._run(record)
@@ -151,21 +171,28 @@ class SQLiteStore:
 
         def delete() -> Cleaned:
             with self._immediate() as connection:
-                through, more = connection.execute(self._sql["look_at_batch"], (after, batch, age)).fetchone()
+                through, more, behind = connection.execute(self._sql["look_at_batch"], (after, batch, age)).fetchone()
                 deleted = connection.execute(self._sql["delete_passed"], (after, through, age)).rowcount if more else 0
                 if deleted:
-                    connection.execute(self._sql["delete_finished"], (after, through))
-                    connection.execute(self._sql["delete_history"], (after, through))
-            return Cleaned(deleted=deleted, through=through, more=bool(more))
+                    for query in ("delete_finished", "delete_history", "delete_delivered", "delete_rewound"):
+                        connection.execute(self._sql[query], (after, through))
+            return Cleaned(deleted=deleted, through=through, more=bool(more), behind=behind)
 
         return await self._run(delete)
 
-    async def status(self) -> Sequence[LaneStatus]:
-        return [
-            LaneStatus(sink=sink, lane=lane, position=position, pending=pending, lag_seconds=lag,
-                       owner=UUID(owner) if owner else None)
-            for sink, lane, position, owner, pending, lag in await self._fetch("status")
-        ]  # fmt: skip
+    async def forget_progress(self, *, older_than: timedelta, batch: int) -> int:
+        age = older_than.total_seconds() * 1e6
+
+        def forget() -> int:
+            with self._immediate() as connection:
+                old = connection.execute(self._sql["find_old_progress"], (age, batch)).fetchall()
+                last = {(sink, lane): (sink, lane, *rest) for sink, lane, *rest in sorted(old)}
+                gone = [row for row in old if row != last[row[0], row[1]]]
+                connection.executemany(self._sql["forget_progress"], gone)
+                connection.executemany(self._sql["undate_progress"], [row for row in last.values() if row[3]])
+            return len(gone)
+
+        return await self._run(forget)
 
     # -- the connection and its thread -------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ Here a query costs no round trip, so a claim asks for one thing after the other.
 from __future__ import annotations
 
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from postroad.lifecycle import State
@@ -17,9 +17,19 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from postroad.stores.base import Deferral, Lease
+    from postroad.stores.base import Deferral, Lease, Tally
 
 __all__ = ["SQLiteTrouble"]
+
+
+class _Ready(NamedTuple):
+    """A message that may go."""
+
+    position: int
+    key: str | None
+    state: str
+    due_at: int | None
+    route: str | None
 
 
 class SQLiteTrouble:
@@ -30,6 +40,7 @@ class SQLiteTrouble:
         self._sql = sql
         self._sink = lease.sink
         self._lane = (lease.sink, lease.lane)
+        self._slots = (lease.first_slot, lease.last_slot)
         self._epoch = lease.epoch
         self._now = now
 
@@ -40,9 +51,15 @@ class SQLiteTrouble:
         self._connection.execute(self._sql["put_back"], (*self._lane, self._now))
         heads = dict(self._fetch("heads", *self._lane))
         routes = dict(self._fetch("routes", *self._lane))
-        self._make_due(heads.values())
+        held = [key for (key,) in self._fetch("holds", self._sink, *self._slots)]
+        self._make_due(position for key, position in heads.items() if key not in held)
         self._make_due(routes.values(), routed=True)
-        return heads, routes
+        return heads | dict.fromkeys(held, 0), routes
+
+    def ahead(self) -> frozenset[int]:
+        """What a person has decided about, and the lane has not read yet."""
+        self._connection.execute(self._sql["forget_ahead"], self._lane)
+        return frozenset(position for (position,) in self._fetch("ahead", *self._lane))
 
     def due_in(self, *, later_than_now: bool = False) -> float | None:
         """Seconds until something is due; 0 when something is already, unless that is not asked for."""
@@ -78,6 +95,13 @@ class SQLiteTrouble:
         """They are published: no row says so, because most messages never had one."""
         values = [(self._sink, position) for position in published]
         self._connection.executemany(self._sql["forget_published"], values)
+        self._connection.executemany(self._sql["forget_rewound"], values)
+        self._connection.executemany(self._sql["note_delivered"], [(*each, self._now) for each in values])
+
+    def note(self, tally: Tally | None) -> None:
+        """Say how far the lane has come by now, and what it did since it last said so."""
+        if tally is not None:
+            self._connection.execute(self._sql["note_progress"], (*self._lane, tally.published, tally.refused))
 
     def free(self, keys: Collection[str]) -> dict[str, int]:
         """Let the heads of these keys be due; where those are that there still are."""
@@ -89,12 +113,14 @@ class SQLiteTrouble:
 
     def claim(self, limit: int, payload_bytes: int, routes: Collection[str]) -> tuple[list[Claimed] | None, bool]:
         """Mark what may go, and give it, with whether more of it was left; None when the log has lost some of it."""
-        ready = {row[0]: row for row in self._fetch("find_due", *self._lane, self._now, limit + 1)}
+        ready = {row[0]: _Ready(*row) for row in self._fetch("find_due", *self._lane, self._now, limit + 1)}
         for route in routes:
-            ready |= {row[0]: row for row in self._fetch("find_routed", *self._lane, route, limit + 1)}
+            ready |= {row[0]: _Ready(*row) for row in self._fetch("find_routed", *self._lane, route, limit + 1)}
         heads = sorted(ready.values(), key=_by_time_then_position)[:limit]
-        behind = sorted(position for head in heads for position in self._behind(head, limit - len(heads)))
-        going = [head[0] for head in heads] + behind[: limit - len(heads)]
+        # One that asks for a route goes alone: those behind it would only come back with it.
+        sure = [head for head in heads if head.route is None or head.route in routes]
+        behind = sorted(position for head in sure for position in self._behind(head, limit - len(heads)))
+        going = [head.position for head in heads] + behind[: limit - len(heads)]
         claimed: list[Claimed] = []
         room = payload_bytes
         for position in going:
@@ -107,18 +133,19 @@ class SQLiteTrouble:
             room -= len(marked.message.payload)
         return sorted(claimed, key=_position), len(ready) > min(len(claimed), len(heads))
 
-    def _behind(self, head: tuple[int, str | None, str, int | None], room: int) -> list[int]:
+    def _behind(self, head: _Ready, room: int) -> list[int]:
         """Those that follow in an unbroken line: one that waits for something of its own ends it."""
-        position, key, state, _ = head
-        if key is None or state != State.HELD:
+        if head.key is None or head.state != State.HELD:
             return []
-        line = self._fetch("find_followers", *self._lane, key, position, min(FOLLOWERS, room))
+        line = self._fetch("find_followers", *self._lane, head.key, head.position, min(FOLLOWERS, room))
         return [follower for follower, _ in takewhile(lambda row: row[1], line)]
 
     def _mark(self, position: int) -> Claimed | None:
-        ((attempts, route),) = self._fetch("claim", self._sink, position, self._epoch)
+        ((attempts, route, rewind, new_id),) = self._fetch("claim", self._sink, position, self._epoch)
         message = self._fetch("read_one", position)
-        return Claimed(_stored_message(message[0]), attempts, route) if message else None
+        if not message:
+            return None
+        return Claimed(_stored_message(message[0]), attempts, route, rewind, UUID(new_id) if new_id else None)
 
     def forget_gone(self) -> int:
         """Messages that are no longer in the log can't be sent; how many there were."""
@@ -137,6 +164,5 @@ def _position(claimed: Claimed) -> int:
     return claimed.message.position
 
 
-def _by_time_then_position(row: tuple[int, str | None, str, int | None]) -> tuple[bool, int, int]:
-    position, _, _, due_at = row
-    return due_at is None, due_at or 0, position
+def _by_time_then_position(ready: _Ready) -> tuple[bool, int, int]:
+    return ready.due_at is None, ready.due_at or 0, ready.position

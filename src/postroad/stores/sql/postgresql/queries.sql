@@ -70,6 +70,17 @@ select count(*) as moved,
 select (select max(version) from {schema}.migrations) as version,
        (select min_client from {schema}.installation) as min_client
 
+-- name: server_process
+-- Who serves this connection. Behind a pooler it is not the one that the connection was told at its beginning.
+select pg_backend_pid()
+
+-- name: borrow_session
+-- Behind a pooler a session is ours for one transaction: what other connections set once is set in each, and each asks
+-- whether the server has been started anew, or has gone through a crash, which makes it forget its statistics.
+select set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_seqscan', 'off', true),
+       set_config('jit', 'off', true), set_config('max_parallel_workers_per_gather', '0', true),
+       pg_postmaster_start_time()::text || ' ' || (select stats_reset::text from pg_stat_bgwriter) as started
+
 -- name: server_facts
 -- What decides whether this server's log may be read: asked on every new connection.
 -- A row from the future has a transaction id of another cluster.
@@ -115,13 +126,18 @@ select count(*) from {schema}.lanes where sink = $1
 lock table {schema}.lanes in share row exclusive mode
 
 -- name: create_lanes
--- Equal ranges of slots. "oldest" begins before the first row, "now" behind the last.
-insert into {schema}.lanes (sink, lane, first_slot, last_slot, position, snapshot)
-select $1, n, n * 1024 / $2, (n + 1) * 1024 / $2 - 1,
-       case when $3 = 'now' then coalesce((select max(position) from {schema}.outbox), 0) else 0 end,
-       pg_current_snapshot()
-  from generate_series(0, $2::int - 1) n
- where not exists (select from {schema}.lanes where sink = $1)
+-- Equal ranges of slots. "oldest" begins before the first row, "now" behind the last: nobody knows when those were
+-- published, if they were.
+with made as (
+    insert into {schema}.lanes (sink, lane, first_slot, last_slot, position, snapshot)
+    select $1, n, n * 1024 / $2, (n + 1) * 1024 / $2 - 1,
+           case when $3 = 'now' then coalesce((select max(position) from {schema}.outbox), 0) else 0 end,
+           pg_current_snapshot()
+      from generate_series(0, $2::int - 1) n
+     where not exists (select from {schema}.lanes where sink = $1)
+    returning sink, lane, position, snapshot)
+insert into {schema}.progress (sink, lane, position, at, snapshot, published, refused)
+select sink, lane, position, '-infinity', snapshot, 0, 0 from made where position > 0
 
 -- name: take_lanes
 -- Every taking raises the epoch, also of one's own lanes. In order, so that two who take at once do not deadlock.
@@ -134,16 +150,23 @@ returning sink, lane, first_slot, last_slot, owner, epoch, version,
           position, snapshot::text, late_position, late_snapshot::text
 
 -- name: load_lane
--- Beginning is a write: an owner that can't write finds out before it publishes.
+-- Beginning is a write: an owner that can't write finds out before it publishes. The last column: is its sink paused?
 update {schema}.lanes
    set version = version + 1
  where sink = $1 and lane = $2 and owner = $3 and epoch = $4
 returning sink, lane, first_slot, last_slot, owner, epoch, version,
-          position, snapshot::text, late_position, late_snapshot::text
+          position, snapshot::text, late_position, late_snapshot::text,
+          exists (select from {schema}.pauses where sink = $1) as paused
+
+-- name: is_current
+-- Whether a lane is as it was loaded, for an owner that has nothing to write.
+select exists (select from {schema}.lanes
+                where sink = $1 and lane = $2 and owner = $3 and epoch = $4 and version = $5)
 
 -- name: read_page
--- One snapshot: late rows, next rows, and a last row whose position is the log's end and whose topic is that snapshot.
--- $1 and $2: the slots; $3: position H; $4 and $5: xmax and xip of snapshot S; $6: rows; $7: bytes.
+-- One snapshot: late rows, next rows, and a last row whose position is the log's end, whose topic is that snapshot, and
+-- whose key is the lane's version: whoever changed the lane before these rows were added is not overlooked.
+-- $1 and $2: the slots; $3: position H; $4 and $5: xmax and xip of snapshot S; $6: rows; $7: bytes; $8: sink; $9: lane.
 -- Late is what lies behind H and S does not see: an xid at or above its xmax, or one that was in progress. The planner
 -- can't estimate ranges of xid8 and would walk the primary key, so the late branch hides it behind "position + 0".
 -- The rows come in the order of the branches, each in its own: without parallel workers that is what Append does.
@@ -170,7 +193,9 @@ select position, id, topic, key, slot, type, payload, content_type, headers, cre
  where coalesce(bytes_before, 0) < $7
 union all
 select coalesce((select max(position) from {schema}.outbox), 0),
-       null, (select snapshot::text from statement), null, null, null, null, null, null, null
+       null, (select snapshot::text from statement),
+       (select version::text from {schema}.lanes where sink = $8 and lane = $9),
+       null, null, null, null, null, null
 
 -- name: read_late_page
 -- More late rows than fit on a page: go on behind the last one, seeing what the first look saw.
@@ -193,13 +218,36 @@ select position, id, topic, key, slot, type, payload, content_type, headers, cre
 
 -- name: settle
 -- A pure cursor move need not wait for the disk: after a crash of the server it is gone, and the last pages go out
--- again. Zero rows changed: the lane is not as it was loaded.
-with unhurried as materialized (select set_config('synchronous_commit', 'off', true))
+-- again. But behind a pooler ($10) nobody notices a crash, so nothing may be gone after it.
+-- Zero rows changed: the lane is not as it was loaded.
+with unhurried as materialized (
+    select set_config('synchronous_commit',
+                      case when $10::boolean then current_setting('synchronous_commit') else 'off' end, true))
 update {schema}.lanes
    set position = $6, snapshot = $7::text::pg_snapshot, late_position = $8, late_snapshot = $9::text::pg_snapshot,
        version = version + 1
   from unhurried
  where sink = $1 and lane = $2 and owner = $3 and epoch = $4 and version = $5
+
+-- name: settle_and_note
+-- The same, with a row that says when the lane had come so far. $11: published; $12: refused, since the last such row.
+with unhurried as materialized (
+    select set_config('synchronous_commit',
+                      case when $10::boolean then current_setting('synchronous_commit') else 'off' end, true)),
+settled as (
+    update {schema}.lanes
+       set position = $6, snapshot = $7::text::pg_snapshot, late_position = $8, late_snapshot = $9::text::pg_snapshot,
+           version = version + 1
+      from unhurried
+     where sink = $1 and lane = $2 and owner = $3 and epoch = $4 and version = $5
+    returning sink, lane, position, snapshot)
+insert into {schema}.progress (sink, lane, position, snapshot, published, refused)
+select sink, lane, position, snapshot, $11, $12 from settled
+
+-- name: note_progress
+-- How far the lane has come, within its transaction. $3: published; $4: refused.
+insert into {schema}.progress (sink, lane, position, snapshot, published, refused)
+select sink, lane, position, snapshot, $3, $4 from {schema}.lanes where sink = $1 and lane = $2
 
 -- name: fence
 -- The first statement of what a lane records or claims: no one else writes for this lane until it is committed.
@@ -210,15 +258,40 @@ update {schema}.lanes
  where sink = $1 and lane = $2 and owner = $3 and epoch = $4 and version = $5
 
 -- name: put_back
--- What was being sent when the lane was lost, or forgot: the broker may have it. Only the head of a key is due.
+-- What was being sent when the lane was lost, or forgot: the broker may have it. Only the head of a key is due, and not if
+-- a person holds it.
+with sent as (
+    select position, attempts,
+           exists (select from {schema}.holds h where h.sink = d.sink and h.key = d.key) as held,
+           position = coalesce((select min(position) from {schema}.deferred head
+                                 where sink = $1 and lane = $2 and head.key = d.key and blocks), position) as first
+      from {schema}.deferred d
+     where sink = $1 and lane = $2 and epoch is not null)
 update {schema}.deferred d
-   set state = case when attempts > 0 then 'retrying' else 'held' end,
-       due_at = case when attempts > 0
-                       or position = coalesce((select min(position) from {schema}.deferred head
-                                                where sink = $1 and lane = $2 and head.key = d.key and blocks), position)
-                     then now() end,
+   set state = case when sent.attempts > 0 and not held then 'retrying' else 'held' end,
+       due_at = case when (sent.attempts > 0 or first) and not held then now() end,
        epoch = null, unsure = true
- where sink = $1 and lane = $2 and epoch is not null
+  from sent
+ where d.sink = $1 and d.position = sent.position
+
+-- name: holds
+-- The keys that a person holds, in some slots.
+select key from {schema}.holds where sink = $1 and slot between $2 and $3
+
+-- name: ahead
+-- What a person has decided about before the lane has read it, once it is forgotten what the lane has passed.
+with lane as materialized (select l as it, late_position, late_snapshot from {schema}.lanes l where sink = $1 and lane = $2),
+over as (
+    delete from {schema}.ahead a
+     where sink = $1 and lane = $2
+       and not exists (select from {schema}.outbox o, lane
+                        where o.position = a.position
+                          and not {schema}.passed(o.position, o.xid, it)
+                          and not coalesce(o.position <= late_position
+                                           and pg_visible_in_snapshot(o.xid, late_snapshot), false))
+    returning position)
+select position from {schema}.ahead
+ where sink = $1 and lane = $2 and position not in (select position from over)
 
 -- name: heads
 select key, min(position) as position
@@ -235,12 +308,13 @@ select freed.key, head.position
                  order by position limit 1) head
 
 -- name: routes
--- What messages of a lane wait for, and the first message of each that nothing else holds.
+-- What messages of a lane wait for, and the first message of each that nothing else holds, nor a person.
 select route, min(position) as position
   from {schema}.deferred d
  where sink = $1 and lane = $2 and route is not null and state = 'held'
    and position = coalesce((select min(position) from {schema}.deferred head
                              where sink = $1 and lane = $2 and head.key = d.key and blocks), position)
+   and not exists (select from {schema}.holds h where h.sink = $1 and h.key = d.key)
  group by route
 
 -- name: make_due
@@ -279,7 +353,14 @@ select $1, position, attempt, now(), error
   from unnest($2::bigint[], $3::integer[], $4::text[]) as failed (position, attempt, error)
 
 -- name: forget_published
-delete from {schema}.deferred where sink = $1 and position = any($2)
+-- They are in trouble no more; when that was is the only thing that is kept.
+with forgotten as (
+    delete from {schema}.deferred where sink = $1 and position = any($2) returning position),
+rewound as (
+    delete from {schema}.rewound where sink = $1 and position = any($2))
+insert into {schema}.delivered (sink, position)
+select $1, position from forgotten
+on conflict (position, sink) do update set delivered_at = excluded.delivered_at
 
 -- name: claim
 -- Mark what may go now, and read it. $1: sink; $2: lane; $3: epoch; $4: rows; $5: routes; $6: followers of a key;
@@ -287,10 +368,10 @@ delete from {schema}.deferred where sink = $1 and position = any($2)
 -- `due` and `routed` are heads of their keys, if they have one. That is asked for with min(position), because for "not
 -- exists" a planner without fresh statistics compares every due row with every row of the lane. One more than wanted is
 -- looked for, to know whether any were left. Behind a head that was only held go those that merely waited for it, in an
--- unbroken line: a message of the key that waits for something of its own ends it.
+-- unbroken line: a message of the key that waits for something of its own ends it. One that asks for a route goes alone.
 -- The update asks for the state once more: somebody may have changed a row by hand while this statement waited for him.
 with due as (
-    select position, key, state, due_at from {schema}.deferred d
+    select position, key, state, due_at, route from {schema}.deferred d
      where sink = $1 and lane = $2 and due_at <= now() and state in ('retrying', 'held')
        and position = coalesce((select min(position) from {schema}.deferred head
                                  where sink = $1 and lane = $2 and head.key = d.key and blocks), position)
@@ -298,8 +379,9 @@ with due as (
 routed as (
     select found.*
       from unnest($5::text[]) as open (route),
-           lateral (select position, key, state, due_at from {schema}.deferred d
+           lateral (select position, key, state, due_at, d.route from {schema}.deferred d
                      where sink = $1 and lane = $2 and d.route = open.route and state in ('retrying', 'held')
+                       and not exists (select from {schema}.holds h where h.sink = $1 and h.key = d.key)
                        and position = coalesce((select min(position) from {schema}.deferred head
                                                  where sink = $1 and lane = $2 and head.key = d.key and blocks), position)
                      order by position limit $4::integer + 1) found),
@@ -317,7 +399,7 @@ followers as (
                              order by position
                              limit greatest(0, least($6::integer, $4::integer - (select count(*) from heads)))) next
                    ) behind
-     where heads.state = 'held' and behind.goes),
+     where heads.state = 'held' and (heads.route is null or heads.route = any($5)) and behind.goes),
 chosen as materialized (
     select position
       from (select first.position, sum(octet_length(payload)) over (
@@ -336,9 +418,11 @@ marked as (
      where d.sink = $1 and d.position = chosen.position and d.state in ('retrying', 'held')
     returning d.position, d.attempts, d.route)
 select o.position, o.id, o.topic, o.key, o.slot, o.type, o.payload, o.content_type, o.headers, o.created_at,
-       marked.attempts, marked.route,
+       marked.attempts, marked.route, r.rewind, r.new_id,
        exists (select from heads where position not in (select position from chosen)) as more
-  from marked left join {schema}.outbox o on o.position = marked.position
+  from marked
+  left join {schema}.outbox o on o.position = marked.position
+  left join {schema}.rewound r on r.position = marked.position and r.sink = $1
  order by o.position
 
 -- name: forget_gone
@@ -370,24 +454,83 @@ deleted as (
 finished as (
     delete from {schema}.deferred d using deleted where d.position = deleted.position),
 history as (
-    delete from {schema}.attempts a using deleted where a.position = deleted.position)
-select (select count(*) from deleted) as deleted, coalesce(max(position), $1) as through, coalesce(bool_or(old), false) as more
+    delete from {schema}.attempts a using deleted where a.position = deleted.position),
+delivered as (
+    delete from {schema}.delivered v using deleted where v.position = deleted.position),
+rewound as (
+    delete from {schema}.rewound r using deleted where r.position = deleted.position)
+select (select count(*) from deleted) as deleted, coalesce(max(position), $1) as through,
+       coalesce(bool_or(old), false) as more, coalesce((select min(position) from {schema}.lanes), 0) as behind
   from batch
 
--- name: status
--- Per lane what waits: rows behind its position that it has not seen, and rows ahead.
-select l.sink, l.lane, l.position, l.owner,
-       late.count + next.count as pending,
-       coalesce(extract(epoch from now() - least(late.oldest, next.oldest)), 0)::float8 as lag_seconds
-  from {schema}.lanes l,
-       lateral (select count(*), min(created_at) as oldest from {schema}.outbox o
-                 where (o.xid >= pg_snapshot_xmax(l.snapshot)
-                        or o.xid = any(array(select pg_snapshot_xip(l.snapshot))))
-                   and o.slot between l.first_slot and l.last_slot
-                   and o.position + 0 <= l.position
-                   and not coalesce(o.position <= l.late_position
-                                    and pg_visible_in_snapshot(o.xid, l.late_snapshot), false)) late,
-       lateral (select count(*), min(created_at) as oldest from {schema}.outbox o
-                 where o.position > l.position
-                   and o.slot between l.first_slot and l.last_slot) next
- order by l.sink, l.lane
+-- name: begin_nap
+-- $1 and $2: the slots; $3: the channel; $4: seconds; $5: the process of the session that listens.
+insert into {schema}.naps (first_slot, last_slot, channel, until, listener)
+values ($1, $2, $3, clock_timestamp() + $4::float8 * interval '1 second', $5)
+returning id
+
+-- name: end_naps
+delete from {schema}.naps
+ where id in (select id from {schema}.naps where id = any($1::bigint[]) for update skip locked)
+
+-- name: writers
+-- Whoever adds holds this lock from before the trigger looks for naps until after the commit can be seen.
+-- A prepared transaction has no process.
+select virtualtransaction, pid is null as prepared
+  from pg_locks
+ where locktype = 'relation' and mode = 'RowExclusiveLock' and granted
+   and relation = '{schema}.outbox'::regclass
+   and database = (select oid from pg_database where datname = current_database())
+
+-- name: tick
+-- All that an idle relay does, in one statement: renew its naps, look after its lanes, notify itself, and clear away
+-- the naps of relays that died (a writer may be at one of them: it is not waited for). A lane has something to look at when the log has grown, in whatever slots (so that quiet
+-- lanes advance too), or when it has late rows.
+-- $1: sink; $2: owner; $3: naps; $4: seconds that a nap lasts; $5: channel; $6: what to notify ourselves of.
+with kept as (
+    update {schema}.naps set until = clock_timestamp() + $4::float8 * interval '1 second'
+     where id in (select id from {schema}.naps
+                   where id = any($3::bigint[]) and until > clock_timestamp() + $4::float8 / 3 * interval '1 second'
+                     for update skip locked)
+    returning id),
+cleared as (
+    delete from {schema}.naps
+     where id in (select id from {schema}.naps
+                   where until < now() - interval '1 minute' and id <> all($3::bigint[]) for update skip locked)),
+notified as materialized (
+    select pg_notify($5, $6) where pg_notification_queue_usage() <= 0.5)
+select l.lane, l.epoch, l.version,
+       l.position < coalesce((select max(position) from {schema}.outbox), 0)
+           or exists (select from {schema}.outbox o
+                       where (o.xid >= pg_snapshot_xmax(l.snapshot)
+                              or o.xid = any(array(select pg_snapshot_xip(l.snapshot))))
+                         and o.slot between l.first_slot and l.last_slot
+                         and o.position + 0 <= l.position) as stirred,
+       array(select id from kept) as kept,
+       (select count(*) from notified) as notified
+  from {schema}.lanes l
+ where l.sink = $1 and l.owner = $2
+
+-- name: forget_progress
+-- Of the first $2 rows that are older than $1, the last one of each lane loses its time, and the others go.
+with old as materialized (
+    select sink, lane, position, at, row_number() over (partition by sink, lane order by position desc, at desc) as number
+      from (select sink, lane, position, at from {schema}.progress
+             where at < now() - $1::interval
+             order by at limit $2) first),
+forgotten as (
+    delete from {schema}.progress p using old
+     where p.sink = old.sink and p.lane = old.lane and p.position = old.position and p.at = old.at and number > 1
+    returning 1),
+undated as (
+    update {schema}.progress p set at = '-infinity'
+      from old
+     where p.sink = old.sink and p.lane = old.lane and p.position = old.position and p.at = old.at and number = 1
+       and p.at > '-infinity')
+select count(*) from forgotten
+
+-- name: try_alone
+-- One retention at a time is enough, until the transaction ends. It need not wait for the disk: what a crash brings back
+-- is deleted again.
+select pg_try_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.retention')),
+       set_config('synchronous_commit', 'off', true)

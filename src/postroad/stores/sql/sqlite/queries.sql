@@ -84,6 +84,11 @@ select ?1, n, n * 1024 / ?2, (n + 1) * 1024 / ?2 - 1,
   from numbers
  where not exists (select 1 from {schema}_lanes where sink = ?1)
 
+-- name: undate_lanes
+-- A new sink that begins at "now": nobody knows when what lies behind it was published, if it was.
+insert or ignore into {schema}_progress (sink, lane, position, at, published, refused)
+select sink, lane, position, 0, 0, 0 from {schema}_lanes where sink = ?1 and epoch = 0 and position > 0
+
 -- name: take_lanes
 -- Every taking raises the epoch, also of one's own lanes.
 update {schema}_lanes
@@ -92,15 +97,23 @@ update {schema}_lanes
 returning sink, lane, first_slot, last_slot, owner, epoch, version, position
 
 -- name: load_lane
--- Beginning is a write: an owner that can't write finds out before it publishes. The last column says when it is.
+-- Beginning is a write: an owner that can't write finds out before it publishes. The last columns: is its sink
+-- paused, and when is it?
 update {schema}_lanes
    set version = version + 1
  where sink = ?1 and lane = ?2 and owner = ?3 and epoch = ?4
 returning sink, lane, first_slot, last_slot, owner, epoch, version, position,
+          exists (select 1 from {schema}_pauses where sink = ?1),
           cast((julianday('now') - 2440587.5) * 86400000000 as integer)
 
+-- name: is_current
+-- Whether a lane is as it was loaded, for an owner that has nothing to write.
+select exists (select 1 from {schema}_lanes
+                where sink = ?1 and lane = ?2 and owner = ?3 and epoch = ?4 and version = ?5)
+
 -- name: read_page
--- Next rows, and a last row whose position is the log's end. ?1 and ?2: the slots; ?3: position; ?4: rows; ?5: bytes.
+-- Next rows, and a last row whose position is the log's end and whose key is the lane's version.
+-- ?1 and ?2: the slots; ?3: position; ?4: rows; ?5: bytes; ?6: sink; ?7: lane.
 -- Where the page ends is found out from the payloads' lengths; only then are payloads read.
 with sizes as (
     select position, length(payload) as size from {schema}_outbox
@@ -115,13 +128,19 @@ select * from (
      where coalesce(bytes_before, 0) < ?5
      order by o.position)
 union all
-select coalesce((select max(position) from {schema}_outbox), 0), null, null, null, null, null, null, null, null, null
+select coalesce((select max(position) from {schema}_outbox), 0), null, null,
+       (select version from {schema}_lanes where sink = ?6 and lane = ?7), null, null, null, null, null, null
 
 -- name: settle
 -- Zero rows changed: the lane is not as it was loaded.
 update {schema}_lanes
    set position = ?6, version = version + 1
  where sink = ?1 and lane = ?2 and owner = ?3 and epoch = ?4 and version = ?5
+
+-- name: note_progress
+-- How far the lane has come, within its transaction. ?3: published; ?4: refused.
+insert into {schema}_progress (sink, lane, position, published, refused)
+select sink, lane, position, ?3, ?4 from {schema}_lanes where sink = ?1 and lane = ?2
 
 -- name: fence
 -- The first statement of what a lane records or claims. Gives the time; nothing when the lane is not as it was loaded.
@@ -131,16 +150,35 @@ update {schema}_lanes
 returning cast((julianday('now') - 2440587.5) * 86400000000 as integer)
 
 -- name: put_back
--- What was being sent when the lane was lost, or forgot: the broker may have it. Only the head of a key is due. ?3: now.
+-- What was being sent when the lane was lost, or forgot: the broker may have it. Only the head of a key is due, and not if
+-- a person holds it. ?3: now.
 update {schema}_deferred
-   set state = iif(attempts > 0, 'retrying', 'held'),
-       due_at = iif(attempts > 0
-                      or position = coalesce((select min(position) from {schema}_deferred head
-                                               where sink = ?1 and lane = ?2 and head.key = {schema}_deferred.key
-                                                 and blocks), position),
+   set state = iif(attempts > 0
+                     and not exists (select 1 from {schema}_holds h where h.sink = ?1 and h.key = {schema}_deferred.key),
+                   'retrying', 'held'),
+       due_at = iif((attempts > 0
+                       or position = coalesce((select min(position) from {schema}_deferred head
+                                                where sink = ?1 and lane = ?2 and head.key = {schema}_deferred.key
+                                                  and blocks), position))
+                     and not exists (select 1 from {schema}_holds h where h.sink = ?1 and h.key = {schema}_deferred.key),
                     ?3, null),
        epoch = null, unsure = 1
  where sink = ?1 and lane = ?2 and epoch is not null
+
+-- name: holds
+-- The keys that a person holds, in some slots.
+select key from {schema}_holds where sink = ?1 and slot between ?2 and ?3
+
+-- name: forget_ahead
+-- What a person decided about before the lane had read it, and the lane has passed.
+delete from {schema}_ahead
+ where sink = ?1 and lane = ?2
+   and (position <= (select position from {schema}_lanes where sink = ?1 and lane = ?2)
+        or not exists (select 1 from {schema}_outbox o where o.position = {schema}_ahead.position))
+
+-- name: ahead
+-- What a person has decided about before the lane has read it.
+select position from {schema}_ahead where sink = ?1 and lane = ?2
 
 -- name: heads
 select key, min(position) as position
@@ -156,12 +194,13 @@ select key, position
  order by position limit 1
 
 -- name: routes
--- What messages of a lane wait for, and the first message of each that nothing else holds.
+-- What messages of a lane wait for, and the first message of each that nothing else holds, nor a person.
 select route, min(position) as position
   from {schema}_deferred d
  where sink = ?1 and lane = ?2 and route is not null and state = 'held'
    and position = coalesce((select min(position) from {schema}_deferred head
                              where sink = ?1 and lane = ?2 and head.key = d.key and blocks), position)
+   and not exists (select 1 from {schema}_holds h where h.sink = ?1 and h.key = d.key)
  group by route
 
 -- name: make_due
@@ -195,9 +234,17 @@ insert into {schema}_attempts (sink, position, attempt, failed_at, error) values
 -- name: forget_published
 delete from {schema}_deferred where sink = ?1 and position = ?2
 
+-- name: forget_rewound
+delete from {schema}_rewound where sink = ?1 and position = ?2
+
+-- name: note_delivered
+-- When a message was published that had been in trouble. ?3: now.
+insert into {schema}_delivered (sink, position, delivered_at) values (?1, ?2, ?3)
+on conflict (position, sink) do update set delivered_at = excluded.delivered_at
+
 -- name: find_due
 -- What is due, and is the head of its key if it has one. ?3: now; ?4: rows.
-select position, key, state, due_at from {schema}_deferred d
+select position, key, state, due_at, route from {schema}_deferred d
  where sink = ?1 and lane = ?2 and due_at <= ?3 and state in ('retrying', 'held')
    and position = coalesce((select min(position) from {schema}_deferred head
                              where sink = ?1 and lane = ?2 and head.key = d.key and blocks), position)
@@ -205,8 +252,9 @@ select position, key, state, due_at from {schema}_deferred d
 
 -- name: find_routed
 -- What waits for a route, and is the head of its key if it has one. ?3: route; ?4: rows.
-select position, key, state, due_at from {schema}_deferred d
+select position, key, state, due_at, route from {schema}_deferred d
  where sink = ?1 and lane = ?2 and route = ?3 and state in ('retrying', 'held')
+   and not exists (select 1 from {schema}_holds h where h.sink = ?1 and h.key = d.key)
    and position = coalesce((select min(position) from {schema}_deferred head
                              where sink = ?1 and lane = ?2 and head.key = d.key and blocks), position)
  order by position limit ?4
@@ -223,7 +271,9 @@ select position, state = 'held' and due_at is null and route is null as goes
 update {schema}_deferred
    set state = 'sending', due_at = null, epoch = ?3
  where sink = ?1 and position = ?2
-returning attempts, route
+returning attempts, route,
+          (select rewind from {schema}_rewound r where r.sink = ?1 and r.position = ?2),
+          (select new_id from {schema}_rewound r where r.sink = ?1 and r.position = ?2)
 
 -- name: read_one
 select position, id, topic, key, slot, type, payload, content_type, headers, created_at
@@ -237,9 +287,11 @@ delete from {schema}_deferred
    and not exists (select 1 from {schema}_outbox o where o.position = {schema}_deferred.position)
 
 -- name: look_at_batch
--- How far a batch of retention goes, and whether anything in it is old enough. ?1: after; ?2: rows; ?3: microseconds.
+-- How far a batch of retention goes, whether anything in it is old enough, and how far all lanes have come. ?1: after;
+-- ?2: rows; ?3: microseconds.
 select coalesce(max(position), ?1) as through,
-       coalesce(max(created_at <= (julianday('now') - 2440587.5) * 86400000000 - ?3), 0) as more
+       coalesce(max(created_at <= (julianday('now') - 2440587.5) * 86400000000 - ?3), 0) as more,
+       coalesce((select min(position) from {schema}_lanes), 0) as behind
   from (select position, created_at from {schema}_outbox where position > ?1 order by position limit ?2)
 
 -- name: delete_passed
@@ -267,12 +319,34 @@ delete from {schema}_attempts
  where position > ?1 and position <= ?2
    and not exists (select 1 from {schema}_outbox o where o.position = {schema}_attempts.position)
 
--- name: status
--- Per lane what waits.
-select l.sink, l.lane, l.position, l.owner,
-       count(o.position) as pending,
-       coalesce(((julianday('now') - 2440587.5) * 86400000000 - min(o.created_at)) / 1e6, 0.0) as lag_seconds
-  from {schema}_lanes l
-  left join {schema}_outbox o on o.position > l.position and o.slot between l.first_slot and l.last_slot
- group by l.sink, l.lane
- order by l.sink, l.lane
+-- name: tick
+-- The relay's lanes, and which of them have something to look at.
+select lane, epoch, version, position < coalesce((select max(position) from {schema}_outbox), 0) as stirred
+  from {schema}_lanes
+ where sink = ?1 and owner = ?2
+
+-- name: data_version
+-- Another number whenever another connection, of this process or any other, has committed something.
+pragma data_version
+
+-- name: delete_delivered
+delete from {schema}_delivered
+ where position > ?1 and position <= ?2
+   and not exists (select 1 from {schema}_outbox o where o.position = {schema}_delivered.position)
+
+-- name: delete_rewound
+delete from {schema}_rewound
+ where position > ?1 and position <= ?2
+   and not exists (select 1 from {schema}_outbox o where o.position = {schema}_rewound.position)
+
+-- name: find_old_progress
+-- The first ?2 rows that are older than ?1 microseconds.
+select sink, lane, position, at from {schema}_progress
+ where at < (julianday('now') - 2440587.5) * 86400000000 - ?1
+ order by at limit ?2
+
+-- name: forget_progress
+delete from {schema}_progress where sink = ?1 and lane = ?2 and position = ?3 and at = ?4
+
+-- name: undate_progress
+update {schema}_progress set at = 0 where sink = ?1 and lane = ?2 and position = ?3 and at = ?4

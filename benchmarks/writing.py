@@ -1,0 +1,67 @@
+"""How fast 16 writers commit to the log with something in their way: pgbench, one INSERT per transaction."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from tests.services.postgresql import PostgreSQL
+
+WRITERS = 16
+
+NO_TRIGGER = "alter table postroad.outbox disable trigger wake_naps"
+NO_NAPS = "delete from postroad.naps"
+NOTIFY_ALWAYS = """
+create or replace function notify_always() returns trigger language plpgsql as
+$$ begin perform pg_notify('always', ''); return null; end $$;
+create trigger notify_always after insert on postroad.outbox for each statement execute function notify_always()
+"""
+AS_BEFORE = """
+alter table postroad.outbox enable trigger wake_naps;
+drop trigger if exists notify_always on postroad.outbox;
+delete from postroad.naps
+"""
+
+
+# A process that is always there and hears nothing.
+CHECKPOINTER = "(select pid from pg_stat_activity where backend_type = 'checkpointer')"
+
+
+def naps(first_slot: int, last_slot: int, listener: str = "pg_backend_pid()") -> str:
+    """Somebody naps on these slots all the time; the one who listens for it has just been killed."""
+    return f"""
+        insert into postroad.naps (until, first_slot, last_slot, channel, listener)
+        values (now() + interval '1 day', {first_slot}, {last_slot}, 'postroad', {listener})"""
+
+
+class Way(msgspec.Struct, frozen=True):
+    """What is in the writers' way, and in which slots they write."""
+
+    name: str
+    before: str
+    slots: tuple[int, int] = (0, 1023)
+
+
+def rate(server: PostgreSQL, url: str, way: Way, seconds: int) -> float:
+    """Transactions per second."""
+    script = server.folder / "insert.sql"
+    script.write_text(
+        f"\\set slot random({way.slots[0]}, {way.slots[1]})\n"
+        "insert into postroad.outbox (id, topic, slot, type, payload, content_type, headers)\n"
+        "values (gen_random_uuid(), 'order.placed', :slot, 'order.placed', convert_to(repeat('x', 170), 'UTF8'),\n"
+        "        'application/json', '{}');\n"
+    )
+    script.chmod(0o644)
+    server.psql(url, AS_BEFORE)
+    server.psql(url, way.before)
+    options = ("-n", "-M", "prepared", "-c", str(WRITERS), "-j", "2", "-T", str(seconds), "-f", str(script))
+    try:
+        said = server.run("pgbench", *options, "-d", url)
+    finally:
+        server.psql(url, AS_BEFORE)
+    found = re.search(r"tps = ([0-9.]+)", said)
+    assert found is not None, said
+    return float(found[1])

@@ -1,0 +1,53 @@
+"""Messages that are sent in another form than they have in the log: dead letters, and what is published again. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from postroad.message import StoredMessage, new_id
+
+if TYPE_CHECKING:
+    from postroad.stores.base import Claimed, Deferral
+
+__all__ = ["REWIND_HEADER", "dead_letter", "rewound"]
+
+REWIND_HEADER: Final = "postroad-rewind"
+
+
+def rewound(claimed: Claimed) -> StoredMessage:
+    """As it was published before, with a header that says that it is published again."""
+    message = claimed.message
+    return msgspec.structs.replace(
+        message,
+        id=claimed.new_id or message.id,
+        headers_json=_with_headers(message, {REWIND_HEADER: claimed.rewind or ""}),
+    )
+
+
+def dead_letter(message: StoredMessage, deferral: Deferral, sink: str, topic: str) -> StoredMessage:
+    """A copy for the dead-letter topic: a message of its own, of no key, whose headers say what happened."""
+    why = {
+        "postroad-dead-id": str(message.id),
+        "postroad-dead-topic": message.topic,
+        "postroad-dead-type": message.type,
+        "postroad-dead-sink": sink,
+        "postroad-dead-reason": deferral.error_kept or "",
+        "postroad-dead-attempts": str(deferral.attempts),
+        "postroad-dead-at": datetime.now(UTC).isoformat(),
+    }
+    if message.key is not None:
+        why["postroad-dead-key"] = message.key
+    return msgspec.structs.replace(
+        message, id=new_id(), topic=topic, key=None, headers_json=_with_headers(message, why)
+    )
+
+
+def _with_headers(message: StoredMessage, more: dict[str, str]) -> str:
+    try:
+        headers = message.all_headers
+    except msgspec.MsgspecError:  # perhaps that is what it died of
+        headers = {"source": "postroad"}
+    return msgspec.json.encode(headers | more).decode()

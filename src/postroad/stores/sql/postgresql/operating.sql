@@ -1,0 +1,389 @@
+-- Named queries for operators, PostgreSQL. The same names stand in ../sqlite/operating.sql.
+-- Times come and go as microseconds since 1970. Where a filter's value is null, it does not count.
+
+-- name: sinks
+select distinct sink from {schema}.lanes order by sink
+
+-- name: lane_reports
+-- Per lane what waits, from the first $1 rows ahead of its position, and the first $1 that its snapshot does not see.
+-- All slots are walked, so that the walk ends; `seen` says how many rows those were, and `mine` how many are the lane's.
+select l.sink, l.lane, l.position, l.owner,
+       exists (select from {schema}.pauses p where p.sink = l.sink) as paused,
+       next.seen, next.mine, next.through, coalesce((select max(position) from {schema}.outbox), 0) as log_end,
+       late.seen as late_seen, late.mine as late_mine,
+       extract(epoch from now() - least(next.oldest, late.oldest))::float8 as lag_seconds
+  from {schema}.lanes l,
+       lateral (select count(*) as seen,
+                       count(*) filter (where slot between l.first_slot and l.last_slot) as mine,
+                       max(position) as through,
+                       min(created_at) filter (where slot between l.first_slot and l.last_slot) as oldest
+                  from (select position, slot, created_at from {schema}.outbox
+                         where position > l.position
+                         order by position limit $1) ahead) next,
+       lateral (select count(*) as seen,
+                       count(*) filter (where waits) as mine,
+                       min(created_at) filter (where waits) as oldest
+                  from (select created_at,
+                               position <= l.position and slot between l.first_slot and l.last_slot
+                               and not coalesce(position <= l.late_position
+                                                and pg_visible_in_snapshot(xid, l.late_snapshot), false) as waits
+                          from ((select position, slot, xid, created_at from {schema}.outbox
+                                  where xid >= pg_snapshot_xmax(l.snapshot)
+                                  order by xid limit $1)
+                                union all
+                                (select position, slot, xid, created_at from {schema}.outbox
+                                  where xid = any(array(select pg_snapshot_xip(l.snapshot)))
+                                  limit $1)) unseen) behind) late
+ order by l.sink, l.lane
+
+-- name: trouble_reports
+-- How many messages of each lane are in which state, and the age of the first.
+-- "position > 0" lets the planner take the primary key; else, with sequential scans forbidden, every plan costs too much
+-- for it to see that hashing is cheaper than sorting.
+select sink, lane, state, number,
+       extract(epoch from now() - (select created_at from {schema}.outbox o where o.position = first))::float8 as age
+  from (select sink, lane, state, count(*) as number, min(position) as first
+          from {schema}.deferred
+         where position > 0
+         group by sink, lane, state) troubles
+
+-- name: throughput
+-- What was published and refused, per minute of the clock; the last one is 0. $1: minutes.
+select sink, lane, (extract(epoch from date_trunc('minute', now()) - date_trunc('minute', at)) / 60)::integer as ago,
+       sum(published)::bigint as published, sum(refused)::bigint as refused
+  from {schema}.progress
+ where at >= date_trunc('minute', now()) - make_interval(mins => $1::integer - 1)
+ group by sink, lane, ago
+
+-- name: scheduled_report
+-- What is to be sent later, counted up to $1; when the first is due; and what time it is.
+select (select count(*) from (select from {schema}.scheduled order by due_at limit $1) first) as number,
+       (select min(due_at) from {schema}.scheduled) as due_at,
+       now() as at
+
+-- name: held_keys
+select sink, key, since, who, reason from {schema}.holds where $1::text is null or sink = $1 order by sink, key
+
+-- name: audit
+select number, at, who, command, arguments::text, reason, changed from {schema}.audit order by number desc limit $1
+
+-- name: log_ends
+-- The first and the last position of the log, and how far the lanes of a sink have come.
+select (select min(position) from {schema}.outbox) as first,
+       (select max(position) from {schema}.outbox) as last,
+       coalesce(min(position), 0) as behind, coalesce(max(position), 0) as before
+  from {schema}.lanes where $1::text is null or sink = $1
+
+-- name: look_back
+-- How many rows lie at or below $1, up to $2 of them, and the lowest position among those.
+select count(*) as rows, min(position) as position
+  from (select position from {schema}.outbox where position <= $1 order by position desc limit $2) looked_at
+
+-- name: created_at
+-- When the youngest of some rows was added, from a position on: a long transaction's rows are older than their place.
+select max(created_at) from (select created_at from {schema}.outbox where position >= $1 order by position limit 100) few
+
+-- name: list_log
+-- Messages between two positions, the newest first. $1: from; $2: to; $3: sink; $4: states; $5: key; $6: type; $7: topic;
+-- $8: error; $9: since; $10: before; $11: rows.
+select sink, lane, position, id, type, topic, key, state, attempts, error, route, created_at, next_attempt_at, published_at
+  from {schema}.outbox_status
+ where position between $1 and $2
+   and ($3::text is null or sink = $3)
+   and ($4::text[] is null or state = any($4))
+   and ($5::text is null or key = $5)
+   and ($6::text is null or type = $6)
+   and ($7::text is null or topic = $7)
+   and ($8::text is null or strpos(lower(error), lower($8)) > 0)
+   and ($9::bigint is null or created_at >= timestamptz 'epoch' + $9 * interval '1 microsecond')
+   and ($10::bigint is null or created_at < timestamptz 'epoch' + $10 * interval '1 microsecond')
+ order by position desc, sink
+ limit $11
+
+-- name: count_log
+-- The same, counted.
+select count(*)
+  from {schema}.outbox_status
+ where position between $1 and $2
+   and ($3::text is null or sink = $3)
+   and ($4::text[] is null or state = any($4))
+   and ($5::text is null or key = $5)
+   and ($6::text is null or type = $6)
+   and ($7::text is null or topic = $7)
+   and ($8::text is null or strpos(lower(error), lower($8)) > 0)
+   and ($9::bigint is null or created_at >= timestamptz 'epoch' + $9 * interval '1 microsecond')
+   and ($10::bigint is null or created_at < timestamptz 'epoch' + $10 * interval '1 microsecond')
+
+-- name: list_ids
+-- Messages by their ids, or by their positions; at one sink or at all.
+select sink, lane, position, id, type, topic, key, state, attempts, error, route, created_at, next_attempt_at, published_at
+  from {schema}.outbox_status
+ where id = any($1::uuid[]) and ($2::text is null or sink = $2)
+ order by position desc, sink
+
+-- name: find_trouble
+-- Messages in trouble behind a place, in order. What the log knows is asked for only if $5, message by message: the
+-- planner would otherwise read all of the log at once.
+-- $1: sink; $2: states; $3: key; $4: error; $5: ask the log; $6: type; $7: topic; $8: since; $9: before; $10: position;
+-- $11: sink; $12: rows.
+select sink, position from {schema}.deferred d
+ where (position, sink) > ($10::bigint, $11::text)
+   and ($1::text is null or sink = $1)
+   and state = any($2::text[])
+   and ($3::text is null or key = $3)
+   and ($4::text is null or strpos(lower(error), lower($4)) > 0)
+   and (not $5::boolean
+        or (select ($6::text is null or o.type = $6)
+               and ($7::text is null or o.topic = $7)
+               and ($8::bigint is null or o.created_at >= timestamptz 'epoch' + $8 * interval '1 microsecond')
+               and ($9::bigint is null or o.created_at < timestamptz 'epoch' + $9 * interval '1 microsecond')
+              from {schema}.outbox o where o.position = d.position))
+ order by position, sink
+ limit $12
+
+-- name: list_trouble
+-- Messages in trouble, the newest first. Parameters as those of find_trouble; $10: below; $11: rows looked at; $12: rows.
+select d.sink, d.lane, d.position, o.id, o.type, o.topic, o.key, d.state, d.attempts, d.error, d.route, o.created_at,
+       d.due_at as next_attempt_at, null::timestamptz as published_at
+  from (select * from (
+            select * from {schema}.deferred
+             where position < $10::bigint
+               and ($1::text is null or sink = $1)
+               and state = any($2::text[])
+               and ($3::text is null or key = $3)
+               and ($4::text is null or strpos(lower(error), lower($4)) > 0)
+             order by position desc, sink
+             limit $11) newest
+         where not $5::boolean
+            or (select ($6::text is null or o.type = $6)
+                   and ($7::text is null or o.topic = $7)
+                   and ($8::bigint is null or o.created_at >= timestamptz 'epoch' + $8 * interval '1 microsecond')
+                   and ($9::bigint is null or o.created_at < timestamptz 'epoch' + $9 * interval '1 microsecond')
+                  from {schema}.outbox o where o.position = newest.position)
+         order by position desc, sink
+         limit $12) d
+  join {schema}.outbox o on o.position = d.position
+ order by d.position desc, d.sink
+
+-- name: count_trouble
+-- Of the newest $10 messages in trouble that match by themselves, how many there are, how many of them match by what the
+-- log knows.
+select count(*) as seen,
+       count(*) filter (
+           where not $5::boolean
+              or (select ($6::text is null or o.type = $6)
+                     and ($7::text is null or o.topic = $7)
+                     and ($8::bigint is null or o.created_at >= timestamptz 'epoch' + $8 * interval '1 microsecond')
+                     and ($9::bigint is null or o.created_at < timestamptz 'epoch' + $9 * interval '1 microsecond')
+                    from {schema}.outbox o where o.position = d.position)) as matching
+  from (select position from {schema}.deferred
+         where ($1::text is null or sink = $1)
+           and state = any($2::text[])
+           and ($3::text is null or key = $3)
+           and ($4::text is null or strpos(lower(error), lower($4)) > 0)
+         order by position desc
+         limit $10) d
+
+-- name: look_back_trouble
+-- How many messages in trouble that match by themselves lie below $5, up to $6 of them, and where the last one is.
+select count(*) as seen, min(position) as through
+  from (select position from {schema}.deferred
+         where position < $5
+           and ($1::text is null or sink = $1)
+           and state = any($2::text[])
+           and ($3::text is null or key = $3)
+           and ($4::text is null or strpos(lower(error), lower($4)) > 0)
+         order by position desc
+         limit $6) looked_at
+
+-- name: message
+-- A message from the log; $2: bytes of its payload.
+select position, id, type, topic, key, content_type, headers::text, substring(payload from 1 for $2::integer) as payload,
+       octet_length(payload) as payload_size, created_at, null::timestamptz as deliver_at
+  from {schema}.outbox where id = $1
+
+-- name: scheduled_message
+-- The same, from those that are to be sent later.
+select null::bigint as position, id, type, topic, key, content_type, headers::text,
+       substring(payload from 1 for $2::integer) as payload, octet_length(payload) as payload_size, created_at,
+       due_at as deliver_at
+  from {schema}.scheduled where id = $1
+
+-- name: failures
+select sink, attempt, failed_at, error from {schema}.attempts where position = $1 order by failed_at, attempt
+
+-- name: caused
+-- Messages that name $2 as their cause, among the $3 rows behind position $1.
+select id, type
+  from (select position, id, type, headers from {schema}.outbox where position > $1 order by position limit $3) next
+ where strpos(headers::text, $2) > 0 and headers ->> 'causation_id' = $2
+ order by position
+
+-- name: lock_for_change
+-- No lane of a sink, or of any, writes until the transaction ends.
+select sink, lane, first_slot, last_slot from {schema}.lanes
+ where $1::text is null or sink = $1
+ order by sink, lane
+   for update
+
+-- name: raise_version
+-- Let the owner of a lane load it again, and wake it for that.
+with raised as (
+    update {schema}.lanes set version = version + 1
+     where (sink, lane) in (select * from unnest($1::text[], $2::smallint[]))
+    returning 1)
+select pg_notify('{schema}', '') where exists (select from raised)
+
+-- name: note_audit
+insert into {schema}.audit (who, command, arguments, reason, changed) values ($1, $2, $3::text::json, $4, $5)
+returning number, at
+
+-- name: add_to_audit
+-- A later batch of the same command.
+update {schema}.audit set changed = changed + $2 where number = $1
+
+-- name: retry
+-- Dead messages, tried again: behind those that block their keys. $1: sinks; $2: positions.
+update {schema}.deferred d
+   set state = case when blocked then 'held' else 'retrying' end,
+       due_at = case when not blocked then now() end,
+       attempts = 0, blocks = true, route = null, epoch = null
+  from (select dead.sink, dead.position,
+               dead.key is not null
+               and (exists (select from {schema}.holds h where h.sink = dead.sink and h.key = dead.key)
+                    or exists (select from {schema}.deferred head
+                                where head.sink = dead.sink and head.lane = dead.lane and head.key = dead.key
+                                  and head.blocks and head.position < dead.position)) as blocked
+          from unnest($1::text[], $2::bigint[]) as these (sink, position)
+          join {schema}.deferred dead on dead.sink = these.sink and dead.position = these.position
+         where dead.state = 'dead') found
+ where d.sink = found.sink and d.position = found.position
+returning d.sink, d.lane, d.position
+
+-- name: drop
+update {schema}.deferred d
+   set state = 'dropped', blocks = false
+  from unnest($1::text[], $2::bigint[]) as these (sink, position)
+ where d.sink = these.sink and d.position = these.position and d.state = 'dead'
+returning d.sink, d.lane, d.position
+
+-- name: skip
+update {schema}.deferred d
+   set state = 'skipped', blocks = false, due_at = null, route = null
+  from unnest($1::text[], $2::bigint[]) as these (sink, position)
+ where d.sink = these.sink and d.position = these.position and d.state in ('retrying', 'held', 'dead')
+returning d.sink, d.lane, d.position
+
+-- name: poison
+-- $3: the error; $4: later messages of the keys wait.
+update {schema}.deferred d
+   set state = 'dead', blocks = $4, due_at = null, route = null, error = $3,
+       first_failed_at = coalesce(first_failed_at, now()), last_failed_at = now()
+  from unnest($1::text[], $2::bigint[]) as these (sink, position)
+ where d.sink = these.sink and d.position = these.position and d.state in ('retrying', 'held')
+returning d.sink, d.lane, d.position
+
+-- name: decide_ahead
+-- Messages that no lane of their sink has read, as $3: skipped or dead. $4: the error; $5: later ones of the keys wait.
+insert into {schema}.deferred (sink, lane, position, key, state, blocks, error, first_failed_at, last_failed_at)
+select l.sink, l.lane, o.position, o.key, $3, $5, $4::text,
+       case when $3 = 'dead' then now() end, case when $3 = 'dead' then now() end
+  from unnest($1::text[], $2::bigint[]) as these (sink, position)
+  join {schema}.outbox o on o.position = these.position
+  join {schema}.lanes l on l.sink = these.sink and o.slot between l.first_slot and l.last_slot
+ where not {schema}.passed(o.position, o.xid, l)
+   and not coalesce(o.position <= l.late_position and pg_visible_in_snapshot(o.xid, l.late_snapshot), false)
+on conflict (position, sink) do nothing
+returning sink, lane, position
+
+-- name: note_ahead
+-- Their lanes pass over these.
+insert into {schema}.ahead (sink, lane, position)
+select * from unnest($1::text[], $2::smallint[], $3::bigint[])
+
+-- name: note_poison
+-- What a person did to messages belongs to their history. $3: the error.
+insert into {schema}.attempts (sink, position, attempt, failed_at, error)
+select d.sink, d.position, d.attempts, now(), $3
+  from unnest($1::text[], $2::bigint[]) as these (sink, position)
+  join {schema}.deferred d on d.sink = these.sink and d.position = these.position
+
+-- name: hold
+insert into {schema}.holds (sink, key, slot, who, reason) values ($1, $2, $3, $4, $5)
+on conflict (sink, key) do nothing
+returning 1
+
+-- name: hold_trouble
+-- What is in trouble of a key waits for a person from now on.
+update {schema}.deferred set state = 'held', due_at = null
+ where sink = $1 and lane = $2 and key = $3 and blocks and state in ('retrying', 'held')
+
+-- name: release
+delete from {schema}.holds where sink = $1 and key = $2
+returning 1
+
+-- name: pause
+insert into {schema}.pauses (sink, who, reason) values ($1, $2, $3) on conflict (sink) do nothing
+returning 1
+
+-- name: resume
+delete from {schema}.pauses where sink = $1
+returning 1
+
+-- name: count_old
+-- Of the first $2 rows from position $1 on, how many retention would delete now, how many there were, and where the
+-- last one is. $3: microseconds.
+select count(*) filter (
+           where batch.old
+             and exists (select from {schema}.lanes)
+             and not exists (select from {schema}.lanes l
+                              where batch.slot between l.first_slot and l.last_slot
+                                and not {schema}.passed(batch.position, batch.xid, l))
+             and not exists (select from {schema}.deferred d
+                              where d.position = batch.position
+                                and d.state in ('retrying', 'sending', 'held', 'dead'))) as matching,
+       count(*) as seen, max(position) as through
+  from (select position, xid, slot, created_at < now() - $3::bigint * interval '1 microsecond' as old
+          from {schema}.outbox where position >= $1 order by position limit $2) batch
+
+-- name: count_rewind
+-- Of the first $6 rows from position $2 to $3, how many a rewind of sink $1 would publish again, how many there were, and
+-- where the last one is. $4: key; $5: type; $7: since.
+select count(*) filter (
+           where o.matches and {schema}.passed(o.position, o.xid, l)
+             and not exists (select from {schema}.deferred d where d.position = o.position and d.sink = l.sink)) as matching,
+       count(*) as seen, max(o.position) as through
+  from (select position, xid, slot,
+               ($4::text is null or key = $4) and ($5::text is null or type = $5)
+               and ($7::bigint is null or created_at >= timestamptz 'epoch' + $7 * interval '1 microsecond') as matches
+          from {schema}.outbox
+         where position >= $2 and position <= $3
+         order by position limit $6) o
+  join {schema}.lanes l on l.sink = $1 and o.slot between l.first_slot and l.last_slot
+
+-- name: find_rewind
+-- The same rows as those of count_rewind, with whether they go.
+select l.lane, o.position, o.key,
+       o.matches and {schema}.passed(o.position, o.xid, l)
+       and not exists (select from {schema}.deferred d where d.position = o.position and d.sink = l.sink) as goes
+  from (select position, xid, slot, key,
+               ($4::text is null or key = $4) and ($5::text is null or type = $5)
+               and ($7::bigint is null or created_at >= timestamptz 'epoch' + $7 * interval '1 microsecond') as matches
+          from {schema}.outbox
+         where position >= $2 and position <= $3
+         order by position limit $6) o
+  join {schema}.lanes l on l.sink = $1 and o.slot between l.first_slot and l.last_slot
+ order by o.position
+
+-- name: rewind
+-- Have these published again: of a key, one after the other. $2: lanes; $3: positions; $4: keys.
+insert into {schema}.deferred (sink, lane, position, key, state, blocks, due_at)
+select $1, lane, position, key, 'held', true, case when key is null then now() end
+  from unnest($2::smallint[], $3::bigint[], $4::text[]) as these (lane, position, key)
+
+-- name: note_rewound
+-- Because of rewind $2. $3: positions; $4: their new ids, or nulls.
+insert into {schema}.rewound (sink, position, rewind, new_id)
+select $1, position, $2, new_id
+  from unnest($3::bigint[], $4::uuid[]) as these (position, new_id)
+on conflict (position, sink) do update set rewind = excluded.rewind, new_id = excluded.new_id

@@ -1,0 +1,362 @@
+-- Named queries for operators, SQLite. The same names stand in ../postgresql/operating.sql, which says what the
+-- parameters are. Lists come as JSON, and so do rows, which are one parameter here. Where a filter's value is null, it does not count.
+
+-- name: sinks
+select distinct sink from {schema}_lanes order by sink
+
+-- name: lane_reports
+-- Per lane what waits, from the first ?1 rows ahead of its position. There are no late rows.
+select l.sink, l.lane, l.position, l.owner,
+       exists (select 1 from {schema}_pauses p where p.sink = l.sink) as paused,
+       (select count(*) from (select 1 from {schema}_outbox o
+                               where o.position > l.position order by o.position limit ?1)) as seen,
+       (select count(*) from (select slot from {schema}_outbox o
+                               where o.position > l.position order by o.position limit ?1) next
+         where next.slot between l.first_slot and l.last_slot) as mine,
+       (select max(position) from (select position from {schema}_outbox o
+                                    where o.position > l.position order by o.position limit ?1)) as through,
+       coalesce((select max(position) from {schema}_outbox), 0) as log_end,
+       0 as late_seen, 0 as late_mine,
+       ((julianday('now') - 2440587.5) * 86400000000
+        - (select created_at from (select slot, created_at from {schema}_outbox o
+                                    where o.position > l.position order by o.position limit ?1) next
+            where next.slot between l.first_slot and l.last_slot limit 1)) / 1e6 as lag_seconds
+  from {schema}_lanes l
+ order by l.sink, l.lane
+
+-- name: trouble_reports
+-- How many messages of each lane are in which state, and the age of the first.
+select sink, lane, state, number,
+       ((julianday('now') - 2440587.5) * 86400000000
+        - (select created_at from {schema}_outbox o where o.position = first)) / 1e6 as age
+  from (select sink, lane, state, count(*) as number, min(position) as first
+          from {schema}_deferred
+         group by sink, lane, state)
+
+-- name: throughput
+-- What was published and refused, per minute of the clock; the last one is 0. ?1: minutes.
+select sink, lane, cast((julianday('now') - 2440587.5) * 86400000000 as integer) / 60000000 - at / 60000000 as ago,
+       sum(published) as published, sum(refused) as refused
+  from {schema}_progress
+ where at >= (cast((julianday('now') - 2440587.5) * 86400000000 as integer) / 60000000 - ?1 + 1) * 60000000
+ group by sink, lane, ago
+
+-- name: scheduled_report
+select (select count(*) from (select 1 from {schema}_scheduled order by due_at limit ?1)) as number,
+       (select min(due_at) from {schema}_scheduled) as due_at,
+       cast((julianday('now') - 2440587.5) * 86400000000 as integer) as at
+
+-- name: held_keys
+select sink, key, since, who, reason from {schema}_holds where ?1 is null or sink = ?1 order by sink, key
+
+-- name: audit
+select number, at, who, command, arguments, reason, changed from {schema}_audit order by number desc limit ?1
+
+-- name: log_ends
+-- The first and the last position of the log, and how far the lanes of a sink have come.
+select (select min(position) from {schema}_outbox) as first,
+       (select max(position) from {schema}_outbox) as last,
+       coalesce(min(position), 0) as behind, coalesce(max(position), 0) as before
+  from {schema}_lanes where ?1 is null or sink = ?1
+
+-- name: look_back
+-- How many rows lie at or below ?1, up to ?2 of them, and the lowest position among those.
+select count(*) as rows, min(position) as position
+  from (select position from {schema}_outbox where position <= ?1 order by position desc limit ?2)
+
+-- name: created_at
+-- When the youngest of some rows was added, from a position on.
+select max(created_at) from (select created_at from {schema}_outbox where position >= ?1 order by position limit 100)
+
+-- name: list_log
+-- Messages between two positions, the newest first.
+select sink, lane, position, id, type, topic, key, state, attempts, error, route, created_at, next_attempt_at, published_at
+  from {schema}_outbox_status
+ where position between ?1 and ?2
+   and (?3 is null or sink = ?3)
+   and (?4 is null or state in (select value from json_each(?4)))
+   and (?5 is null or key = ?5)
+   and (?6 is null or type = ?6)
+   and (?7 is null or topic = ?7)
+   and (?8 is null or instr(lower(error), lower(?8)) > 0)
+   and (?9 is null or created_at >= ?9)
+   and (?10 is null or created_at < ?10)
+ order by position desc, sink
+ limit ?11
+
+-- name: count_log
+-- The same, counted.
+select count(*)
+  from {schema}_outbox_status
+ where position between ?1 and ?2
+   and (?3 is null or sink = ?3)
+   and (?4 is null or state in (select value from json_each(?4)))
+   and (?5 is null or key = ?5)
+   and (?6 is null or type = ?6)
+   and (?7 is null or topic = ?7)
+   and (?8 is null or instr(lower(error), lower(?8)) > 0)
+   and (?9 is null or created_at >= ?9)
+   and (?10 is null or created_at < ?10)
+
+-- name: list_ids
+-- Messages by their ids; at one sink or at all.
+select sink, lane, position, id, type, topic, key, state, attempts, error, route, created_at, next_attempt_at, published_at
+  from {schema}_outbox_status
+ where id in (select value from json_each(?1)) and (?2 is null or sink = ?2)
+ order by position desc, sink
+
+-- name: find_trouble
+-- Messages in trouble behind a place, in order.
+select sink, position from {schema}_deferred d
+ where (position, sink) > (?10, ?11)
+   and (?1 is null or sink = ?1)
+   and state in (select value from json_each(?2))
+   and (?3 is null or key = ?3)
+   and (?4 is null or instr(lower(error), lower(?4)) > 0)
+   and (not ?5
+        or (select (?6 is null or o.type = ?6)
+               and (?7 is null or o.topic = ?7)
+               and (?8 is null or o.created_at >= ?8)
+               and (?9 is null or o.created_at < ?9)
+              from {schema}_outbox o where o.position = d.position))
+ order by position, sink
+ limit ?12
+
+-- name: list_trouble
+-- Messages in trouble, the newest first.
+select d.sink, d.lane, d.position, o.id, o.type, o.topic, o.key, d.state, d.attempts, d.error, d.route, o.created_at,
+       d.due_at as next_attempt_at, null as published_at
+  from (select * from (
+            select * from {schema}_deferred
+             where position < ?10
+               and (?1 is null or sink = ?1)
+               and state in (select value from json_each(?2))
+               and (?3 is null or key = ?3)
+               and (?4 is null or instr(lower(error), lower(?4)) > 0)
+             order by position desc, sink
+             limit ?11) d
+         where (not ?5
+        or (select (?6 is null or o.type = ?6)
+               and (?7 is null or o.topic = ?7)
+               and (?8 is null or o.created_at >= ?8)
+               and (?9 is null or o.created_at < ?9)
+              from {schema}_outbox o where o.position = d.position))
+         order by position desc, sink
+         limit ?12) d
+  join {schema}_outbox o on o.position = d.position
+ order by d.position desc, d.sink
+
+-- name: count_trouble
+-- Of the newest ?10 messages in trouble that match by themselves, how many there are, how many of them match by what the
+-- log knows.
+select count(*) as seen,
+       coalesce(sum((not ?5
+        or (select (?6 is null or o.type = ?6)
+               and (?7 is null or o.topic = ?7)
+               and (?8 is null or o.created_at >= ?8)
+               and (?9 is null or o.created_at < ?9)
+              from {schema}_outbox o where o.position = d.position))), 0) as matching
+  from (select position from {schema}_deferred
+         where (?1 is null or sink = ?1)
+           and state in (select value from json_each(?2))
+           and (?3 is null or key = ?3)
+           and (?4 is null or instr(lower(error), lower(?4)) > 0)
+         order by position desc
+         limit ?10) d
+
+-- name: look_back_trouble
+-- How many messages in trouble that match by themselves lie below ?5, up to ?6 of them, and where the last one is.
+select count(*) as seen, min(position) as through
+  from (select position from {schema}_deferred
+         where position < ?5
+           and (?1 is null or sink = ?1)
+           and state in (select value from json_each(?2))
+           and (?3 is null or key = ?3)
+           and (?4 is null or instr(lower(error), lower(?4)) > 0)
+         order by position desc
+         limit ?6) looked_at
+
+-- name: message
+-- A message from the log; ?2: bytes of its payload.
+select position, id, type, topic, key, content_type, headers, substr(payload, 1, ?2) as payload,
+       length(payload) as payload_size, created_at, null as deliver_at
+  from {schema}_outbox where id = ?1
+
+-- name: scheduled_message
+-- The same, from those that are to be sent later.
+select null as position, id, type, topic, key, content_type, headers, substr(payload, 1, ?2) as payload,
+       length(payload) as payload_size, created_at, due_at as deliver_at
+  from {schema}_scheduled where id = ?1
+
+-- name: failures
+select sink, attempt, failed_at, error from {schema}_attempts where position = ?1 order by failed_at, attempt
+
+-- name: caused
+-- Messages that name ?2 as their cause, among the ?3 rows behind position ?1.
+select id, type
+  from (select position, id, type, headers from {schema}_outbox where position > ?1 order by position limit ?3)
+ where instr(headers, ?2) > 0 and json_valid(headers) and headers ->> 'causation_id' = ?2
+ order by position
+
+-- name: lock_for_change
+-- The transaction has the write lock already.
+select sink, lane, first_slot, last_slot from {schema}_lanes
+ where ?1 is null or sink = ?1
+ order by sink, lane
+
+-- name: raise_version
+-- Let the owner of a lane load it again.
+update {schema}_lanes set version = version + 1
+ where (sink, lane) in (select value ->> 0, value ->> 1 from json_each(?1))
+
+-- name: note_audit
+insert into {schema}_audit (who, command, arguments, reason, changed) values (?1, ?2, ?3, ?4, ?5)
+returning number, at
+
+-- name: add_to_audit
+-- A later batch of the same command.
+update {schema}_audit set changed = changed + ?2 where number = ?1
+
+-- name: retry
+-- Dead messages, tried again: behind those that block their keys.
+update {schema}_deferred
+   set state = iif(blocked, 'held', 'retrying'),
+       due_at = iif(blocked, null, cast((julianday('now') - 2440587.5) * 86400000000 as integer)),
+       attempts = 0, blocks = 1, route = null
+  from (select dead.sink as its_sink, dead.position as its_position,
+               dead.key is not null
+               and (exists (select 1 from {schema}_holds h where h.sink = dead.sink and h.key = dead.key)
+                    or exists (select 1 from {schema}_deferred head
+                                where head.sink = dead.sink and head.lane = dead.lane and head.key = dead.key
+                                  and head.blocks and head.position < dead.position)) as blocked
+          from json_each(?1) these
+          join {schema}_deferred dead on dead.sink = these.value ->> 0 and dead.position = these.value ->> 1
+         where dead.state = 'dead') found
+ where sink = its_sink and position = its_position
+returning sink, lane, position
+
+-- name: drop
+update {schema}_deferred
+   set state = 'dropped', blocks = 0
+ where (sink, position) in (select value ->> 0, value ->> 1 from json_each(?1))
+   and state = 'dead'
+returning sink, lane, position
+
+-- name: skip
+update {schema}_deferred
+   set state = 'skipped', blocks = 0, due_at = null, route = null
+ where (sink, position) in (select value ->> 0, value ->> 1 from json_each(?1))
+   and state in ('retrying', 'held', 'dead')
+returning sink, lane, position
+
+-- name: poison
+-- ?2: the error; ?3: later messages of the keys wait.
+update {schema}_deferred
+   set state = 'dead', blocks = ?3, due_at = null, route = null, error = ?2,
+       first_failed_at = coalesce(first_failed_at, cast((julianday('now') - 2440587.5) * 86400000000 as integer)),
+       last_failed_at = cast((julianday('now') - 2440587.5) * 86400000000 as integer)
+ where (sink, position) in (select value ->> 0, value ->> 1 from json_each(?1))
+   and state in ('retrying', 'held')
+returning sink, lane, position
+
+-- name: decide_ahead
+-- Messages that no lane of their sink has read, as ?2: skipped or dead. ?3: the error; ?4: later ones of the keys wait.
+insert into {schema}_deferred (sink, lane, position, key, state, blocks, error, first_failed_at, last_failed_at)
+select l.sink, l.lane, o.position, o.key, ?2, ?4, ?3,
+       iif(?2 = 'dead', cast((julianday('now') - 2440587.5) * 86400000000 as integer), null),
+       iif(?2 = 'dead', cast((julianday('now') - 2440587.5) * 86400000000 as integer), null)
+  from json_each(?1) these
+  join {schema}_outbox o on o.position = these.value ->> 1
+  join {schema}_lanes l on l.sink = these.value ->> 0 and o.slot between l.first_slot and l.last_slot
+ where o.position > l.position
+on conflict (position, sink) do nothing
+returning sink, lane, position
+
+-- name: note_ahead
+-- Their lanes pass over these.
+insert into {schema}_ahead (sink, lane, position)
+select value ->> 0, value ->> 1, value ->> 2 from json_each(?1)
+
+-- name: note_poison
+-- What a person did to messages belongs to their history. ?2: the error.
+insert into {schema}_attempts (sink, position, attempt, failed_at, error)
+select d.sink, d.position, d.attempts, cast((julianday('now') - 2440587.5) * 86400000000 as integer), ?2
+  from json_each(?1) these
+  join {schema}_deferred d on d.sink = these.value ->> 0 and d.position = these.value ->> 1
+
+-- name: hold
+insert into {schema}_holds (sink, key, slot, who, reason) values (?1, ?2, ?3, ?4, ?5)
+on conflict (sink, key) do nothing
+returning 1
+
+-- name: hold_trouble
+-- What is in trouble of a key waits for a person from now on.
+update {schema}_deferred set state = 'held', due_at = null
+ where sink = ?1 and lane = ?2 and key = ?3 and blocks and state in ('retrying', 'held')
+
+-- name: release
+delete from {schema}_holds where sink = ?1 and key = ?2
+returning 1
+
+-- name: pause
+insert into {schema}_pauses (sink, who, reason) values (?1, ?2, ?3) on conflict (sink) do nothing
+returning 1
+
+-- name: resume
+delete from {schema}_pauses where sink = ?1
+returning 1
+
+-- name: count_old
+-- Of the first ?2 rows from position ?1 on, how many retention would delete now, how many there were, and where the last
+-- one is. ?3: microseconds.
+select coalesce(sum(batch.old
+                    and exists (select 1 from {schema}_lanes)
+                    and not exists (select 1 from {schema}_lanes l
+                                     where batch.slot between l.first_slot and l.last_slot
+                                       and batch.position > l.position)
+                    and not exists (select 1 from {schema}_deferred d
+                                     where d.position = batch.position
+                                       and d.state in ('retrying', 'sending', 'held', 'dead'))), 0) as matching,
+       count(*) as seen, max(position) as through
+  from (select position, slot, created_at <= (julianday('now') - 2440587.5) * 86400000000 - ?3 as old
+          from {schema}_outbox where position >= ?1 order by position limit ?2) batch
+
+-- name: count_rewind
+-- Of the first ?6 rows from position ?2 to ?3, how many a rewind of sink ?1 would publish again, how many there were, and
+-- where the last one is.
+select coalesce(sum(o.matches and o.position <= l.position
+                    and not exists (select 1 from {schema}_deferred d
+                                     where d.position = o.position and d.sink = l.sink)), 0) as matching,
+       count(*) as seen, max(o.position) as through
+  from (select position, slot,
+               (?4 is null or key = ?4) and (?5 is null or type = ?5) and (?7 is null or created_at >= ?7) as matches
+          from {schema}_outbox
+         where position >= ?2 and position <= ?3
+         order by position limit ?6) o
+  join {schema}_lanes l on l.sink = ?1 and o.slot between l.first_slot and l.last_slot
+
+-- name: find_rewind
+-- The same rows as those of count_rewind, with whether they go.
+select l.lane, o.position, o.key,
+       o.matches and o.position <= l.position
+       and not exists (select 1 from {schema}_deferred d where d.position = o.position and d.sink = l.sink) as goes
+  from (select position, slot, key,
+               (?4 is null or key = ?4) and (?5 is null or type = ?5) and (?7 is null or created_at >= ?7) as matches
+          from {schema}_outbox
+         where position >= ?2 and position <= ?3
+         order by position limit ?6) o
+  join {schema}_lanes l on l.sink = ?1 and o.slot between l.first_slot and l.last_slot
+ order by o.position
+
+-- name: rewind
+-- Have these published again: of a key, one after the other.
+insert into {schema}_deferred (sink, lane, position, key, state, blocks, due_at)
+select ?1, value ->> 0, value ->> 1, value ->> 2, 'held', 1,
+       iif(value ->> 2 is null, cast((julianday('now') - 2440587.5) * 86400000000 as integer), null)
+  from json_each(?2)
+
+-- name: note_rewound
+-- Because of rewind ?2. ?3: positions, and their new ids or nulls.
+insert into {schema}_rewound (sink, position, rewind, new_id)
+select ?1, value ->> 0, ?2, value ->> 1 from json_each(?3) where true
+on conflict (position, sink) do update set rewind = excluded.rewind, new_id = excluded.new_id

@@ -1,0 +1,498 @@
+"""What only PostgreSQL's way of waking has to get right: whom the trigger notifies, and who may have missed a nap."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from postroad import Message, StoreUnavailable
+from postroad.message import slot_of
+from postroad.relay import Relay
+from postroad.stores import postgresql as store_module
+from postroad.stores.base import Lease, Writer
+from postroad.stores.migrations import grants_script
+from postroad.stores.postgresql import PostgreSQLStore, migrate_postgresql
+from tests.contracts.test_wakeup import SECONDS, relay, running, said, until, until_asleep, until_said
+from tests.logs import OUTBOX, PLENTY, Arrivals, PostgreSQLLog, numbered
+from tests.services.postgresql import PostgreSQL
+
+CHANNEL = "wake_me"
+LOW, HIGH = "key-0", "key-1"
+"""Keys whose slots lie in the first and in the second of two lanes."""
+
+
+@pytest.fixture
+async def log(postgresql: PostgreSQL) -> AsyncIterator[PostgreSQLLog]:
+    log = await PostgreSQLLog.fresh(postgresql)
+    await log.store.open()
+    yield log
+    await log.store.close()
+
+
+@pytest.fixture
+async def connect(log: PostgreSQLLog) -> AsyncIterator[Callable[..., Awaitable[Any]]]:
+    connections = []
+
+    async def connect(**options: Any) -> Any:
+        connections.append(await asyncpg.connect(log.url, **options))
+        return connections[-1]
+
+    yield connect
+    for connection in connections:
+        connection.terminate()
+
+
+class Ears:
+    """Everything that is notified, in the order in which it arrives."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._heard: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+
+    def hear(self, _connection: Any, _process: int, channel: str, payload: str) -> None:
+        self._heard.put_nowait((channel, payload))
+
+    async def heard(self) -> list[tuple[str, str]]:
+        """All that was notified up to now: what we send ourselves comes behind it."""
+        mark = ("end", str(uuid4()))
+        await self._connection.execute("select pg_notify($1, $2)", *mark)
+        heard = []
+        async with asyncio.timeout(SECONDS):
+            while (each := await self._heard.get()) != mark:
+                heard.append(each)
+        return heard
+
+
+@pytest.fixture
+async def ears(connect: Any) -> Ears:
+    connection = await connect()
+    ears = Ears(connection)
+    for channel in (CHANNEL, "postroad", "end"):
+        await connection.add_listener(channel, ears.hear)
+    return ears
+
+
+async def lanes(log: PostgreSQLLog) -> list[Lease]:
+    assert slot_of(LOW, uuid4()) < 512 <= slot_of(HIGH, uuid4())
+    return list(await log.store.take_lanes("s", uuid4(), lanes=2, start="oldest"))
+
+
+async def nap(log: PostgreSQLLog, lease: Lease, seconds: float = 60) -> int:
+    return await log.store.naps.begin(lease, channel=CHANNEL, seconds=seconds)
+
+
+async def add(connection: Any, key: str, isolation: Any = "read_committed") -> None:
+    async with connection.transaction(isolation=isolation):
+        await OUTBOX.add(connection, "1", type="t", key=key)
+
+
+# -- whom the trigger notifies ---------------------------------------------------------------------------------------
+
+
+async def test_only_who_naps_on_a_new_rows_slot_is_notified(log: PostgreSQLLog, connect: Any, ears: Ears) -> None:
+    writer, (low, high) = await connect(), await lanes(log)
+    await add(writer, LOW)
+    assert await ears.heard() == [], "nobody naps"
+    one = await nap(log, low)
+    await add(writer, HIGH)
+    assert await ears.heard() == [], "nobody naps there"
+    await add(writer, LOW)
+    assert await ears.heard() == [(CHANNEL, "0-511")]
+    await nap(log, high)
+    async with writer.transaction():
+        await OUTBOX.add_many(writer, numbered(*range(50)))
+        await OUTBOX.add_many(writer, numbered(*range(50, 99)))
+    assert sorted(await ears.heard()) == [(CHANNEL, "0-511"), (CHANNEL, "512-1023")], "each once a transaction"
+    await log.store.naps.end({one})
+    await add(writer, LOW)
+    assert await ears.heard() == []
+
+
+async def test_a_nap_ends_by_itself(log: PostgreSQLLog, connect: Any, ears: Ears) -> None:
+    writer, (low, _) = await connect(), await lanes(log)
+    await nap(log, low, seconds=-1)
+    await add(writer, LOW)
+    assert await ears.heard() == []
+
+
+async def test_a_nap_that_ends_during_a_transaction_has_ended(log: PostgreSQLLog, connect: Any, ears: Ears) -> None:
+    writer, (low, _) = await connect(), await lanes(log)
+    async with writer.transaction():
+        await writer.execute("select 1")  # now() is before the end of the nap
+        await nap(log, low, seconds=0)
+        await OUTBOX.add(writer, "1", type="t", key=LOW)
+    assert await ears.heard() == []
+
+
+@pytest.mark.parametrize("isolation", ["repeatable_read", "serializable"])
+async def test_a_transaction_that_may_not_see_a_nap_notifies_in_any_case(
+    log: PostgreSQLLog, connect: Any, ears: Ears, isolation: str
+) -> None:
+    writer, (low, _) = await connect(), await lanes(log)
+    async with writer.transaction(isolation=isolation):
+        await writer.execute("select 1")
+        await nap(log, low)
+        await OUTBOX.add(writer, "1", type="t", key=LOW)
+    assert await ears.heard() == [("postroad", "")]
+
+
+async def test_a_nap_is_seen_that_began_after_the_transaction(log: PostgreSQLLog, connect: Any, ears: Ears) -> None:
+    writer, (low, _) = await connect(), await lanes(log)
+    async with writer.transaction():
+        await OUTBOX.add(writer, "1", type="t", key=LOW)
+        await nap(log, low)
+        await OUTBOX.add(writer, "1", type="t", key=LOW)
+    assert await ears.heard() == [(CHANNEL, "0-511")]
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "serializable"])
+async def test_nothing_added_is_nothing_told(log: PostgreSQLLog, connect: Any, ears: Ears, isolation: str) -> None:
+    writer = await connect()
+    again = Message("1", type="t", key=LOW, id=uuid4())
+    await log.add(again)
+    for lane in await lanes(log):
+        await nap(log, lane)
+    async with writer.transaction(isolation=isolation):
+        await OUTBOX.add_many(writer, [again])
+    transaction = writer.transaction(isolation=isolation)
+    await transaction.start()
+    await OUTBOX.add(writer, "1", type="t", key=LOW)
+    await transaction.rollback()
+    assert await ears.heard() == []
+
+
+async def test_copy_and_sql_wake_too(log: PostgreSQLLog, connect: Any, ears: Ears) -> None:
+    writer, (low, _) = await connect(), await lanes(log)
+    await nap(log, low)
+    columns = ["id", "topic", "slot", "type", "payload", "content_type", "headers"]
+    rows = [(uuid4(), "t", slot, "t", b"1", "text/plain", "{}") for slot in (3, 700)]
+    await writer.copy_records_to_table("outbox", schema_name="postroad", columns=columns, records=rows)
+    assert await ears.heard() == [(CHANNEL, "0-511")]
+    await writer.execute("select postroad.add('/sql', 't', '4', key => $1)", LOW)
+    assert await ears.heard() == [(CHANNEL, "0-511")]
+
+
+async def test_an_application_needs_no_right_for_it(log: PostgreSQLLog, connect: Any, ears: Ears) -> None:
+    await log.execute("do $$ begin create role orders_app login; exception when duplicate_object then null; end $$")
+    await (await connect()).execute(grants_script("orders_app"))
+    writer, (low, _) = await connect(user="orders_app"), await lanes(log)
+    await nap(log, low)
+    await writer.execute("create temp table naps (until text); set search_path = pg_temp, public")  # a trap
+    await add(writer, LOW)
+    await add(writer, LOW, isolation="serializable")
+    assert await ears.heard() == [(CHANNEL, "0-511"), ("postroad", "")]
+    for forbidden in ("select * from postroad.naps", "delete from postroad.naps"):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await writer.execute(forbidden)
+
+
+async def test_two_phase_commit_fails_only_as_postgresql_says_and_works_in_silence(
+    log: PostgreSQLLog, connect: Any, ears: Ears
+) -> None:
+    writer, (low, _) = await connect(), await lanes(log)
+    await nap(log, low)
+    await writer.execute("begin")
+    await OUTBOX.add(writer, "1", type="t", key=LOW)
+    with pytest.raises(asyncpg.FeatureNotSupportedError, match="LISTEN, UNLISTEN, or NOTIFY"):
+        await writer.execute("prepare transaction 'naps'")
+    await writer.execute("set postroad.notify = off")
+    for isolation in ("read committed", "serializable"):
+        await writer.execute(f"begin isolation level {isolation}")
+        await OUTBOX.add(writer, "1", type="t", key=LOW)
+        await writer.execute("prepare transaction 'naps'")
+        await writer.execute("commit prepared 'naps'")
+    assert await ears.heard() == []
+
+
+async def test_what_was_added_in_silence_arrives_with_the_next_tick(log: PostgreSQLLog, connect: Any) -> None:
+    writer, broker = await connect(), Arrivals()
+    async with running(relay(log, broker, tick="50ms")) as it:
+        await until_asleep(it)
+        await writer.execute("set postroad.notify = off; begin")
+        await OUTBOX.add(writer, "1", type="t")
+        await writer.execute("prepare transaction 'silent'")
+        await writer.execute("commit prepared 'silent'")
+        await broker.until(1)
+
+
+async def test_a_half_full_queue_of_notifications_gets_no_more(postgresql18: PostgreSQL) -> None:
+    """A full one would make the application's commit fail. From 17 on its size can be set, and so can be tested."""
+    postgresql18.start()
+    postgresql18.psql(postgresql18.url(), "alter system set max_notify_queue_pages = 64")
+    try:
+        postgresql18.restart()
+        log = await PostgreSQLLog.fresh(postgresql18)
+        await log.store.open()
+        sleeper, writer = await log.connect(), await log.connect()
+        await sleeper.execute("listen postroad")
+        await sleeper.execute("begin")  # one who listens and does not read: the queue can't go on
+        while await writer.fetchval("select pg_notification_queue_usage()") <= 0.5:
+            await writer.execute("select pg_notify('x', repeat('x', 7000) || i) from generate_series(1, 5) i")
+        before = await writer.fetchval("select pg_notification_queue_usage()")
+        for lane in await lanes(log):
+            await nap(log, lane)
+        for isolation in ("read_committed", "serializable"):
+            for _ in range(200):
+                await add(writer, LOW, isolation=isolation)
+        assert await writer.fetchval("select pg_notification_queue_usage()") == before
+        found = await log.store.naps.tick("s", uuid4(), naps=(), seconds=1, channel="postroad", word="w" * 5000)
+        assert await writer.fetchval("select pg_notification_queue_usage()") == before, found
+        await log.store.close()
+        sleeper.terminate()
+        writer.terminate()
+    finally:
+        postgresql18.start()
+        postgresql18.psql(postgresql18.url(), "alter system reset max_notify_queue_pages")
+        postgresql18.restart()
+
+
+async def test_a_relay_that_died_is_not_notified_though_its_nap_goes_on(
+    log: PostgreSQLLog, connect: Any, ears: Ears
+) -> None:
+    """Also when the transaction has asked before, and remembers who was there."""
+    writer, (low, _) = await connect(), await lanes(log)
+    deaf = Deaf()
+    listening = await log.store.naps.listen(CHANNEL, deaf)
+    process = log.store.naps._listener  # type: ignore[attr-defined]
+    await nap(log, low)
+    await add(writer, LOW)
+    assert await ears.heard() == [(CHANNEL, "0-511")]
+    listening.close()
+
+    async def gone() -> bool:
+        return not await log.execute("select from pg_stat_activity where application_name = 'postroad listens'")
+
+    await until(gone)
+    await add(writer, LOW)
+    assert await ears.heard() == [], "its session is gone"
+    assert await log.execute("select from postroad.naps") == [], "and so is its nap"
+    log.store.naps._listener = process  # type: ignore[attr-defined]
+    await nap(log, low)
+    async with writer.transaction():
+        await OUTBOX.add(writer, "1", type="t", key=LOW)  # looks who is there
+        again = await log.store.naps.listen(CHANNEL, deaf)
+        await nap(log, low)
+        await OUTBOX.add(writer, "1", type="t", key=LOW)
+    assert await ears.heard() == [(CHANNEL, "0-511")], "somebody new is there"
+    again.close()
+
+
+async def test_nobody_waits_for_a_writer_that_removes_a_dead_nap(log: PostgreSQLLog, connect: Any) -> None:
+    slow, quick, (low, _) = await connect(), await connect(), await lanes(log)
+    log.store.naps._listener = 2**31 - 1  # type: ignore[attr-defined]  # no such process
+    dead = await nap(log, low)
+    await slow.execute("begin")
+    await OUTBOX.add(slow, "1", type="t", key=LOW)
+    async with asyncio.timeout(SECONDS):
+        await add(quick, LOW)
+        found = await log.store.naps.tick("s", uuid4(), naps={dead}, seconds=60, channel=CHANNEL, word="w")
+        await log.store.naps.end({dead})
+    assert list(found.kept) == []
+    await slow.execute("rollback")
+    assert len(await log.execute("select from postroad.naps")) == 1
+    await add(quick, LOW)
+    assert await log.execute("select from postroad.naps") == []
+
+
+class Deaf:
+    def hear(self, first_slot: int, last_slot: int) -> None: ...
+    def echo(self, word: str) -> None: ...
+    def end(self, reason: str) -> None: ...
+
+
+# -- who may have missed a nap ---------------------------------------------------------------------------------------
+
+
+async def test_whoever_writes_is_known_until_its_end(log: PostgreSQLLog, connect: Any) -> None:
+    one, two = await connect(), await connect()
+    assert not await log.store.naps.writers()
+    await one.execute("begin")
+    await OUTBOX.add(one, "1", type="t")
+    (writer,) = await log.store.naps.writers()
+    assert not writer.prepared
+    await two.execute("begin")
+    await two.execute("select count(*) from postroad.outbox")  # who only reads is none
+    assert set(await log.store.naps.writers()) == {writer}
+    await OUTBOX.add(two, "2", type="t")
+    assert len(set(await log.store.naps.writers())) == 2
+    await one.execute("rollback")
+    await two.execute("commit")
+    assert not await log.store.naps.writers()
+
+
+async def test_a_prepared_transaction_is_a_writer_by_another_name(log: PostgreSQLLog, connect: Any) -> None:
+    one = await connect()
+    await one.execute("begin")
+    await OUTBOX.add(one, "1", type="t")
+    (writer,) = await log.store.naps.writers()
+    await one.execute("prepare transaction 'p'")
+    (prepared,) = await log.store.naps.writers()
+    assert prepared == Writer(prepared.transaction, prepared=True) != writer
+    await one.execute("commit prepared 'p'")
+    assert not await log.store.naps.writers()
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+async def test_one_who_had_added_before_the_nap_is_waited_for(log: PostgreSQLLog, connect: Any, prepared: bool) -> None:
+    """It adds before the lane lies down and commits without a word; the tick is an hour away."""
+    writer, broker = await connect(), Arrivals()
+    it = relay(log, broker, lanes=1, max_idle_backoff="10ms")
+    await writer.execute("begin")
+    await OUTBOX.add(writer, "1", type="t")
+    async with running(it):
+        await until(lambda: it._lanes and it._wakeup._rests[0]._unaware)
+        if prepared:
+            await writer.execute("prepare transaction 'p'")
+            await writer.execute("select pg_sleep(0.05)")  # some looks at the writers, by whatever name
+        await writer.execute("commit prepared 'p'" if prepared else "commit")
+        await broker.until(1)
+        await until_asleep(it)
+
+
+# -- ticks -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_nap_that_is_nearly_over_is_not_renewed(log: PostgreSQLLog) -> None:
+    """Somebody may have found it over before the renewal was to be seen."""
+    owner = uuid4()
+    low, high = await log.store.take_lanes("s", owner, lanes=2, start="oldest")
+    good, late = await nap(log, low, seconds=60), await nap(log, high, seconds=10)
+    found = await log.store.naps.tick("s", owner, naps={good, late}, seconds=60, channel=CHANNEL, word="w")
+    assert list(found.kept) == [good]
+
+
+async def test_naps_of_relays_that_died_are_cleared_away(log: PostgreSQLLog) -> None:
+    low, high = await lanes(log)
+    await nap(log, low, seconds=-61)
+    mine = await nap(log, high)
+    await log.store.naps.tick("s", uuid4(), naps={mine}, seconds=60, channel=CHANNEL, word="w")
+    assert [row["id"] for row in await log.execute("select id from postroad.naps")] == [mine]
+
+
+async def test_a_tick_sees_late_rows_behind_the_position(log: PostgreSQLLog, connect: Any) -> None:
+    writer, owner = await connect(), uuid4()
+    await writer.execute("begin")
+    await OUTBOX.add(writer, "1", type="t", key=LOW)
+    await log.add(Message("2", type="t", key=HIGH))
+    settled = []
+    for lane in await log.store.take_lanes("s", owner, lanes=2, start="oldest"):
+        page = await log.store.read(lane, lane.cursor, PLENTY)
+        settled.append(await log.store.settle(lane, page.after))
+
+    async def stirred() -> list[int]:
+        found = await log.store.naps.tick("s", owner, naps=(), seconds=60, channel=CHANNEL, word="w")
+        return list(found.stirred)
+
+    assert await stirred() == []
+    await writer.execute("commit")
+    assert await stirred() == [0]
+
+
+# -- listening -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_connection_that_is_lost_is_made_again(log: PostgreSQLLog, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    broker = Arrivals()
+    async with running(relay(log, broker, max_idle_backoff="10ms")) as it:
+        await until_asleep(it)
+        await log.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'postroad listens'"
+        )
+        await until_said(caplog, "deaf", "hearing_again")
+        await until_asleep(it)
+        await log.add(*numbered(1))
+        await broker.until(1)
+
+
+async def test_who_listens_at_the_wrong_place_is_told_so(
+    log: PostgreSQLLog, postgresql: PostgreSQL, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The LISTEN is taken, and nothing arrives: as through a pooler, or on another database."""
+    store, broker = PostgreSQLStore(log.url, direct=postgresql.url()), Arrivals()
+    settings = relay(log, broker, tick="100ms", max_idle_backoff="10ms")._settings
+    async with running(Relay(store, broker, settings=settings)) as it:
+        await until_said(caplog, "deaf")
+        await log.add(*numbered(1))
+        await broker.until(1)
+        assert not any(rest.nap or rest.asleep for rest in it._wakeup._rests)
+    assert "can't be woken: what PostgreSQL was told to notify us of did not arrive" in caplog.text
+
+
+async def test_others_may_use_the_channel(log: PostgreSQLLog, caplog: pytest.LogCaptureFixture) -> None:
+    broker = Arrivals()
+    async with running(relay(log, broker)) as it:
+        await until_asleep(it)
+        for payload in ("hello", "9-", "echo of something", "1-99999", ""):
+            await log.execute("select pg_notify('postroad', $1)", payload)
+        await log.add(*numbered(1))
+        await broker.until(1)
+    assert said(caplog) == []
+
+
+async def test_a_channel_of_ones_own(log: PostgreSQLLog) -> None:
+    broker = Arrivals()
+    async with running(relay(log, broker, channel="my_channel")) as it:
+        for number, isolation in enumerate(("read_committed", "serializable")):
+            await until_asleep(it)
+            writer = await log.connect()
+            async with writer.transaction(isolation=isolation):
+                await OUTBOX.add_many(writer, numbered(number))
+            await broker.until(number)
+            await writer.close()
+
+
+# -- migrating under writers -----------------------------------------------------------------------------------------
+
+
+async def without_naps(log: PostgreSQLLog) -> None:
+    """The schema as it was before this migration."""
+    await log.store.close()
+    for statement in (
+        "drop trigger wake_naps on postroad.outbox",
+        "drop function postroad.wake_naps",
+        "drop table postroad.naps",
+        "delete from postroad.migrations where version >= 4",
+    ):
+        await log.execute(statement)
+
+
+async def test_migrating_makes_way_for_writers(log: PostgreSQLLog, connect: Any, monkeypatch: Any) -> None:
+    """While one transaction writes on and on, the migration tries again, and others add in between."""
+    await without_naps(log)
+    monkeypatch.setattr(store_module, "MIGRATION_LOCK_MS", 20)
+    monkeypatch.setattr(store_module, "MIGRATION_PAUSE_SECONDS", 0.02)
+    slow, others = await connect(), await connect()
+    await slow.execute("begin")
+    await OUTBOX.add(slow, "1", type="t")
+    migrating = asyncio.create_task(migrate_postgresql(log.url))
+    for number in range(20):
+        async with asyncio.timeout(SECONDS), others.transaction():
+            await OUTBOX.add_many(others, numbered(number))
+        await asyncio.sleep(0.01)
+    assert not migrating.done()
+    await slow.execute("commit")
+    assert 4 in await asyncio.wait_for(migrating, SECONDS)
+    assert await migrate_postgresql(log.url) == []
+
+
+async def test_a_migration_that_gets_no_chance_says_why_and_changes_nothing(
+    log: PostgreSQLLog, connect: Any, monkeypatch: Any
+) -> None:
+    await without_naps(log)
+    monkeypatch.setattr(store_module, "MIGRATION_LOCK_MS", 5)
+    monkeypatch.setattr(store_module, "MIGRATION_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(store_module, "MIGRATION_TRIES", 3)
+    slow = await connect()
+    await slow.execute("begin")
+    await OUTBOX.add(slow, "1", type="t")
+    with pytest.raises(StoreUnavailable, match=r"writing to postroad\.outbox all the time.*migrate again"):
+        await migrate_postgresql(log.url)
+    (version,) = await log.execute("select max(version) as version from postroad.migrations")
+    assert version["version"] < 4

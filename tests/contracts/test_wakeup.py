@@ -1,0 +1,313 @@
+"""A relay with nothing to do sleeps, and a commit wakes it. The slow tick is set to an hour where it must not help."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import pytest
+
+from postroad import StoreUnavailable
+from postroad.config import RelaySettings
+from postroad.relay import Relay
+from postroad.stores.base import Listener
+from postroad.stores.memory import MemoryEar, MemoryNaps, MemoryStore
+from tests.logs import Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
+
+SECONDS = 30
+NEVER = "1h"
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql15"])
+async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Log]:
+    if request.param == "memory":
+        yield MemoryLog()
+    elif request.param == "sqlite":
+        yield SQLiteLog(tmp_path / "log.sqlite")
+    else:
+        yield await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
+
+
+def relay(log: Log, publisher: Any, *, sink: str = "default", **settings: Any) -> Relay:
+    defaults: dict[str, Any] = {"lanes": 2, "tick": NEVER, "linger": "1ms", "poll_interval": "1ms", "grace": "5s"}
+    return Relay(log.another_store(), publisher, sink=sink, settings=RelaySettings(**(defaults | settings)))
+
+
+@asynccontextmanager
+async def running(relay: Relay) -> AsyncIterator[Relay]:
+    task = asyncio.create_task(relay.run())
+    try:
+        yield relay
+    finally:
+        relay.stop()
+        await asyncio.wait_for(task, SECONDS)
+
+
+async def until(holds: Callable[[], Any]) -> None:
+    """Wait for what nobody signals: a lane that sleeps, a log line, the state of the server."""
+    async with asyncio.timeout(SECONDS):
+        while not (await found if inspect.isawaitable(found := holds()) else found):  # noqa: ASYNC110 - see above
+            await asyncio.sleep(0.002)
+
+
+async def until_asleep(*relays: Relay) -> None:
+    """Until no lane does anything."""
+    await until(lambda: all(each._lanes and all(rest.asleep for rest in each._wakeup._rests) for each in relays))
+
+
+async def test_a_commit_wakes_a_relay_that_sleeps(log: Log) -> None:
+    broker = Arrivals()
+    async with running(relay(log, broker)) as it:
+        for number in range(5):
+            await until_asleep(it)
+            await log.add(*numbered(number))
+            await broker.until(number)
+    assert broker.numbers == list(range(5))
+
+
+async def test_a_commit_wakes_the_relays_of_all_sinks(log: Log) -> None:
+    first, second = Arrivals(), Arrivals()
+    async with running(relay(log, first, sink="1")) as one, running(relay(log, second, sink="2", lanes=3)) as two:
+        for number in range(3):
+            await until_asleep(one, two)
+            await log.add(*numbered(number))
+            await asyncio.gather(first.until(number), second.until(number))
+
+
+async def test_a_tick_finds_what_nobody_told(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Arrivals()
+    async with running(relay(log, broker, tick="20ms", max_idle_backoff=NEVER)) as it:
+        await until_asleep(it)
+        monkeypatch.setattr(it._wakeup, "hear", lambda *_: None)
+        await log.add(*numbered(1))
+        await broker.until(1)
+
+
+async def test_a_quiet_lane_comes_as_far_as_the_log_while_it_sleeps(log: Log) -> None:
+    broker = Arrivals()
+    async with running(relay(log, broker, tick="20ms")):
+        await log.add(*numbered(*range(10), key="all in one lane"))
+        await broker.until(*range(10))
+
+        async def all_at_the_end() -> bool:
+            return set(await log.cursors()) == {10}
+
+        await until(all_at_the_end)
+
+
+async def test_a_relay_whose_lanes_were_taken_while_it_slept_finds_out(log: Log) -> None:
+    first = relay(log, Arrivals(), tick="50ms")
+    ending = asyncio.create_task(first.run())
+    await until_asleep(first)
+    async with running(relay(log, Arrivals())):
+        assert (await asyncio.wait_for(ending, SECONDS)).lanes_lost == 2
+
+
+async def test_without_wake_up_it_polls(log: Log) -> None:
+    broker = Arrivals()
+    async with running(relay(log, broker, wakeup="off", max_idle_backoff="5ms")) as it:
+        await log.add(*numbered(1))
+        await broker.until(1)
+        assert not any(rest.nap or rest.asleep for rest in it._wakeup._rests)
+
+
+async def test_an_application_in_the_same_process_wakes_it_from_any_thread(log: Log) -> None:
+    broker = Arrivals()
+    settings = {"wakeup": "off", "poll_interval": NEVER, "max_idle_backoff": NEVER}
+    async with running(relay(log, broker, **settings)) as it:
+        await until(lambda: it._lanes)
+        for number in range(3):
+            await log.add(*numbered(number))
+            while number not in broker.numbers:  # it may have begun to look before the commit: one more call, later
+                threading.Thread(target=it.wake).start()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(broker.until(number), 0.05)
+
+
+def test_waking_a_relay_that_does_not_run_does_nothing() -> None:
+    Relay(MemoryStore(), Arrivals()).wake()
+
+
+async def test_stopping_does_not_wait_for_a_sleeper_and_leaves_no_nap(log: Log) -> None:
+    it = relay(log, Arrivals())
+    task = asyncio.create_task(it.run())
+    await until_asleep(it)
+    it.stop()
+    await asyncio.wait_for(task, SECONDS)
+    if isinstance(log, PostgreSQLLog):
+        assert await log.execute("select * from postroad.naps") == []
+
+
+async def test_a_lane_stays_awake_for_a_while_after_its_last_message(log: Log) -> None:
+    broker = Arrivals()
+    async with running(relay(log, broker, lanes=1, linger=NEVER)) as it:
+        await until_asleep(it)
+        await log.add(*numbered(1))
+        await broker.until(1)
+        await log.add(*numbered(2))
+        await broker.until(2)
+        (rest,) = it._wakeup._rests
+        assert (rest.nap, rest.asleep) == (None, False)
+
+
+# -- what can go wrong between a database and the one it wakes -------------------------------------------------------
+
+
+class Mute(MemoryNaps):
+    """Naps of a database whose notifications can be made not to arrive."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        super().__init__(store)
+        self.mute = False
+        self.refuses = 0
+        self.tried = asyncio.Event()
+
+    async def listen(self, channel: str, listener: Listener) -> MemoryEar:
+        self.tried.set()
+        if self.refuses:
+            self.refuses -= 1
+            raise StoreUnavailable("no room for one more connection")
+        return await super().listen(channel, listener)
+
+    async def tick(self, *arguments: Any, **options: Any) -> Any:
+        if self.mute:
+            options["word"] = "another's"
+        return await super().tick(*arguments, **options)
+
+    def tell(self) -> None:
+        if not self.mute:
+            super().tell()
+
+
+@pytest.fixture
+def mute() -> tuple[Mute, MemoryLog]:
+    log = MemoryLog()
+    log.store.naps = Mute(log.store)
+    return log.store.naps, log
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    told = (str(getattr(record, "event", "")) for record in caplog.records)
+    return [event for event in told if event in {"deaf", "hearing_again"}]
+
+
+async def until_said(caplog: pytest.LogCaptureFixture, *events: str) -> None:
+    await until(lambda: said(caplog) == list(events))
+
+
+async def test_what_is_not_heard_is_said_once_and_replaced_by_polling(
+    mute: tuple[Mute, MemoryLog], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    naps, log = mute
+    broker = Arrivals()
+    async with running(relay(log, broker, tick="20ms", max_idle_backoff="5ms")) as it:
+        await until_asleep(it)
+        assert said(caplog) == []
+        naps.mute = True
+        await until_said(caplog, "deaf")
+        await log.add(*numbered(1))
+        await broker.until(1)
+        assert not any(rest.nap or rest.asleep for rest in it._wakeup._rests)
+        naps.mute = False
+        await until_said(caplog, "deaf", "hearing_again")
+        await until_asleep(it)
+
+
+async def test_who_never_heard_anything_never_sleeps(
+    mute: tuple[Mute, MemoryLog], caplog: pytest.LogCaptureFixture
+) -> None:
+    naps, log = mute
+    naps.mute = True
+    broker = Arrivals()
+    async with running(relay(log, broker, tick="10ms", max_idle_backoff="5ms")) as it:
+        await until_said(caplog, "deaf")
+        naps.tried.clear()
+        await asyncio.wait_for(naps.tried.wait(), SECONDS)
+        assert not any(rest.nap or rest.asleep for rest in it._wakeup._rests)
+        assert said(caplog) == ["deaf"], "once is enough"
+
+
+async def test_a_connection_that_can_not_be_made_is_tried_again(
+    mute: tuple[Mute, MemoryLog], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    naps, log = mute
+    naps.refuses = 2
+    async with running(relay(log, Arrivals(), tick="10ms")) as it:
+        await until_asleep(it)
+    assert said(caplog) == ["deaf", "hearing_again"]
+    assert "no room for one more connection" in caplog.text
+
+
+async def test_a_nap_that_was_not_renewed_begins_anew(
+    mute: tuple[Mute, MemoryLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    naps, log = mute
+    async with running(relay(log, Arrivals(), lanes=1, tick="10ms")) as it:
+        await until_asleep(it)
+        begun, begin, tick = asyncio.Event(), naps.begin, naps.tick
+
+        async def begins(*arguments: Any, **options: Any) -> int:
+            begun.set()
+            return await begin(*arguments, **options)
+
+        async def renews_nothing(*arguments: Any, **options: Any) -> Any:
+            return msgspec.structs.replace(await tick(*arguments, **options), kept=())
+
+        monkeypatch.setattr(naps, "begin", begins)
+        monkeypatch.setattr(naps, "tick", renews_nothing)
+        await asyncio.wait_for(begun.wait(), SECONDS)
+
+
+# -- the contract of naps --------------------------------------------------------------------------------------------
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.echoes: list[str] = []
+        self.told = asyncio.Event()
+
+    def hear(self, first_slot: int, last_slot: int) -> None:
+        self.told.set()
+
+    def echo(self, word: str) -> None:
+        self.echoes.append(word)
+        self.told.set()
+
+    def end(self, reason: str) -> None:
+        raise AssertionError(reason)
+
+
+async def test_a_tick_says_whose_the_lanes_are_and_which_have_something_to_look_at(log: Log) -> None:
+    store = log.store
+    await store.open()
+    heard = Heard()
+    listening = await store.naps.listen("channel", heard)
+    owner = uuid4()
+    lanes = await store.take_lanes("s", owner, lanes=2, start="oldest")
+    nap = await store.naps.begin(lanes[0], channel="channel", seconds=60)
+
+    async def tick(owner: Any) -> Any:
+        return await store.naps.tick("s", owner, naps={nap}, seconds=60, channel="channel", word="hello")
+
+    found = await tick(owner)
+    assert found.lanes == {lane.lane: (lane.epoch, lane.version) for lane in lanes}
+    assert (list(found.stirred), list(found.kept)) == ([], [nap])
+    await asyncio.wait_for(heard.told.wait(), SECONDS)
+    assert heard.echoes == ["hello"]
+    heard.told.clear()
+    await log.add(*numbered(1))
+    assert sorted((await tick(owner)).stirred) == [0, 1]
+    assert (await tick(uuid4())).lanes == {}
+    listening.close()
+    await store.naps.end({nap})
+    await store.close()

@@ -1,0 +1,153 @@
+"""Behind PgBouncer in transaction mode: a session belongs to a client for one transaction, and LISTEN to nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+import psycopg
+import pytest
+
+from postroad import StoreUnavailable
+from postroad.relay import Relay
+from postroad.stores.postgresql import PostgreSQLStore, migrate_postgresql
+from tests.contracts.test_wakeup import SECONDS, relay, running, said, until_asleep, until_said
+from tests.logs import OUTBOX, PLENTY, Arrivals, PostgreSQLLog, numbered
+from tests.services.pgbouncer import PgBouncer
+from tests.services.postgresql import PostgreSQL
+
+
+@pytest.fixture
+async def log(postgresql15: PostgreSQL, pgbouncer15: PgBouncer) -> Pooled:
+    """A log whose relays go through the pooler."""
+    direct = await PostgreSQLLog.fresh(postgresql15)
+    log = Pooled(pgbouncer15.url(direct.url))
+    log.direct = direct.url
+    return log
+
+
+class Pooled(PostgreSQLLog):
+    direct: str
+
+    async def add(self, *messages: Any) -> None:
+        """As an application with asyncpg must: its statements can't be kept."""
+        connection = await asyncpg.connect(self.url, statement_cache_size=0)
+        async with connection.transaction():
+            await OUTBOX.add_many(connection, messages)
+        await connection.close()
+
+
+def pooled(log: Any, broker: Any, *, direct: str | None = None, **settings: Any) -> Relay:
+    store = PostgreSQLStore(log.url, direct=direct)
+    return Relay(store, broker, settings=relay(log, broker, **settings)._settings)
+
+
+async def test_the_relay_says_so_polls_and_carries_everything(log: Pooled, caplog: pytest.LogCaptureFixture) -> None:
+    broker = Arrivals()
+    async with running(pooled(log, broker, max_idle_backoff="10ms", lanes=4)) as it:
+        await until_said(caplog, "deaf")
+        assert "behind a pooler, where nobody can listen; set direct to its own URL" in caplog.text
+        await asyncio.gather(*(log.add(*numbered(*range(n, n + 20))) for n in range(0, 200, 20)))
+        await broker.until(*range(200))
+        assert not any(rest.nap or rest.asleep for rest in it._wakeup._rests)
+    assert sorted(broker.numbers) == list(range(200)), "and nothing twice"
+
+
+async def test_with_a_direct_url_it_is_woken(log: Pooled, caplog: pytest.LogCaptureFixture) -> None:
+    broker = Arrivals()
+    async with running(pooled(log, broker, direct=log.direct)) as it:
+        for number in range(3):
+            await until_asleep(it)
+            await log.add(*numbered(number))
+            await broker.until(number)
+    assert said(caplog) == []
+
+
+async def test_psycopg_adds_through_it(log: Pooled) -> None:
+    with psycopg.connect(log.url, prepare_threshold=None) as connection:
+        for number in range(10):
+            OUTBOX.add_many(connection, numbered(number))
+            connection.commit()
+    broker = Arrivals()
+    await pooled(log, broker).run_until_empty()
+    assert sorted(broker.numbers) == list(range(10))
+
+
+async def test_every_transaction_has_the_settings_that_a_page_is_planned_with(log: Pooled) -> None:
+    store = PostgreSQLStore(log.url, connections=2)
+    await store.open()
+    strangers = [await asyncpg.connect(log.url, statement_cache_size=0) for _ in range(3)]
+    for _ in range(5):
+        async with store._connection() as connection:
+            assert await connection.fetchval("show plan_cache_mode") == "force_custom_plan"
+        for stranger in strangers:
+            async with stranger.transaction():
+                assert await stranger.fetchval("show plan_cache_mode") == "auto", "and nobody else has them"
+    for stranger in strangers:
+        await stranger.close()
+    await store.close()
+
+
+async def test_a_lane_is_loaded_again_after_a_restart_that_no_connection_noticed(
+    log: Pooled, postgresql15: PostgreSQL, pgbouncer15: PgBouncer
+) -> None:
+    """The pooler keeps its clients while the server is away."""
+    broker = Arrivals()
+    it = pooled(log, broker, max_idle_backoff="10ms")
+    async with running(it):
+        await log.add(*numbered(1))
+        await broker.until(1)
+        made = it._store._made  # type: ignore[attr-defined]
+        postgresql15.restart("immediate")
+        await log_again(log, 2)
+        await broker.until(2)
+        assert it._store._made > made  # type: ignore[attr-defined]
+
+
+async def log_again(log: Pooled, number: int) -> None:
+    async with asyncio.timeout(SECONDS):
+        while True:
+            try:
+                return await log.add(*numbered(number))
+            except (asyncpg.PostgresError, OSError):
+                await asyncio.sleep(0.05)
+
+
+async def test_a_crash_of_the_servers_processes_is_noticed_too(log: Pooled, postgresql15: PostgreSQL) -> None:
+    """One of them is killed, and the others begin anew under the same parent."""
+    store = PostgreSQLStore(log.url, connections=1)
+    await store.open()
+    async with store._connection() as connection:
+        process, made = await connection.fetchval("select pg_backend_pid()"), store._made
+    os.kill(process, signal.SIGKILL)
+    async with asyncio.timeout(SECONDS):
+        while True:
+            try:
+                async with store._connection():
+                    break
+            except StoreUnavailable:
+                await asyncio.sleep(0.05)
+    assert store._made > made
+    await store.close()
+
+
+async def test_migrating_through_it(log: Pooled) -> None:
+    for _ in range(3):
+        assert await migrate_postgresql(log.url) == []
+
+
+async def test_a_cursor_is_on_disk_when_it_was_settled(log: Pooled, postgresql15: PostgreSQL) -> None:
+    """Nobody would notice that the server went back in time, so it must not."""
+    await log.add(*numbered(1))
+    store = PostgreSQLStore(log.url)
+    await store.open()
+    (lane,) = await store.take_lanes("s", uuid4(), lanes=1, start="oldest")
+    page = await store.read(lane, lane.cursor, PLENTY)
+    await store.settle(lane, page.after)
+    postgresql15.restart("immediate")
+    assert postgresql15.psql(log.direct, "select position from postroad.lanes").strip() == str(page.after.position)
+    await store.close()
