@@ -150,7 +150,7 @@ async def test_a_relay_carries_what_falls_due_while_it_runs(log: Log) -> None:
     relay.stop()
     summary = await asyncio.wait_for(running, 60)
     assert (summary.published, summary.lanes_lost) == (3, 0)
-    assert broker.numbers == [2, 1, 3]
+    assert (sorted(broker.numbers), broker.numbers[-1]) == ([1, 2, 3], 3)
 
 
 async def test_a_relay_that_empties_the_log_moves_what_is_due_first(log: Log) -> None:

@@ -15,7 +15,7 @@ from postroad.config import RelaySettings
 from postroad.relay import Relay
 from postroad.relay.maintenance import Retention
 from postroad.retry import Backoff
-from postroad.stores.base import Cleaned, Lease, Tally
+from postroad.stores.base import Cleaned, Lease, Loaded, Tally
 from postroad.stores.memory import MemoryStore
 from postroad.stores.queries import named_queries
 from tests.clocks import Flying
@@ -127,6 +127,38 @@ async def test_old_progress_is_forgotten_but_not_how_far_it_went(log: Log) -> No
     dates = await query(log, "select count(published_at), count(*) from {outbox_status} where position = 9")
     assert dates == [(1, 1)]
     await log.store.close()
+
+
+class Watched(MemoryStore):
+    """A store that tells when a lane has looked, and when it was loaded again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+        self.loads = 0
+        self.loaded_again = asyncio.Event()
+
+    async def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> Page:
+        self.asked.set()
+        return await super().read(lease, cursor, limit)
+
+    async def load(self, lease: Lease) -> Loaded:
+        self.loads += 1
+        if self.loads > 1:
+            self.loaded_again.set()
+        return await super().load(lease)
+
+
+async def test_a_lane_that_has_nothing_to_write_finds_out_that_it_was_changed() -> None:
+    store = Watched()
+    settings = RelaySettings(lanes=1, wakeup="off", poll_interval="1ms", max_idle_backoff="1ms")
+    running = asyncio.create_task((it := Relay(store, MemoryBroker(), settings=settings)).run())
+    await asyncio.wait_for(store.asked.wait(), 30)
+    lane = store._lanes["default", 0]
+    store._lanes["default", 0] = lane.settled(lane.cursor)
+    await asyncio.wait_for(store.loaded_again.wait(), 30)
+    it.stop()
+    await running
 
 
 # -- retention -------------------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ class TestPostgreSQL:
         assert postgresql18.server_version.startswith("18.")
 
     async def test_settings(self, database: str) -> None:
-        expected = {"fsync": "on", "synchronous_commit": "on", "max_connections": "200"}
+        expected = {"fsync": "off", "synchronous_commit": "on", "max_connections": "200"}
         expected["max_prepared_transactions"] = "20"
         assert {name: await query(database, f"show {name}") for name in expected} == expected
 

@@ -377,8 +377,8 @@ select l.lane, o.position, o.key,
 
 -- name: rewind
 -- Have these published again: of a key, one after the other. $2: lanes; $3: positions; $4: keys.
-insert into {schema}.deferred (sink, lane, position, key, state, blocks, due_at)
-select $1, lane, position, key, 'held', true, case when key is null then now() end
+insert into {schema}.deferred (sink, lane, position, key, state, blocks, due_at, unsure)
+select $1, lane, position, key, 'held', true, case when key is null then now() end, true -- the broker has had them
   from unnest($2::smallint[], $3::bigint[], $4::text[]) as these (lane, position, key)
 
 -- name: note_rewound

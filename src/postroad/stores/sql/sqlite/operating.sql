@@ -350,9 +350,10 @@ select l.lane, o.position, o.key,
 
 -- name: rewind
 -- Have these published again: of a key, one after the other.
-insert into {schema}_deferred (sink, lane, position, key, state, blocks, due_at)
+insert into {schema}_deferred (sink, lane, position, key, state, blocks, due_at, unsure)
 select ?1, value ->> 0, value ->> 1, value ->> 2, 'held', 1,
-       iif(value ->> 2 is null, cast((julianday('now') - 2440587.5) * 86400000000 as integer), null)
+       iif(value ->> 2 is null, cast((julianday('now') - 2440587.5) * 86400000000 as integer), null),
+       1 -- the broker has had them
   from json_each(?2)
 
 -- name: note_rewound
