@@ -16,6 +16,7 @@ from postroad.relay import Relay
 from postroad.relay.maintenance import Retention
 from postroad.retry import Backoff
 from postroad.stores.base import Cleaned, Lease, Loaded, Tally
+from postroad.stores.cursor import Cursor, Page, PageLimit
 from postroad.stores.memory import MemoryStore
 from postroad.stores.queries import named_queries
 from tests.clocks import Flying
