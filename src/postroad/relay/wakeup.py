@@ -63,6 +63,8 @@ class Wakeup:
         """How long a tick may take; a nap lasts some times as long."""
         self.hears = False
         """Our own notifications come back to us."""
+        self.times_deaf = 0
+        """How often that ended: a nap from before names a listener that is gone."""
         self._sink = sink
         self._owner: UUID | None = None
         self._rests: list[Rest] = []
@@ -192,6 +194,7 @@ class Wakeup:
         self._close()
         self._word = None
         self.hears = False
+        self.times_deaf += 1
         if not self._deaf:
             self._deaf = True
             poll_ms = self.settings.seconds("max_idle_backoff") * 1000
@@ -224,6 +227,7 @@ class Rest:
         self._writers: Collection[Writer] = ()
         self._unaware: Collection[Writer] = ()
         self._changed = False
+        self._times_deaf = 0
         self.lease = lease
         self.nap: int | None = None
         self.asleep = False
@@ -249,7 +253,8 @@ class Rest:
             await self._poll(due_in)
         elif self._clock.now() - self._worked_at < self._settings.seconds("linger"):
             await self._until_signal(self._settings.seconds("poll_interval"), due_in)
-        elif self.nap is None:
+        elif self.nap is None or self._times_deaf != self._wakeup.times_deaf:
+            self.get_up()
             await self._lie_down()
         elif self._unaware:
             await self._poll(due_in)
@@ -277,6 +282,7 @@ class Rest:
 
     async def _lie_down(self) -> None:
         seconds = TICKS_PER_NAP * self._wakeup.patience
+        self._times_deaf = self._wakeup.times_deaf
         self.nap = await self._wakeup.naps.begin(self.lease, channel=self._settings.channel, seconds=seconds)
         self._unaware = self._writers = await self._wakeup.naps.writers()
         self._interval = self._settings.seconds("poll_interval")

@@ -58,6 +58,7 @@ def tables(
                 *_postgresql(metadata, schema),
                 *_postgresql_trouble(metadata, schema),
                 *_postgresql_operations(metadata, schema),
+                _postgresql_naps(metadata, schema),
             ]
         case "sqlite":
             made = [
@@ -267,6 +268,21 @@ def _postgresql_operations(metadata: MetaData, schema: str) -> list[Table]:
         schema=schema,
     )  # fmt: skip
     return [progress, delivered, holds, pauses, ahead, rewound, audit]
+
+
+def _postgresql_naps(metadata: MetaData, schema: str) -> Table:
+    return Table(
+        "naps", metadata,
+        Column("id", BIGINT, Identity(always=True), primary_key=True),
+        Column("until", TIMESTAMP(timezone=True), nullable=False),
+        Column("first_slot", SMALLINT, nullable=False),
+        Column("last_slot", SMALLINT, nullable=False),
+        Column("channel", TEXT, nullable=False),
+        Column("listener", INTEGER),
+        Index("naps_until", "until"),
+        prefixes=["unlogged"],
+        schema=schema,
+    )  # fmt: skip
 
 
 def _sqlite(metadata: MetaData, schema: str) -> list[Table]:
