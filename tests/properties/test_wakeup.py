@@ -80,6 +80,7 @@ class Model(Wakeup):
         self.settings = SETTINGS
         self.patience = 1.0
         self.clock = world
+        self.times_deaf = 0
         self.hears = True
         self.naps: Any = world
         self._world = world
