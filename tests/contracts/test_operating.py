@@ -570,6 +570,28 @@ async def test_rewind_publishes_again_and_says_so(log: Log, ops: Operating) -> N
     assert (entry.command, entry.changed, entry.arguments) == ("rewind", 3, {"sink": "default", "to": 2})
 
 
+async def test_a_rewind_without_ordering_leaves_nothing_behind(log: Log, ops: Operating) -> None:
+    await log.add(*numbered(*range(1, 6), key="a"))
+    await carry(log, broker := Arrivals(), ordering="none")
+    await ops.rewind(Rewind(sink="default", to=1), ME)
+    await log.add(*numbered(6, key="a"))
+    await carry(log, broker, ordering="none", batch_size=2)
+    assert sorted(broker.numbers) == sorted([*range(1, 6), *range(1, 7)])
+    assert await states(ops, all=True) == dict.fromkeys(range(1, 7), "published")
+
+
+async def test_what_a_lane_has_not_come_to_can_not_overtake(log: Log, ops: Operating) -> None:
+    await carry(log, broker := Arrivals())
+    await log.add(*numbered(1, 2, key="a"))
+    which = Filter(ids=[await id_of(ops, 2)])
+    assert await ops.poison(which, ME) == Done(1)
+    assert (await ops.retry(which, ME)).changed == 0
+    await carry(log, broker)
+    assert (await ops.retry(which, ME)).changed == 1
+    await carry(log, broker)
+    assert broker.numbers == [1, 2]
+
+
 async def test_rewind_of_a_key_or_a_type_with_new_ids(log: Log, ops: Operating) -> None:
     await log.add(*numbered(1, 2, key="a"), *numbered(3, key="b"), Message("4", type="other", key="a"))
     await carry(log, broker := Arrivals())

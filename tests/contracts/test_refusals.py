@@ -478,6 +478,27 @@ async def test_what_was_refused_before_an_outage_is_not_passed_when_stopped_in_i
     assert set(broker.numbers) == {1, 2, 3}
 
 
+async def test_stopping_while_the_broker_goes_out_ends_and_counts_nothing(log: Log) -> None:
+    """A publisher that fails at once, without ever waiting for anything, must not keep the loop to itself."""
+
+    class Gone(Arrivals):
+        async def publish(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
+            if not self._out:
+                return await super().publish(messages)
+            raise BrokerUnavailable("an alarm")
+
+    await log.add(*numbered(1))
+    broker = Gone()
+    broker.hold()
+    running = asyncio.create_task((it := relay(log, broker, retry=(policy := Counting(LATER)))).run())
+    await asyncio.wait_for(broker.asked.wait(), 30)
+    broker.go_out()
+    it.stop()
+    broker.release()
+    assert (await asyncio.wait_for(running, 30)).refused == 0
+    assert policy.asked == []
+
+
 async def test_null_never_refuses(log: Log) -> None:
     await log.add(*numbered(1))
     assert (await carry(log, NullPublisher())).refused == 0

@@ -51,7 +51,7 @@ def test_databases_share_their_query_names() -> None:
     postgresql, sqlite = named_queries("postgresql", "postroad"), named_queries("sqlite", "postroad")
     only_postgresql = {
         "add_many", "server_facts", "lock_for_restore", "restore", "lock_lanes", "read_late_page", "settle_and_note",
-        "try_alone", "begin_nap", "end_naps", "writers", "server_process", "borrow_session",
+        "try_alone", "try_to_move", "begin_nap", "end_naps", "writers", "server_process", "borrow_session",
     }  # fmt: skip
     only_sqlite = {
         "look_at_batch", "delete_finished", "delete_history", "find_due", "find_routed", "find_followers", "read_one",

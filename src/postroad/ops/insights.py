@@ -154,22 +154,23 @@ class Insights:
 
     async def dead(self, which: Filter) -> Count:
         """How many dead messages are meant. There must be some, and each that is named must be one."""
-        if which.is_empty and not which.all:
-            raise InvalidSetting("that would mean every dead message; say which ones, or --all")
+        _not_all_by_mistake(which)
         await self._checked(which.sink)
         for id in which.ids:
             await self._at_sinks(id, which.sink, {State.DEAD}, "retried or dropped")
         number = await self._operating.count(_dead(which))
-        if not number.number:
+        if number.exact and not number.number:
             raise NothingMatches("no dead message matches; `postroad dead list` shows all there are")
         return number
 
     async def retry(self, which: Filter, by: By, progress: Progressed | None = None) -> Done:
         """Let dead messages be tried again, at once and with all their attempts."""
+        _not_all_by_mistake(which)
         return await self._operating.retry(_dead(which), by, progress=progress)
 
     async def drop(self, which: Filter, by: By, progress: Progressed | None = None) -> Done:
         """Give dead messages up."""
+        _not_all_by_mistake(which)
         return await self._operating.drop(_dead(which), by, progress=progress)
 
     # -- one message -------------------------------------------------------------------------------------------------
@@ -254,7 +255,7 @@ class Insights:
     async def would_clean_up(self, older_than: timedelta) -> Count:
         """How many messages `cleanup` would delete now; there must be some."""
         number = await self._operating.would_clean_up(older_than)
-        if not number.number:
+        if number.exact and not number.number:
             raise NothingMatches("nothing is old enough and has reached every sink; nothing to delete")
         return number
 
@@ -265,7 +266,7 @@ class Insights:
     async def would_rewind(self, rewind: Rewind) -> Count:
         """How many messages `rewind` would publish again now; there must be some."""
         number = await self._operating.would_rewind(rewind)
-        if not number.number:
+        if number.exact and not number.number:
             raise NothingMatches(f"nothing that sink {rewind.sink!r} has had matches and is still in the log")
         return number
 
@@ -277,6 +278,11 @@ class Insights:
 def _before(target: State) -> Collection[State]:
     """The states from which an operator may move a message there."""
     return {state for state in State if may_move(state, target, Mover.OPERATOR)}
+
+
+def _not_all_by_mistake(which: Filter) -> None:
+    if which.is_empty and not which.all:
+        raise InvalidSetting("that would mean every dead message; say which ones, or --all")
 
 
 def _dead(which: Filter) -> Filter:

@@ -332,6 +332,8 @@ class Lane:
         freed: set[str] = set()
         for each in claimed:
             message = each.message
+            if not self._ordered and message.key is not None and self._trouble.heads.get(message.key):
+                freed.add(message.key)  # what a person rewound has a key, and its followers wait for it
             if message.position in outcome.held:
                 deferred.append(self._trouble.given_back(each, due=False))
             elif deferral := outcome.deferred.get(message.position):
@@ -344,6 +346,7 @@ class Lane:
                     tell(events.RouteBack(*self._where, route=route))
             else:
                 deferred.append(self._trouble.given_back(each, due=True))
+        self._trouble.answered(claimed)
         await self._record(self._confirmed, deferred, published=published, freed=freed)
         self.published += len(published)
 

@@ -84,6 +84,8 @@ class Sending:
             except BrokerUnavailable as outage:
                 self._breaker.trip(outage)
                 answered = self._note(outage, outcome)
+                if self._stopping.is_set():  # nobody probes any more, so nobody knows when to go on
+                    raise Interrupted("stopped in an outage; what was confirmed is saved") from outage
                 if answered:
                     messages = [message for message in messages if not outcome.is_answered(message)]
                 failures = failures + 1 if outage.suspicious and not answered else 0

@@ -101,6 +101,8 @@ class Trouble:
     def refused(self, message: StoredMessage, refusal: Refusal, attempts: int) -> Deferral:
         """Decide about a message that was refused, after so many attempts before this one."""
         key = message.key if self._ordered else None
+        if key is not None and self.heads.get(key, message.position) > message.position:
+            self._ask_anew()
         if refusal.route is not None and not refusal.permanent:
             return self._waits_for_route(message.position, key, refusal.route, refusal.reason, attempts)
         attempts += 1
@@ -121,6 +123,11 @@ class Trouble:
             due_in = self._pauses.get(route, min(FIRST_PAUSE, self._longest_pause))
             self._pauses[route] = min(2 * due_in, self._longest_pause)
         return Deferral(position, key, State.HELD, attempts, due_in, route, reason)
+
+    def _ask_anew(self) -> None:
+        """A late message went in front of its key's head, and that may have been the one to ask for a route."""
+        self.released |= self._probes
+        self._probes.clear()
 
     def held(self, message: StoredMessage) -> Deferral:
         """It waits behind an earlier message of its key."""
@@ -152,8 +159,8 @@ class Trouble:
         for each in claim.claimed:
             if each.route is not None and each.route not in self.released:
                 self._probes.discard(each.route)
-        if not any(each.route in self.released for each in claim.claimed):
-            self.released.clear()
+        if claim.due_in != 0 and not any(each.route in self.released for each in claim.claimed):
+            self.released.clear()  # else those of a route may be among what was left for the next claim
         self.due_at = None
         self._due_in(claim.due_in, now)
 
@@ -166,6 +173,12 @@ class Trouble:
         self._probes.discard(route)
         self._pauses.pop(route, None)
         return route
+
+    def answered(self, claimed: Iterable[Claimed]) -> None:
+        """Who asked for a route may have got an answer about itself: then the next of that route asks."""
+        for each in claimed:
+            if each.route is not None and each.route not in self._probes:
+                self.released.add(each.route)
 
     def recorded(self, deferred: Iterable[Deferral], freed: Iterable[str], recorded: Recorded, now: float) -> None:
         """What was decided is in the database now."""

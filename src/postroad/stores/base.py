@@ -355,9 +355,9 @@ class Store(Protocol):
         """Move up to `limit` scheduled messages that are due into the log, in the order in which they were due, and
         of those that were due at the same time, in the order in which they were added.
 
-        In one transaction that is on disk when it returns: a message is in one place or in the other. Several may do
-        this at once, and none waits for another, nor for an application that is canceling a message: what somebody
-        else has locked is passed over. An id that is in the log already is not moved there again.
+        In one transaction that is on disk when it returns: a message is in one place or in the other. Several may try
+        at once; one moves, so that a key's messages keep their order, and the others are told to look again soon. Nor
+        does anybody wait for an application that is canceling a message: that one is passed over. An id that is in the log already is not moved there again.
         """
         ...
 

@@ -228,6 +228,7 @@ class Changing(Looking):
             position, end = await _bounds(ask, rewind)
         while True:
             async with self.session(changes=True) as ask:
+                await ask("delete_nothing")
                 await ask("lock_for_change", rewind.sink)
                 rows = await ask("find_rewind", *_rewind_values(rewind, position, end, REWIND_BATCH))
                 again = [(lane, place, key) for lane, place, key, goes in rows if goes]

@@ -45,6 +45,7 @@ __all__ = ["PostgreSQLStore", "migrate_postgresql"]
 logger = logging.getLogger("postroad.stores.postgresql")
 
 CONNECT_SECONDS: Final = 10
+MOVING_SECONDS: Final = 0.1  # how soon to look again when another is moving what is due
 RESTORE_SECONDS: Final = 24 * 60 * 60  # a large log is rewritten once, and beginning again would never end
 STATEMENTS_KEPT: Final = 100
 MIGRATION_TRIES: Final = 100
@@ -213,7 +214,9 @@ class PostgreSQLStore:
         return Claim(lease.settled(lease.cursor), claimed, due_in)
 
     async def move_scheduled(self, limit: int) -> Moved:
-        async with self._connection() as connection:
+        async with self._connection() as connection, connection.transaction():
+            if not await connection.fetchval(self._sql["try_to_move"]):
+                return Moved(0, MOVING_SECONDS)
             return Moved(*await connection.fetchrow(self._sql["move_scheduled"], limit))
 
     async def delete_passed(self, *, after: int, older_than: timedelta, batch: int) -> Cleaned:

@@ -243,7 +243,8 @@ returning number, at
 update {schema}.audit set changed = changed + $2 where number = $1
 
 -- name: retry
--- Dead messages, tried again: behind those that block their keys. $1: sinks; $2: positions.
+-- Dead messages, tried again: behind those that block their keys. $1: sinks; $2: positions. One that its lane has not come
+-- to yet stays dead: it would overtake those before it.
 update {schema}.deferred d
    set state = case when blocked then 'held' else 'retrying' end,
        due_at = case when not blocked then now() end,
@@ -256,7 +257,9 @@ update {schema}.deferred d
                                   and head.blocks and head.position < dead.position)) as blocked
           from unnest($1::text[], $2::bigint[]) as these (sink, position)
           join {schema}.deferred dead on dead.sink = these.sink and dead.position = these.position
-         where dead.state = 'dead') found
+         where dead.state = 'dead'
+           and not exists (select from {schema}.lanes l
+                            where l.sink = dead.sink and l.lane = dead.lane and l.position < dead.position)) found
  where d.sink = found.sink and d.position = found.position
 returning d.sink, d.lane, d.position
 
@@ -300,6 +303,7 @@ returning sink, lane, position
 -- Their lanes pass over these.
 insert into {schema}.ahead (sink, lane, position)
 select * from unnest($1::text[], $2::smallint[], $3::bigint[])
+on conflict do nothing
 
 -- name: note_poison
 -- What a person did to messages belongs to their history. $3: the error.
@@ -380,6 +384,10 @@ select l.lane, o.position, o.key,
 insert into {schema}.deferred (sink, lane, position, key, state, blocks, due_at, unsure)
 select $1, lane, position, key, 'held', true, case when key is null then now() end, true -- the broker has had them
   from unnest($2::smallint[], $3::bigint[], $4::text[]) as these (lane, position, key)
+
+-- name: delete_nothing
+-- Until the transaction ends: retention would not see what is to be published again.
+select pg_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.retention'))
 
 -- name: note_rewound
 -- Because of rewind $2. $3: positions; $4: their new ids, or nulls.

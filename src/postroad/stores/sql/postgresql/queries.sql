@@ -42,6 +42,10 @@ on conflict (id) do nothing
 -- name: cancel
 select {schema}.cancel($1::uuid)
 
+-- name: try_to_move
+-- One at a time, until the transaction ends: two would change the order of a key's messages.
+select pg_try_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.scheduled'))
+
 -- name: move_scheduled
 -- Move what is due into the log, where it gets its positions: in order, and at most $1. Who is being canceled is
 -- passed over. An id that was added to the log meanwhile is there already. The last column: seconds until the next.

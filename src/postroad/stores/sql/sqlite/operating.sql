@@ -218,7 +218,8 @@ returning number, at
 update {schema}_audit set changed = changed + ?2 where number = ?1
 
 -- name: retry
--- Dead messages, tried again: behind those that block their keys.
+-- Dead messages, tried again: behind those that block their keys. One that its lane has not come to yet stays dead: it
+-- would overtake those before it.
 update {schema}_deferred
    set state = iif(blocked, 'held', 'retrying'),
        due_at = iif(blocked, null, cast((julianday('now') - 2440587.5) * 86400000000 as integer)),
@@ -231,7 +232,9 @@ update {schema}_deferred
                                   and head.blocks and head.position < dead.position)) as blocked
           from json_each(?1) these
           join {schema}_deferred dead on dead.sink = these.value ->> 0 and dead.position = these.value ->> 1
-         where dead.state = 'dead') found
+         where dead.state = 'dead'
+           and not exists (select 1 from {schema}_lanes l
+                            where l.sink = dead.sink and l.lane = dead.lane and l.position < dead.position)) found
  where sink = its_sink and position = its_position
 returning sink, lane, position
 
@@ -276,6 +279,8 @@ returning sink, lane, position
 -- Their lanes pass over these.
 insert into {schema}_ahead (sink, lane, position)
 select value ->> 0, value ->> 1, value ->> 2 from json_each(?1)
+ where true
+on conflict do nothing
 
 -- name: note_poison
 -- What a person did to messages belongs to their history. ?2: the error.
@@ -355,6 +360,10 @@ select ?1, value ->> 0, value ->> 1, value ->> 2, 'held', 1,
        iif(value ->> 2 is null, cast((julianday('now') - 2440587.5) * 86400000000 as integer), null),
        1 -- the broker has had them
   from json_each(?2)
+
+-- name: delete_nothing
+-- There is one writer at a time anyway.
+select 1
 
 -- name: note_rewound
 -- Because of rewind ?2. ?3: positions, and their new ids or nulls.
