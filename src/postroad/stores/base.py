@@ -357,7 +357,8 @@ class Store(Protocol):
 
         In one transaction that is on disk when it returns: a message is in one place or in the other. Several may try
         at once; one moves, so that a key's messages keep their order, and the others are told to look again soon. Nor
-        does anybody wait for an application that is canceling a message: that one is passed over. An id that is in the log already is not moved there again.
+        does anybody wait for an application that is canceling a message: that one is passed over. An id that is in the
+        log already is not moved there again.
         """
         ...
 
