@@ -52,7 +52,7 @@ def run(server: PostgreSQL, plan: Plan) -> Section:
 
 
 def _every_second(first: int, last: int) -> str:
-    one_key = f"case when n % 2 = 0 then '{BAD}' else 'key-' || (n * 7919 % {OTHERS})::text end"
+    one_key = f"case when n % 2 = 0 then '{BAD}' else 'key-' || (n::bigint * 7919 % {OTHERS})::text end"
     return fill_sql(first, last, key=one_key)
 
 
