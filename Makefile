@@ -5,7 +5,7 @@ BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt --build-constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test servers check bench mutants
+.PHONY: help demo test servers check bench mutants soak
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
@@ -31,6 +31,10 @@ bench: .venv/.all ## measure
 
 mutants: .venv/.all ## break the code on purpose, and see that a test fails for each
 	$(BIN)/python -m tests.mutants
+
+MINUTES ?= 30
+soak: servers ## relays, writers and everything that can happen to them, for MINUTES=30
+	$(BIN)/python -m tests.soak --minutes $(MINUTES)
 
 # Each of these is made again when what it was made from changes.
 

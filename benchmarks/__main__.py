@@ -10,7 +10,20 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import add, bad_key, drain, large, machine, operations, rabbitmq, sqlite, waiting, wakeup
+from benchmarks import (
+    add,
+    bad_key,
+    drain,
+    large,
+    machine,
+    operations,
+    rabbitmq,
+    relays,
+    sqlite,
+    takeover,
+    waiting,
+    wakeup,
+)
 from benchmarks.process import REPOSITORY
 from benchmarks.report import Results, save, show, write_docs
 from benchmarks.sections import Plan
@@ -30,6 +43,8 @@ ON_POSTGRESQL: dict[str, Callable[[PostgreSQL, Plan], Section]] = {
     "bad_key": bad_key.run,
     "wakeup": wakeup.run,
     "operations": operations.run,
+    "takeover": takeover.run,
+    "relays": relays.run,
 }
 ELSEWHERE: dict[str, Callable[[Plan], Section]] = {"sqlite": sqlite.run}
 NAMES = [*ON_POSTGRESQL, *ELSEWHERE]

@@ -48,16 +48,16 @@ def create_log(server: PostgreSQL) -> str:
 def create_sinks(url: str, sinks: Sequence[str], *, start: Start = "oldest") -> None:
     """Let these sinks exist, with cursors, before what they are going to read."""
 
-    async def take() -> None:
+    async def create() -> None:
         store = store_for(url)
         await store.open()
         try:
             for sink in sinks:
-                await store.take_lanes(sink, new_id(), lanes=LANES, start=start)
+                await store.leases.create(sink, lanes=LANES, start=start)
         finally:
             await store.close()
 
-    asyncio.run(take())
+    asyncio.run(create())
 
 
 def fill(server: PostgreSQL, url: str, messages: int, *, keys: int = 0) -> None:

@@ -15,6 +15,7 @@ from postroad.config import RelaySettings
 from postroad.message import new_id
 from postroad.stores import store_for
 from postroad.stores.cursor import PageLimit
+from postroad.stores.leases import Runner
 
 if TYPE_CHECKING:
     from postroad.stores.base import Lease, Store
@@ -85,7 +86,8 @@ async def explained(server: PostgreSQL, url: str, sink: str) -> list[Explained]:
     await store.open()
     writer: Any = await asyncpg.connect(url)
     try:
-        lease = (await store.take_lanes(sink, new_id(), lanes=LANES, start="now"))[0]
+        await store.leases.create(sink, lanes=LANES, start="now")
+        lease = (await store.leases.take(Runner(new_id(), sink, "plans", 0, ""), LANES, 3600))[0]
         reader = Reader(server, url, store, lease)
         found = [await reader.explained("Next rows, all of them newer than the cursor's snapshot", lease.cursor)]
         cursor = await reader.read_all(lease.cursor)

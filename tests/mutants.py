@@ -23,6 +23,9 @@ SENDING = "postroad/relay/sending.py"
 TROUBLE = "postroad/relay/trouble.py"
 WAKEUP = "postroad/relay/wakeup.py"
 PG = "postroad/stores/postgresql.py"
+PG_LEASES = "postroad/stores/sql/postgresql/leases.sql"
+TENURE = "postroad/relay/tenure.py"
+HOLDINGS = "postroad/relay/leases.py"
 PG_SCHEMA = "postroad/stores/sql/postgresql/0001_log.sql"
 PG_NAPS = "postroad/stores/sql/postgresql/0004_naps.sql"
 PG_QUERIES = "postroad/stores/sql/postgresql/queries.sql"
@@ -35,6 +38,11 @@ POSTGRESQL = "tests/contracts/test_postgresql.py"
 RELAY = "tests/contracts/test_relay.py"
 REFUSALS = "tests/contracts/test_refusals.py"
 ORDER = "tests/properties/test_order.py"
+LEASES = "tests/contracts/test_leases.py"
+RELAYS = "tests/contracts/test_relays.py"
+TENURES = "tests/unit/test_tenure.py"
+HOLDINGS_TEST = "tests/unit/test_holdings.py"
+LEASES_MACHINE = "tests/properties/test_leases.py"
 OUTBOX = "tests/contracts/test_outbox.py"
 SCHEDULED = "tests/contracts/test_scheduled.py"
 SCHEDULED_PG = "tests/contracts/test_scheduled_postgresql.py"
@@ -43,6 +51,7 @@ LOG_MACHINE = "tests/properties/test_log.py"
 WAKING = "tests/contracts/test_wakeup.py"
 NAPS = "tests/contracts/test_naps_postgresql.py"
 WAKEUP_SEARCH = "tests/properties/test_wakeup.py"
+CARRIED = "tests/unit/test_carried_beats.py"
 POOLER = "tests/scenarios/test_pgbouncer.py"
 RESTARTS = "tests/scenarios/test_database_restarts.py"
 
@@ -105,9 +114,32 @@ MUTANTS = [
            "and epoch = $4 and version <> -$5::bigint", (RELAY,), times=4),
     Mutant("a lane is loaded whoever owns it", PG_QUERIES, "and owner = $3 and epoch = $4\nreturning",
            "and coalesce($3::uuid, $4::bigint::text::uuid) is not null\nreturning", (STORES,)),
-    Mutant("taking a lane does not raise the epoch", PG_QUERIES,
+    # Leases
+    Mutant("taking a lane does not raise the epoch", PG_LEASES,
            "set owner = $2, epoch = epoch + 1, version = version + 1",
-           "set owner = $2, version = version + 1", (STORES,)),
+           "set owner = $2, version = version + 1", (STORES, LEASES)),
+    Mutant("a lane is taken although its lease is not over", PG_LEASES,
+           "else owner is null or coalesce(lease_until < clock_timestamp(), true) end",
+           "else true end", (LEASES,)),
+    Mutant("again, for the property test", PG_LEASES,
+           "else owner is null or coalesce(lease_until < clock_timestamp(), true) end",
+           "else true end", (LEASES_MACHINE,)),
+    Mutant("a heartbeat waits for an application", PG_LEASES,
+           "where sink = $2 and owner = $1 and $7 for update skip locked",
+           "where sink = $2 and owner = $1 and $7 for update", (LEASES,)),
+    Mutant("who died on a server before this one is robbed", PG_LEASES,
+           "and r.lock_key is not null and r.server_started = pg_postmaster_start_time()", "and r.lock_key is not null",
+           (LEASES,)),
+    Mutant("who was heard of just now is robbed", PG_LEASES,
+           "and r.heartbeat_at < clock_timestamp() - interval '1 second'", "", (LEASES,)),
+    Mutant("who has beaten since is robbed", PG_LEASES, "and r.beats = suspect.beats", "", (LEASES,)),
+    Mutant("a wave begins although the lease is over", TENURE, "if not self._holds():", "if self.lost:",
+           (TENURES, RELAYS)),
+    Mutant("a lane that was taken anew sends by what it knew", TENURE,
+           "if loaded.epoch != self.lease.epoch:", "if False:", (TENURES,)),
+    Mutant("a lease counts from its answer", HOLDINGS, "tenure.until = self._end_of_lease(sent)",
+           "tenure.until = self._end_of_lease(self._clock.now())", (HOLDINGS_TEST,)),
+    Mutant("who has too much keeps it", HOLDINGS, "for number in kept[share:]:", "for number in []:", (RELAYS,)),
     Mutant("a connection that was made anew goes unnoticed", PG,
            "if lease is not None and self._loaded.get((lease.sink, lease.lane)) != self._made:", "if False:",
            (RESTARTS,)),
@@ -200,8 +232,12 @@ MUTANTS = [
            "if rest.nap in naps and rest.nap not in found.kept:", "if False:", (WAKING,)),
     Mutant("waking: who never heard itself sleeps", WAKEUP, "        self.hears = False\n        \"\"\"Our",
            "        self.hears = True\n        \"\"\"Our", (WAKING,)),
-    Mutant("waking: a nap that is nearly over is renewed", PG_QUERIES,
-           "and until > clock_timestamp() + $4::float8 / 3 * interval '1 second'", "", (NAPS,)),
+    Mutant("waking: a nap that is nearly over is renewed", PG_LEASES,
+           "and until > clock_timestamp() + $10::float8 / 3 * interval '1 second'", "", (NAPS,)),
+    Mutant("waking: a tick's old answer counts", "postroad/relay/leases.py", "if beat is self._carried:", "if True:",
+           (CARRIED,)),
+    Mutant("waking: a lane that is given up keeps its nap", "postroad/relay/wakeup.py",
+           "rest.get_up()\n        self._rests.remove(rest)", "self._rests.remove(rest)", (WAKING,)),
     Mutant("waking: only READ COMMITTED notifies", PG_NAPS, "<> 'read committed'", "= 'nonsense'", (NAPS,)),
     Mutant("waking: the trigger runs as the application", PG_NAPS, "volatile security definer", "volatile",
            (NAPS,), times=2),

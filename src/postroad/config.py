@@ -325,13 +325,24 @@ class RelaySettings(_Checked):
     cleanup_interval: Duration = _setting(
         "1m", _time(), "How often a relay looks for messages that need not stay in the log any more."
     )
-    lease: Duration = _setting("15s", _time(), "How long a relay that is heard of no more keeps its lanes.", used=False)
+    lease: Duration = _setting(
+        "15s",
+        _time(),
+        "How long a relay that is heard of no more keeps its lanes. It beats three times as often.",
+    )
+    lock_id: int | None = _setting(
+        None,
+        _whole(-(1 << 63), (1 << 63) - 1),
+        "Only one relay works at a time: the one that holds PostgreSQL's advisory lock with this number.",
+    )
 
     def __post_init__(self) -> None:
         """Check each setting, and those that depend on each other."""
         _Checked.__post_init__(self)
         if self.seconds("max_idle_backoff") < self.seconds("poll_interval"):
             raise InvalidSetting("max_idle_backoff is shorter than poll_interval; it must be at least as long")
+        if not 1 <= self.seconds("lease") <= 3600:
+            raise InvalidSetting(f"lease is {duration_text(duration('lease', self.lease))!r}; it must be from 1s to 1h")
 
     def seconds(self, name: str) -> float:
         """A duration of this object as seconds."""

@@ -27,12 +27,17 @@ __all__ = [
     "Event",
     "FileReadable",
     "HearingAgain",
+    "LaneGivenUp",
     "LaneLost",
     "LanePaused",
     "LaneReloaded",
     "LaneStopped",
     "LanesDiffer",
+    "LanesElsewhere",
     "LanesTaken",
+    "LeasesOut",
+    "LockLost",
+    "LockTaken",
     "MessageDied",
     "MessageRefused",
     "MessagesDeleted",
@@ -42,7 +47,10 @@ __all__ = [
     "PageTaken",
     "PasswordInArguments",
     "Progress",
+    "RelayDied",
     "RelayEnded",
+    "RelayFailed",
+    "RelayStandsBy",
     "RelayStarted",
     "RetentionOut",
     "RouteBack",
@@ -136,12 +144,70 @@ class LanesDiffer(_OfSink, frozen=True, kw_only=True):
 
 
 class LanesTaken(_OfSink, frozen=True, kw_only=True):
-    """The relay has the sink's lanes. Each taking raises a lane's epoch."""
+    """The relay has taken lanes that were free. Each taking raises a lane's epoch."""
 
     text = "relay {e.sink}: took {e.lanes} lanes"
     owner: UUID
     lanes: int
+    numbers: Sequence[int]
+    """Which ones."""
     epochs: Sequence[int]
+
+
+class RelayFailed(_OfSink, frozen=True, kw_only=True):
+    """A relay that runs in the background of an application has ended with an error; what it carried waits."""
+
+    level = logging.ERROR
+    text = "relay {e.sink}: ended with an error: {e.reason}"
+    reason: str
+
+
+class LanesElsewhere(_OfSink, frozen=True, kw_only=True):
+    """A relay that is to end when all is carried leaves some lanes to the relays that have them."""
+
+    level = logging.WARNING
+    text = "relay {e.sink}: leaving {e.lanes} lanes to other relays, which have them: {e.numbers}"
+    lanes: int
+    numbers: Sequence[int]
+
+
+class RelayStandsBy(_OfSink, frozen=True, kw_only=True):
+    """Others have all the lanes; this relay takes over when one of them ends."""
+
+    text = "relay {e.sink}: standing by, as one of {e.relays} relays; the others have the lanes"
+    relays: int
+
+
+class RelayDied(_OfSink, frozen=True, kw_only=True):
+    """Another relay is dead: its process has ended without a word. Its lanes are free."""
+
+    level = logging.WARNING
+    text = "relay {e.sink}: the relay {e.owner} is dead; its lanes are free"
+    owner: UUID
+
+
+class LockTaken(_OfSink, frozen=True, kw_only=True):
+    """With `lock_id`: this relay is the one that works."""
+
+    text = "relay {e.sink}: holds the lock {e.lock_id}, and takes all lanes"
+    lock_id: int
+
+
+class LockLost(_OfSink, frozen=True, kw_only=True):
+    """The session that held the relay's lock was cut: it stops before the next wave, and takes its lanes anew."""
+
+    level = logging.WARNING
+    text = "relay {e.sink}: the session that held its lock was cut; taking its {e.lanes} lanes anew"
+    lanes: int
+
+
+class LeasesOut(_OfSink, frozen=True, kw_only=True):
+    """The database could not be asked for leases. Lanes go on until theirs may end."""
+
+    level = logging.WARNING
+    text = "relay {e.sink}: leases: {e.reason}; trying again in {e.retry_ms:,.0f} ms"
+    reason: str
+    retry_ms: float
 
 
 class Progress(_OfSink, frozen=True, kw_only=True):
@@ -317,6 +383,13 @@ class LaneReloaded(_OfLane, frozen=True, kw_only=True):
     level = logging.WARNING
     text = "lane {e.sink}/{e.lane}: {e.reason}; loading it again"
     reason: str
+
+
+class LaneGivenUp(_OfLane, frozen=True, kw_only=True):
+    """The relay has given the lane up: it was stopped, or another is to have its share."""
+
+    level = logging.DEBUG
+    text = "lane {e.sink}/{e.lane}: given up"
 
 
 class LaneLost(_OfLane, frozen=True, kw_only=True):

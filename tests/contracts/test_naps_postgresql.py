@@ -19,6 +19,7 @@ from postroad.stores.base import Lease, Writer
 from postroad.stores.migrations import grants_script
 from postroad.stores.postgresql import PostgreSQLStore, migrate_postgresql
 from tests.contracts.test_wakeup import SECONDS, relay, running, said, until, until_asleep, until_said
+from tests.lanes import take_lanes
 from tests.logs import OUTBOX, PLENTY, Arrivals, PostgreSQLLog, numbered
 from tests.services.postgresql import PostgreSQL
 
@@ -80,7 +81,7 @@ async def ears(connect: Any) -> Ears:
 
 async def lanes(log: PostgreSQLLog) -> list[Lease]:
     assert slot_of(LOW, uuid4()) < 512 <= slot_of(HIGH, uuid4())
-    return list(await log.store.take_lanes("s", uuid4(), lanes=2, start="oldest"))
+    return list(await take_lanes(log.store, "s", uuid4(), lanes=2, start="oldest"))
 
 
 async def nap(log: PostgreSQLLog, lease: Lease, seconds: float = 60) -> int:
@@ -361,7 +362,7 @@ async def test_one_who_had_added_before_the_nap_is_waited_for(log: PostgreSQLLog
 async def test_a_nap_that_is_nearly_over_is_not_renewed(log: PostgreSQLLog) -> None:
     """Somebody may have found it over before the renewal was to be seen."""
     owner = uuid4()
-    low, high = await log.store.take_lanes("s", owner, lanes=2, start="oldest")
+    low, high = await take_lanes(log.store, "s", owner, lanes=2, start="oldest")
     good, late = await nap(log, low, seconds=60), await nap(log, high, seconds=10)
     found = await log.store.naps.tick("s", owner, naps={good, late}, seconds=60, channel=CHANNEL, word="w")
     assert list(found.kept) == [good]
@@ -381,7 +382,7 @@ async def test_a_tick_sees_late_rows_behind_the_position(log: PostgreSQLLog, con
     await OUTBOX.add(writer, "1", type="t", key=LOW)
     await log.add(Message("2", type="t", key=HIGH))
     settled = []
-    for lane in await log.store.take_lanes("s", owner, lanes=2, start="oldest"):
+    for lane in await take_lanes(log.store, "s", owner, lanes=2, start="oldest"):
         page = await log.store.read(lane, lane.cursor, PLENTY)
         settled.append(await log.store.settle(lane, page.after))
 

@@ -23,6 +23,7 @@ from postroad.stores.base import Deferral, Lease
 from postroad.stores.cursor import PageLimit
 from postroad.stores.migrations import SCHEMA_VERSION, grants_script, migration_script
 from postroad.stores.postgresql import PostgreSQLStore, _xmax_and_xip, migrate_postgresql
+from tests.lanes import take_lanes
 from tests.logs import OUTBOX, PLENTY, PostgreSQLLog, numbered, read_all
 from tests.services.postgresql import PostgreSQL
 from tests.unit.test_message import VECTORS
@@ -50,7 +51,7 @@ async def connect(log: PostgreSQLLog) -> AsyncIterator[Callable[[], Awaitable[An
 
 
 async def take(log: PostgreSQLLog, lanes: int = 1, sink: str = "s") -> Lease:
-    return (await log.store.take_lanes(sink, uuid4(), lanes=lanes, start="oldest"))[0]
+    return (await take_lanes(log.store, sink, uuid4(), lanes=lanes, start="oldest"))[0]
 
 
 async def step(log: PostgreSQLLog, lane: Lease, limit: PageLimit = PLENTY) -> tuple[list[int], Lease]:
@@ -321,8 +322,8 @@ async def test_a_restored_dump_goes_on_where_it_was(
     caplog.set_level(logging.WARNING)
     await restored.store.open()
     assert "was restored from another PostgreSQL cluster" in caplog.text
-    (reading,) = await restored.store.take_lanes("reading", uuid4(), lanes=1, start="oldest")
-    (done,) = await restored.store.take_lanes("done", uuid4(), lanes=1, start="oldest")
+    (reading,) = await take_lanes(restored.store, "reading", uuid4(), lanes=1, start="oldest")
+    (done,) = await take_lanes(restored.store, "done", uuid4(), lanes=1, start="oldest")
     assert await read_all(restored.store, reading) == [2, 3, 6]
     assert await read_all(restored.store, done) == []
     await restored.add(*numbered(7))
@@ -342,7 +343,7 @@ async def test_rows_from_the_future_are_another_clusters(log: PostgreSQLLog) -> 
     await log.execute("update postroad.outbox set xid = '9000000000'::xid8")
     store = log.another_store()
     await store.open()
-    (lane,) = await store.take_lanes("s", uuid4(), lanes=1, start="oldest")
+    (lane,) = await take_lanes(store, "s", uuid4(), lanes=1, start="oldest")
     assert await read_all(store, lane) == [1]
     assert await read_all(store, (await store.load(lane)).lease) == []
     await store.close()
@@ -379,7 +380,7 @@ async def test_the_schema_has_the_name_that_was_chosen(log: PostgreSQLLog) -> No
     await connection.close()
     store = PostgreSQLStore(log.url, schema="elsewhere")
     await store.open()
-    (lane,) = await store.take_lanes("s", uuid4(), lanes=1, start="oldest")
+    (lane,) = await take_lanes(store, "s", uuid4(), lanes=1, start="oldest")
     assert await read_all(store, lane) == [1, 2]
     await store.close()
     assert await read_all(log.store, await take(log)) == []

@@ -20,6 +20,7 @@ from postroad.stores.cursor import Cursor, Page, PageLimit
 from postroad.stores.memory import MemoryStore
 from postroad.stores.queries import named_queries
 from tests.clocks import Flying
+from tests.lanes import take_lanes
 from tests.logs import PLENTY, Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered, read_all
 from tests.services.postgresql import PostgreSQL
 
@@ -42,7 +43,7 @@ async def query(log: Log, sql: str) -> list[tuple[int, ...]]:
 
 
 async def take(log: Log, lanes: int = 1) -> list[Lease]:
-    return list(await log.store.take_lanes("s", uuid4(), lanes=lanes, start="oldest"))
+    return list(await take_lanes(log.store, "s", uuid4(), lanes=lanes, start="oldest"))
 
 
 # -- progress --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ import pytest
 from postroad import (
     ClientTooOld,
     InvalidSetting,
-    LeaseLost,
     Message,
     PostroadError,
     Refusal,
@@ -266,24 +265,6 @@ async def test_an_idle_relay_stops_at_once(log: Log) -> None:
 
 
 # -- losing ----------------------------------------------------------------------------------------------------------
-
-
-async def test_the_newest_relay_takes_over_and_the_old_one_leaves(log: Log, caplog: pytest.LogCaptureFixture) -> None:
-    broker = MemoryBroker()
-    broker.hold()
-    await log.add(*numbered(1, 2))
-    first = asyncio.create_task(relay(log, broker).run())
-    await asyncio.wait_for(broker.asked.wait(), 30)
-    other = MemoryBroker()
-    await Relay(log.another_store(), other, settings=RelaySettings(lanes=1)).run_until_empty()
-    assert numbers(other) == [1, 2]
-    if isinstance(log, MemoryLog):
-        await log.store.open()
-    broker.release()
-    summary = await asyncio.wait_for(first, 30)
-    assert summary.lanes_lost == 1
-    assert "was taken by another relay; leaving it to the other" in caplog.text
-    assert issubclass(LeaseLost, Exception)
 
 
 async def test_a_lane_that_somebody_changed_is_loaded_again(log: Log, caplog: pytest.LogCaptureFixture) -> None:

@@ -15,6 +15,7 @@ from postroad import Cancellation, LaneChanged, Message
 from postroad.lifecycle import STORED, Mover, State, may_move
 from postroad.message import new_id
 from postroad.stores.base import Deferral, Lease, Moved
+from tests.lanes import take_lanes
 from tests.logs import PLENTY, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered, read_all
 
 CANCELED, TOO_LATE, UNKNOWN = Cancellation
@@ -36,7 +37,7 @@ async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[L
 
 
 async def take(log: Log, sink: str = "s") -> Lease:
-    (lane,) = await log.store.take_lanes(sink, uuid4(), lanes=1, start="oldest")
+    (lane,) = await take_lanes(log.store, sink, uuid4(), lanes=1, start="oldest")
     return lane
 
 

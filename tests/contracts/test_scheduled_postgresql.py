@@ -19,6 +19,7 @@ from postroad.stores.cursor import PageLimit
 from postroad.stores.migrations import grants_script
 from postroad.stores.postgresql import PostgreSQLStore
 from tests.contracts.test_postgresql import rows_looked_at
+from tests.lanes import take_lanes
 from tests.logs import OUTBOX, PLENTY, PostgreSQLLog, numbered, read_all
 from tests.services.postgresql import PostgreSQL
 
@@ -53,7 +54,7 @@ async def add(log: PostgreSQLLog, number: int, **fields: Any) -> UUID:
 
 
 async def take(log: PostgreSQLLog, sink: str = "s") -> Lease:
-    (lane,) = await log.store.take_lanes(sink, uuid4(), lanes=1, start="oldest")
+    (lane,) = await take_lanes(log.store, sink, uuid4(), lanes=1, start="oldest")
     return lane
 
 

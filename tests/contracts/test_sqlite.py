@@ -17,6 +17,7 @@ from postroad.stores.base import Deferral, Lease
 from postroad.stores.cursor import Cursor
 from postroad.stores.queries import named_queries
 from postroad.stores.sqlite import SQLiteStore
+from tests.lanes import take_lanes
 from tests.logs import SQLiteLog, numbered
 
 
@@ -29,7 +30,7 @@ async def log(tmp_path: Path) -> AsyncIterator[SQLiteLog]:
 
 
 async def take(log: SQLiteLog) -> Lease:
-    (lane,) = await log.store.take_lanes("s", uuid4(), lanes=1, start="oldest")
+    (lane,) = await take_lanes(log.store, "s", uuid4(), lanes=1, start="oldest")
     return lane
 
 

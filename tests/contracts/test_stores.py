@@ -16,6 +16,7 @@ from postroad.lifecycle import BLOCKING, FINAL, STORED, Mover, State, may_move
 from postroad.message import new_id
 from postroad.stores.base import FOLLOWERS, Claim, Deferral, Lease
 from postroad.stores.cursor import Cursor, PageLimit
+from tests.lanes import take_lanes
 from tests.logs import PLENTY, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered, read_all
 
 ALL = timedelta(0)
@@ -36,7 +37,7 @@ async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[L
 
 
 async def take(log: Log, lanes: int = 1, sink: str = "s", start: str = "oldest") -> list[Lease]:
-    return list(await log.store.take_lanes(sink, uuid4(), lanes=lanes, start=start))  # type: ignore[arg-type]
+    return list(await take_lanes(log.store, sink, uuid4(), lanes=lanes, start=start))  # type: ignore[arg-type]
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
@@ -166,8 +167,8 @@ async def test_who_takes_a_lane_shuts_out_who_had_it(log: Log) -> None:
 
 async def test_taking_ones_own_lanes_again_raises_the_epoch(log: Log) -> None:
     owner = uuid4()
-    (first,) = await log.store.take_lanes("s", owner, lanes=1, start="oldest")
-    (second,) = await log.store.take_lanes("s", owner, lanes=1, start="oldest")
+    (first,) = await take_lanes(log.store, "s", owner, lanes=1, start="oldest")
+    (second,) = await take_lanes(log.store, "s", owner, lanes=1, start="oldest")
     assert second.epoch > first.epoch
     with pytest.raises(LaneChanged):
         await log.store.settle(first, first.cursor)

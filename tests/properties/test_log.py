@@ -24,6 +24,7 @@ from postroad.message import UNSET
 from postroad.stores.base import Lease
 from postroad.stores.cursor import PageLimit
 from postroad.stores.postgresql import PostgreSQLStore
+from tests.lanes import take_lanes
 from tests.logs import OUTBOX, PLENTY, PostgreSQLLog
 from tests.services.postgresql import PostgreSQL
 
@@ -71,7 +72,7 @@ class LogMachine(RuleBasedStateMachine):
         self.run(self._take_lanes())
 
     async def _take_lanes(self) -> None:
-        self.lanes = list(await self.store.take_lanes("s", uuid4(), lanes=LANES, start="oldest"))
+        self.lanes = list(await take_lanes(self.store, "s", uuid4(), lanes=LANES, start="oldest"))
 
     # -- writers -----------------------------------------------------------------------------------------------------
 

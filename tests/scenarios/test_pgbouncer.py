@@ -16,6 +16,7 @@ from postroad import StoreUnavailable
 from postroad.relay import Relay
 from postroad.stores.postgresql import PostgreSQLStore, migrate_postgresql
 from tests.contracts.test_wakeup import SECONDS, relay, running, said, until_asleep, until_said
+from tests.lanes import take_lanes
 from tests.logs import OUTBOX, PLENTY, Arrivals, PostgreSQLLog, numbered
 from tests.services.pgbouncer import PgBouncer
 from tests.services.postgresql import PostgreSQL
@@ -145,7 +146,7 @@ async def test_a_cursor_is_on_disk_when_it_was_settled(log: Pooled, postgresql15
     await log.add(*numbered(1))
     store = PostgreSQLStore(log.url)
     await store.open()
-    (lane,) = await store.take_lanes("s", uuid4(), lanes=1, start="oldest")
+    (lane,) = await take_lanes(store, "s", uuid4(), lanes=1, start="oldest")
     page = await store.read(lane, lane.cursor, PLENTY)
     await store.settle(lane, page.after)
     postgresql15.restart("immediate")

@@ -25,6 +25,7 @@ from postroad import Cancellation, Message, Refusal, StoredMessage
 from postroad.config import RelaySettings
 from postroad.message import new_id
 from postroad.relay import Relay
+from tests.lanes import take_lanes
 from tests.logs import PLENTY, Arrivals, PostgreSQLLog, SQLiteLog, numbered
 
 # Another process. For each line that it reads it adds some messages that fall due within the next moments, and cancels
@@ -123,7 +124,7 @@ def relaying(log: SQLiteLog | PostgreSQLLog) -> Iterator[None]:
 async def logged(log: SQLiteLog | PostgreSQLLog) -> Counter[UUID]:
     """How often each id is in the log."""
     await log.store.open()
-    (lane,) = await log.store.take_lanes("audit", new_id(), lanes=1, start="oldest")
+    (lane,) = await take_lanes(log.store, "audit", new_id(), lanes=1, start="oldest")
     found: Counter[UUID] = Counter()
     cursor = lane.cursor
     while (page := await log.store.read(lane, cursor, PLENTY)).messages:

@@ -133,7 +133,7 @@ def test_from_an_empty_file_to_everything_carried(file: Path, url: str) -> None:
     report = json.loads(postroad("status", "--json", environment=environment).stdout)
     (sink,) = report["sinks"]
     assert (sink["sink"], [lane["lane"] for lane in sink["lanes"]]) == ("audit", [0, 1])
-    assert all(lane["owner"] and lane["position"] == 20 for lane in sink["lanes"])
+    assert all(lane["owner"] is None and lane["position"] == 20 for lane in sink["lanes"])
     assert (report["totals"]["sinks"], report["totals"]["lanes"], report["totals"]["pending"]) == (1, 2, 3)
     assert report["totals"]["lag_seconds"] > 0
 
@@ -149,7 +149,7 @@ def test_from_an_empty_file_to_everything_carried(file: Path, url: str) -> None:
     for words in ("sink", "pending", "lag", "oldest unsent", "failing", "dead", "last hour", "audit", "23"):
         assert words in table
     table = postroad("status", "--by-lane", environment=environment).stdout
-    for words in ("lane", "position", "owner", "audit", report["sinks"][0]["lanes"][0]["owner"]):
+    for words in ("lane", "position", "owner", "audit"):
         assert words in table
 
 

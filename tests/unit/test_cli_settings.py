@@ -75,7 +75,6 @@ def test_config_shows_every_setting_and_where_it_comes_from() -> None:
     assert rows["grace"] == ("90s", "command line")
     assert rows["sink"] == ("default", "default")
     assert rows["retain"] == ("7d", "default")
-    assert rows["lease"] == ("15s", "default (checked, not used yet)")
     assert rows["rabbitmq.exchange"] == ("orders", "file postroad.toml")
     assert rows["rabbitmq.password"] == ("***", "file postroad.toml")
     assert SECRET not in done.stdout
@@ -90,7 +89,7 @@ def test_config_for_programs() -> None:
     shown = report["settings"]
     assert shown["lanes"] == {"value": 16, "from": "environment", "where": "POSTROAD_LANES", "used": True}
     assert shown["rabbitmq.password"] == {"value": "***", "from": "file", "where": "other.toml", "used": True}
-    assert shown["lease"] == {"value": "15s", "from": "default", "where": None, "used": False}
+    assert shown["lease"] == {"value": "15s", "from": "default", "where": None, "used": True}
     assert shown["to"] == {"value": None, "from": "default", "where": None, "used": True}
     assert SECRET not in done.stdout
 
@@ -103,7 +102,7 @@ def test_config_takes_every_option_of_the_relay() -> None:
     }
     arguments = [part for option in given.items() for part in option]
     # Those without a default.
-    arguments += ["--to", "null://", "--database", "sqlite:///x.db", "--dead-letter-topic", "dead"]
+    arguments += ["--to", "null://", "--database", "sqlite:///x.db", "--dead-letter-topic", "dead", "--lock-id", "-7"]
     done = postroad("config", "--json", *arguments, "--direct", "postgresql://h/d")
     settings = json.loads(done.stdout)["settings"]
     assert {name for name, each in settings.items() if each["from"] == "command line"} == {

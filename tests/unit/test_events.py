@@ -7,7 +7,6 @@ import logging
 import sqlite3
 from contextlib import closing
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,6 +21,7 @@ from postroad.message import new_id
 from postroad.relay import Relay
 from postroad.relay.maintenance import Reports, Retention
 from postroad.stores.sqlite_operating import SQLiteOperating
+from tests.lanes import runner
 from tests.logs import SQLiteLog, numbered
 
 if TYPE_CHECKING:
@@ -92,8 +92,10 @@ IN_LANE = {"sink": "audit", "lane": 0}
 async def test_a_relay_from_its_start_to_its_end(log: SQLiteLog, told: Told) -> None:
     await log.add(*numbered(*range(15)))
     await relay(log, NullPublisher()).run_until_empty()
+    owner = told.one(events.LanesTaken)["owner"]
+    assert await owner_of(log) is None, "it was given up"
     assert told.one(events.RelayStarted) == {"sink": "audit", "to": "null://"}
-    assert told.one(events.LanesTaken) == {"sink": "audit", "owner": await owner(log), "lanes": 1, "epochs": [1]}
+    assert told.one(events.LanesTaken) == {"sink": "audit", "owner": owner, "lanes": 1, "numbers": [0], "epochs": [1]}
     assert told.all(events.PageTaken) == [IN_LANE | {"size": 10, "position": 10}, IN_LANE | {"size": 5, "position": 15}]
     published = told.all(events.PagePublished)
     assert all(page.pop("duration_ms") > 0 for page in published)
@@ -113,7 +115,7 @@ async def test_a_relay_from_its_start_to_its_end(log: SQLiteLog, told: Told) -> 
     }
 
 
-async def owner(log: SQLiteLog) -> UUID | None:
+async def owner_of(log: SQLiteLog) -> UUID | None:
     async with SQLiteOperating(log.path) as operating:
         (sink,) = (await operating.status()).sinks
     return sink.lanes[0].owner
@@ -230,7 +232,7 @@ async def test_lanes_that_differ_from_the_setting(log: SQLiteLog, told: Told) ->
 
 
 async def test_a_lane_that_was_changed_and_one_that_was_lost(log: SQLiteLog, told: Told) -> None:
-    running = asyncio.create_task(relay(log, NullPublisher()).run())
+    running = asyncio.create_task((it := relay(log, NullPublisher())).run())
     await log.add(*numbered(1))
     await told.until(events.PagePublished)
     execute(log, "update postroad_lanes set version = version + 1")
@@ -239,9 +241,13 @@ async def test_a_lane_that_was_changed_and_one_that_was_lost(log: SQLiteLog, tol
     assert told.one(events.LaneReloaded)["reason"].startswith("lane 0 of sink 'audit' is no longer at version ")
     other = log.another_store()
     await other.open()
-    await other.take_lanes("audit", new_id(), lanes=1, start="oldest")
+    execute(log, "update postroad_leases set lease_until = 0")
+    (taken,) = await other.leases.take(runner("audit"), 1, 60)
     await other.close()
     await log.add(*numbered(2))
+    await told.until(events.LaneLost)
+    assert taken.epoch == 2
+    it.stop()
     await asyncio.wait_for(running, 30)
     assert told.one(events.LaneLost) == IN_LANE | {"reason": "lane 0 of sink 'audit' was taken by another relay"}
     assert told.one(events.RelayEnded)["lanes_lost"] == 1
@@ -288,11 +294,11 @@ async def test_a_relay_reports_while_messages_move(log: SQLiteLog, told: Told) -
 
 
 async def test_a_report_is_about_the_time_since_the_last_one(told: Told) -> None:
-    lanes: Any = [SimpleNamespace(published=5, pages=1), SimpleNamespace(published=0, pages=0)]
-    reports = Reports("audit", lanes, now=100.0)
+    counts = [5, 1]
+    reports = Reports("audit", lambda: (counts[0], counts[1]), now=100.0)
     reports.run_once(110.0)
     assert told.records == []
-    lanes[0].published, lanes[0].pages, lanes[1].published, lanes[1].pages = 35, 2, 10, 1
+    counts[:] = [45, 3]
     reports.run_once(120.0)
     assert told.one(events.Progress) == {
         "sink": "audit", "published": 40, "pages": 2, "per_second": 4.0, "duration_ms": 10_000,

@@ -42,19 +42,21 @@ def parsed(made: logging.LogRecord, *, debug: bool = False) -> dict[str, Any]:
 
 
 def test_an_event_in_json(record_of: RecordOf) -> None:
-    made = record_of(LanesTaken("audit", owner=OWNER, lanes=2, epochs=[3, 4]))
+    made = record_of(LanesTaken("audit", owner=OWNER, lanes=2, numbers=[0, 1], epochs=[3, 4]))
     found = parsed(made)
     at = datetime.fromisoformat(found.pop("time"))
     assert (at.utcoffset(), list(found)[:4]) == (timedelta(0), ["level", "logger", "event", "message"])
     assert abs(at - datetime.fromtimestamp(made.created, UTC)) <= timedelta(milliseconds=1)
     assert found == {
         "level": "info", "logger": "postroad.relay", "event": "lanes_taken", "message": "relay audit: took 2 lanes",
-        "sink": "audit", "owner": str(OWNER), "lanes": 2, "epochs": [3, 4],
+        "sink": "audit", "owner": str(OWNER), "lanes": 2, "numbers": [0, 1], "epochs": [3, 4],
     }  # fmt: skip
 
 
 def test_an_event_in_text(record_of: RecordOf) -> None:
-    line = Lines(debug=False).format(record_of(LanesTaken("audit", owner=OWNER, lanes=2, epochs=[3, 4])))
+    line = Lines(debug=False).format(
+        record_of(LanesTaken("audit", owner=OWNER, lanes=2, numbers=[0, 1], epochs=[3, 4]))
+    )
     assert line.endswith(" INFO     relay audit: took 2 lanes")
 
 

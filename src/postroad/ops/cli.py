@@ -21,6 +21,7 @@ from postroad.ops.commands.changing import key, message
 from postroad.ops.commands.choosing import AsJson  # noqa: TC001 - options are read from annotations
 from postroad.ops.commands.dead import dead
 from postroad.ops.commands.looking import looking
+from postroad.ops.commands.relays import relays
 from postroad.ops.commands.steering import steering
 from postroad.ops.logs import log_to_stderr
 from postroad.ops.options import ALL, FOR_ANY_DATABASE, takes
@@ -144,6 +145,9 @@ app.add_typer(steering)
 app.add_typer(message, name="message", rich_help_panel=LOOK_AND_ACT)
 app.add_typer(dead, name="dead", rich_help_panel=LOOK_AND_ACT)
 app.add_typer(key, name="key", rich_help_panel=LOOK_AND_ACT)
+
+
+app.command(cls=Command, rich_help_panel=LOOK_AND_ACT)(relays)
 
 
 # -- config ----------------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
     def exit_code(self) -> int:
         """0 when it did what it was asked to do; 1 when messages are left that this relay should have carried.
 
-        A relay that runs on and loses its lanes ends by itself, and that is how two take turns.
+        A relay that runs on and loses lanes has others, or stands by, until a signal stops it.
         """
         done = self.summary
         left = done.refused or done.died or done.lanes_lost or done.lanes_waiting

@@ -9,6 +9,7 @@ The rules, each of which has cost somebody messages:
   loaded again: the database may have gone back to before what is remembered here.
 - What can't be saved is not published: loading writes, so an owner that can't write finds out before it publishes.
 - A lane that has nothing to write asks whether its row is still as it was loaded: people change it, and take effect.
+- No wave begins that the lane's lease may not outlast, as far as is known here.
 - One task does it all, so whether a message must wait for an earlier one of its key is decided where it is sent.
 """
 
@@ -25,6 +26,7 @@ from postroad.lifecycle import State
 from postroad.relay.breaker import FIRST_PAUSE
 from postroad.relay.copies import dead_letter, rewound
 from postroad.relay.sending import Interrupted, Outcome, Sending, is_being_cancelled
+from postroad.relay.tenure import LeaseInDoubt
 from postroad.relay.trouble import Trouble, freed_by, split
 from postroad.relay.waves import in_waves
 from postroad.stores.base import Tally
@@ -38,10 +40,11 @@ if TYPE_CHECKING:
     from postroad.message import StoredMessage
     from postroad.relay.breaker import Breaker
     from postroad.relay.clock import Clock
+    from postroad.relay.tenure import Tenure
     from postroad.relay.trouble import Heads
     from postroad.relay.wakeup import Rest
     from postroad.retry import RetryPolicy
-    from postroad.stores.base import Claimed, Deferral, Lease, Store
+    from postroad.stores.base import Claimed, Deferral, Store
     from postroad.stores.cursor import Cursor, Page
 
 __all__ = ["Lane"]
@@ -58,7 +61,7 @@ class Lane:
         self,
         store: Store,
         publisher: Publisher,
-        lease: Lease,
+        tenure: Tenure,
         settings: RelaySettings,
         *,
         rest: Rest,
@@ -66,7 +69,9 @@ class Lane:
         retry: RetryPolicy,
         clock: Clock,
     ) -> None:
+        lease = tenure.lease
         self._store = store
+        self._tenure = tenure
         self._lease = lease
         self._rest = rest
         self._settings = settings
@@ -76,7 +81,13 @@ class Lane:
         self._stopping = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._publishing: asyncio.Task[None] | None = None
-        self._sending = Sending(lease.sink, lease.lane, publisher, breaker, self._stopping)
+        self._sending = Sending(
+            (lease.sink, lease.lane),
+            publisher,
+            breaker,
+            stopping=self._stopping,
+            check_lease=lambda: tenure.check(self._lease),
+        )
         self._trouble = Trouble(
             retry,
             on_dead=settings.on_dead,
@@ -124,6 +135,12 @@ class Lane:
             tell(
                 events.LaneStopped(*self._where, reason="the database did not answer in time; the last pages go again")
             )
+        if self._tenure.lost and not self.lost:
+            self._lose(self._lease.lost())
+
+    def _lose(self, lost: LeaseLost) -> None:
+        self.lost = True
+        tell(events.LaneLost(*self._where, reason=str(lost)))
 
     async def _run(self, *, until_empty: bool) -> None:
         pause = self._first_pause
@@ -135,15 +152,17 @@ class Lane:
                     tell(events.LanePaused(*self._where))
                     return None if until_empty else await self._stand_still()
                 return await self._carry(until_empty=until_empty)
-            except LaneChanged as changed:
-                tell(events.LaneReloaded(*self._where, reason=str(changed)))
+            except (LaneChanged, LeaseInDoubt) as reason:
+                await self._tenure.decided(self._stopping)
+                if not self._tenure.lost:
+                    tell(events.LaneReloaded(*self._where, reason=str(reason)))
             except (StoreUnavailable, LogNotReadable, NotMigrated) as error:
                 tell(events.StoreOut(*self._where, reason=str(error), retry_ms=pause * 1000))
                 await self._clock.wait(self._stopping, pause)
                 pause = min(2 * pause, self._settings.seconds("outage_backoff"))
             except LeaseLost as lost:
-                self.lost = True
-                tell(events.LaneLost(*self._where, reason=str(lost)))
+                self._tenure.lost = True
+                self._lose(lost)
                 return None
         return None
 
@@ -382,7 +401,7 @@ class Lane:
     async def _load(self) -> None:
         """Begin from what the database says, and nothing else."""
         self._rest.get_up()
-        loaded = await self._store.load(self._lease)
+        loaded = await self._store.load(self._tenure.lease)
         self._lease = loaded.lease
         self._trouble.loaded(loaded, self._clock.now())
         self._confirmed = loaded.lease.cursor

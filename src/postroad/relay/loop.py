@@ -1,15 +1,17 @@
-"""The relay: take the lanes of one sink and run them side by side."""
+"""The relay: hold a share of the lanes of one sink, and run them side by side."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from postroad import events
+from postroad import __version__, events
 from postroad.config import RelaySettings
 from postroad.errors import BrokerUnavailable, InvalidSetting
 from postroad.events import tell
@@ -17,14 +19,18 @@ from postroad.message import new_id
 from postroad.relay.breaker import Breaker
 from postroad.relay.clock import Monotonic
 from postroad.relay.lane import Lane
+from postroad.relay.leases import Holdings
 from postroad.relay.maintenance import Retention, reporting
 from postroad.relay.scheduled import Scheduled
 from postroad.relay.wakeup import Wakeup
 from postroad.retry import Backoff
+from postroad.stores.leases import Runner
 
 if TYPE_CHECKING:
     from postroad.brokers.base import Publisher
     from postroad.relay.clock import Clock
+    from postroad.relay.tenure import Tenure
+    from postroad.relay.wakeup import Rest
     from postroad.retry import RetryPolicy
     from postroad.stores.base import Store
 
@@ -67,7 +73,8 @@ class Summary(msgspec.Struct, frozen=True):
 class Relay:
     """Carries what is committed to one destination. It opens and closes the store and the publisher that it is given.
 
-    The newest relay of a sink takes its lanes; an older one finds out at its next write and leaves them alone.
+    Any number of relays may carry for one sink: they share its lanes, and one that dies is not missed. In a process
+    that does other things too, `async with relay:` runs it in the background, and stops it at the end of the block.
     """
 
     def __init__(
@@ -94,16 +101,20 @@ class Relay:
         )
         self._wakeup = Wakeup(store.naps, sink, self._settings, clock=self._clock)
         self._lanes: list[Lane] = []
+        self._past = _Counts()
+        self._holdings: Holdings | None = None
+        self._started = asyncio.Event()
+        self._background: asyncio.Task[Summary] | None = None
         longest = self._settings.seconds("outage_backoff")
         self._breaker = Breaker(sink, publisher, longest=longest, clock=self._clock)
         self._stopped = False
 
     async def run(self) -> Summary:
-        """Carry messages until `stop` is called, or until another relay has taken all lanes."""
+        """Carry messages until `stop` is called. While other relays have all lanes, stand by."""
         return await self._run(until_empty=False)
 
     async def run_until_empty(self) -> Summary:
-        """Carry all that is committed, and end."""
+        """Carry all that is committed in the lanes that no other relay has, and end."""
         return await self._run(until_empty=True)
 
     def stop(self) -> None:
@@ -111,11 +122,45 @@ class Relay:
         to go on. To be called in the event loop's thread, as by `loop.add_signal_handler`.
         """
         self._stopped = True
-        grace = self._settings.seconds("grace")
         self._breaker.stop()
+        if self._holdings is not None:
+            self._holdings.stop()
         for lane in self._lanes:
-            lane.stop()
-            asyncio.get_running_loop().call_later(grace, lane.give_up)
+            self._stop_lane(lane)
+
+    def _stop_lane(self, lane: Lane) -> None:
+        lane.stop()
+        asyncio.get_running_loop().call_later(self._settings.seconds("grace"), lane.give_up)
+
+    async def __aenter__(self) -> Self:
+        """Run in the background. Raises what keeps it from starting."""
+        self._background = asyncio.create_task(self.run(), name=f"postroad relay {self._sink}")
+        started = asyncio.create_task(self._started.wait())
+        try:
+            await asyncio.wait((self._background, started), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self._background.cancel()
+            await asyncio.wait((self._background,))
+            raise
+        finally:
+            started.cancel()
+        if self._background.done():
+            self._background.result()
+        self._background.add_done_callback(self._tell_failure)
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Stop. Raises what has ended the relay before its time, unless the block raises something itself."""
+        assert self._background is not None  # noqa: S101 - __aenter__ made it
+        if not self._background.done():
+            self.stop()
+        await asyncio.wait((self._background,))
+        if kind is None:
+            self._background.result()
+
+    def _tell_failure(self, background: asyncio.Task[Summary]) -> None:
+        if not background.cancelled() and (error := background.exception()) is not None:
+            tell(events.RelayFailed(self._sink, reason=repr(error)))
 
     def wake(self) -> None:
         """Look for messages now: for an application in the same process, after its commit. From any thread.
@@ -130,14 +175,15 @@ class Relay:
             await self._store.open()
             tell(events.RelayStarted(self._sink, to=self._publisher.name))
             await self._open_publisher(must_work=until_empty)
-            await self._take_lanes()
-            with reporting(self._sink, self._lanes, every=self._settings.seconds("report_interval")):
+            with reporting(self._sink, self._counts, every=self._settings.seconds("report_interval")):
                 await self._carry(until_empty=until_empty)
             await self._wakeup.end_naps()
         except ExceptionGroup as several:
             raise several.exceptions[0] from None  # what ends one lane for good ends all, and one error says it
         finally:
             await self._breaker.end()
+            if self._holdings is not None:
+                await self._holdings.leave()
             await self._publisher.close()
             await self._store.close()
         summary = self._summary(time.monotonic() - began)
@@ -150,14 +196,22 @@ class Relay:
         )
         if until_empty:
             await scheduled.run_once()
+        # The owner is made now and not before, because the process may have been forked since.
+        runner = Runner(new_id(), self._sink, socket.gethostname(), os.getpid(), __version__)
+        holdings = self._holdings = Holdings(self._store.leases, runner, self._settings)
+        self._wakeup.serve(runner.owner, holdings)
+        if self._stopped:
+            holdings.stop()
         async with asyncio.TaskGroup() as group:
-            lanes = [group.create_task(lane.run(until_empty=until_empty)) for lane in self._lanes]
-            if not until_empty:
-                chores = [self._wakeup.run(), scheduled.run(), self._retention().run()]
-                beside = [group.create_task(chore) for chore in chores]
-                await asyncio.wait(lanes)
-                for task in beside:
-                    task.cancel()
+            chores = [] if until_empty else [self._wakeup.run(), scheduled.run(), self._retention().run()]
+            beside = [group.create_task(chore) for chore in chores]
+            await holdings.run(
+                lambda tenure: self._start_lane(group, holdings, tenure, until_empty=until_empty),
+                began=self._started.set,
+                until_empty=until_empty,
+            )
+            for task in beside:
+                task.cancel()
 
     def _retention(self) -> Retention:
         return Retention(
@@ -167,6 +221,34 @@ class Relay:
             longest_pause=self._settings.seconds("outage_backoff"),
         )
 
+    def _start_lane(self, group: asyncio.TaskGroup, holdings: Holdings, tenure: Tenure, *, until_empty: bool) -> None:
+        rest = self._wakeup.rest(tenure.lease)
+        lane = self._lane(tenure, rest)
+        tenure.stop = lane.stop
+        self._lanes.append(lane)
+        if self._stopped:
+            self._stop_lane(lane)
+        group.create_task(self._run_lane(lane, rest, holdings, tenure, until_empty=until_empty))
+
+    def _lane(self, tenure: Tenure, rest: Rest) -> Lane:
+        return Lane(
+            self._store,
+            self._publisher,
+            tenure,
+            self._settings,
+            rest=rest,
+            breaker=self._breaker,
+            retry=self._retry,
+            clock=self._clock,
+        )
+
+    async def _run_lane(self, lane: Lane, rest: Rest, holdings: Holdings, tenure: Tenure, *, until_empty: bool) -> None:
+        await lane.run(until_empty=until_empty)
+        self._wakeup.forget(rest)
+        self._lanes.remove(lane)
+        self._past.add(lane)
+        await holdings.ended(tenure)
+
     async def _open_publisher(self, *, must_work: bool) -> None:
         try:
             await self._publisher.open()
@@ -175,41 +257,45 @@ class Relay:
                 raise
             tell(events.BrokerOutAtStart(self._sink, reason=str(outage)))
 
-    async def _take_lanes(self) -> None:
-        wanted = self._settings.lanes
-        owner = new_id()
-        leases = await self._store.take_lanes(self._sink, owner, lanes=wanted, start=self._settings.start)
-        if len(leases) != wanted:
-            tell(events.LanesDiffer(self._sink, wanted=wanted, lanes=len(leases)))
-        self._lanes = [
-            Lane(
-                self._store,
-                self._publisher,
-                lease,
-                self._settings,
-                rest=self._wakeup.rest(lease),
-                breaker=self._breaker,
-                retry=self._retry,
-                clock=self._clock,
-            )
-            for lease in leases
-        ]
-        epochs = [lease.epoch for lease in leases]
-        tell(events.LanesTaken(self._sink, owner=owner, lanes=len(leases), epochs=epochs))
-        if self._stopped:
-            self.stop()
+    def _counts(self) -> tuple[int, int]:
+        """How many messages, and in how many pages, so far."""
+        every: list[Lane | _Counts] = [self._past, *self._lanes]
+        return sum(each.published for each in every), sum(each.pages for each in every)
 
     def _summary(self, seconds: float) -> Summary:
+        for lane in self._lanes:
+            self._past.add(lane)
         return Summary(
-            published=sum(lane.published for lane in self._lanes),
-            pages=sum(lane.pages for lane in self._lanes),
+            published=self._past.published,
+            pages=self._past.pages,
             seconds=seconds,
-            refused=sum(lane.refused for lane in self._lanes),
-            died=sum(lane.died for lane in self._lanes),
-            skipped=sum(lane.skipped for lane in self._lanes),
-            lanes_lost=sum(lane.lost for lane in self._lanes),
-            lanes_waiting=sum(lane.waits for lane in self._lanes),
+            refused=self._past.refused,
+            died=self._past.died,
+            skipped=self._past.skipped,
+            lanes_lost=self._past.lost,
+            lanes_waiting=self._past.waiting,
         )
+
+
+class _Counts(msgspec.Struct):
+    """What lanes that have ended have done."""
+
+    published: int = 0
+    pages: int = 0
+    refused: int = 0
+    died: int = 0
+    lost: int = 0
+    skipped: int = 0
+    waiting: int = 0
+
+    def add(self, lane: Lane) -> None:
+        self.published += lane.published
+        self.pages += lane.pages
+        self.refused += lane.refused
+        self.died += lane.died
+        self.lost += lane.lost
+        self.skipped += lane.skipped
+        self.waiting += lane.waits
 
 
 def _ended(sink: str, summary: Summary) -> events.RelayEnded:

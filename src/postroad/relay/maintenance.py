@@ -14,10 +14,9 @@ from postroad.relay.breaker import FIRST_PAUSE
 from postroad.relay.clock import Monotonic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from postroad.relay.clock import Clock
-    from postroad.relay.lane import Lane
     from postroad.stores.base import Store
 
 __all__ = ["Reports", "Retention", "reporting"]
@@ -105,9 +104,10 @@ class Retention:
 class Reports:
     """Says how many messages the lanes have published since it was asked last, and nothing when there were none."""
 
-    def __init__(self, sink: str, lanes: Sequence[Lane], *, now: float) -> None:
+    def __init__(self, sink: str, counts: Callable[[], tuple[int, int]], *, now: float) -> None:
+        """`counts` says how many messages, and in how many pages, the lanes have published."""
         self._sink = sink
-        self._lanes = lanes
+        self._counts = counts
         self._published, self._pages = self._counts()
         self._at = now
 
@@ -128,15 +128,12 @@ class Reports:
             )
         self._published, self._pages, self._at = published, pages, now
 
-    def _counts(self) -> tuple[int, int]:
-        return sum(lane.published for lane in self._lanes), sum(lane.pages for lane in self._lanes)
-
 
 @contextmanager
-def reporting(sink: str, lanes: Sequence[Lane], *, every: float) -> Iterator[None]:
+def reporting(sink: str, counts: Callable[[], tuple[int, int]], *, every: float) -> Iterator[None]:
     """Report every so many seconds, by a timer: it needs no task of its own, and ends at once."""
     loop = asyncio.get_running_loop()
-    reports = Reports(sink, lanes, now=time.monotonic())
+    reports = Reports(sink, counts, now=time.monotonic())
     timer: asyncio.TimerHandle
 
     def report() -> None:

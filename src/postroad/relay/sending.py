@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final
 from postroad import events
 from postroad.errors import BrokerUnavailable, PostroadError, Refusal
 from postroad.events import tell
+from postroad.relay.tenure import LeaseInDoubt
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from postroad.brokers.base import Publisher
     from postroad.message import StoredMessage
@@ -62,8 +63,18 @@ class Outcome:
 class Sending:
     """Sends for one lane."""
 
-    def __init__(self, sink: str, lane: int, publisher: Publisher, breaker: Breaker, stopping: asyncio.Event) -> None:
-        self._where = (sink, lane)
+    def __init__(
+        self,
+        where: tuple[str, int],
+        publisher: Publisher,
+        breaker: Breaker,
+        *,
+        stopping: asyncio.Event,
+        check_lease: Callable[[], None],
+    ) -> None:
+        """`check_lease` is called each time before something is sent, and raises LeaseInDoubt if that must not be."""
+        self._where = where
+        self._check_lease = check_lease
         self._publisher = publisher
         self._breaker = breaker
         self._turns = breaker.turns
@@ -94,6 +105,8 @@ class Sending:
                     await self._until_the_broker_may_be_asked()
                     reason = f"it breaks the connection: {outage}"
                     return await self._take_apart(messages, reason, outcome, suspected=True)
+            except LeaseInDoubt:
+                raise
             except (Exception, asyncio.CancelledError) as error:
                 if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
                     raise
@@ -108,6 +121,7 @@ class Sending:
 
     async def _publish(self, messages: Sequence[StoredMessage], *, alone: bool) -> Sequence[Refusal]:
         try:
+            self._check_lease()  # last of all: an outage, or another's turn, may have taken long
             return await self._publisher.publish(messages)
         finally:
             self._turns.end(alone=alone)

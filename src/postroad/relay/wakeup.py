@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from postroad import events
 from postroad.errors import LaneChanged, LogNotReadable, NotMigrated, StoreUnavailable
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from postroad.config import RelaySettings
     from postroad.relay.clock import Clock
     from postroad.stores.base import Lease, Listening, Naps, Tick, Writer
+    from postroad.stores.leases import Beat, Standing
 
-__all__ = ["Rest", "Wakeup", "still_unaware"]
+__all__ = ["Heart", "Rest", "Wakeup", "still_unaware"]
 
 TICKS_PER_NAP: Final = 3
 LEAST_PATIENCE: Final = 1.0
@@ -52,8 +53,19 @@ def still_unaware(
     return left
 
 
+class Heart(Protocol):
+    """Who says that the relay lives. A tick does it along the way: an idle relay needs one statement for it all."""
+
+    def due(self) -> Beat | None:
+        """What is to be said now; None: nothing."""
+        ...
+
+    def beaten(self, beat: Beat, standing: Standing) -> None:
+        """It was said, and this was the answer."""
+
+
 class Wakeup:
-    """What the lanes of one relay share: who listens, the tick, and the naps that are over."""
+    """What the lanes of one relay share: who listens, the tick, and the naps that are over. Lanes come and go."""
 
     def __init__(self, naps: Naps, sink: str, settings: RelaySettings, *, clock: Clock | None = None) -> None:
         self.naps = naps
@@ -67,6 +79,7 @@ class Wakeup:
         """How often that ended: a nap from before names a listener that is gone."""
         self._sink = sink
         self._owner: UUID | None = None
+        self._heart: Heart | None = None
         self._rests: list[Rest] = []
         self._signals: list[asyncio.Event] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -79,11 +92,19 @@ class Wakeup:
         self._over: set[int] = set()
         self._clearing: asyncio.Task[None] | None = None
 
+    def serve(self, owner: UUID, heart: Heart) -> None:
+        """Tick for this relay, whichever lanes it has, and beat for it along the way."""
+        self._owner, self._heart = owner, heart
+
     def rest(self, lease: Lease) -> Rest:
-        """How the lane with this lease waits."""
-        self._owner = lease.owner
+        """How the lane with this lease waits, until it is forgotten."""
         self._rests.append(Rest(self, lease))
         return self._rests[-1]
+
+    def forget(self, rest: Rest) -> None:
+        """The lane does not run any more: another relay may have it."""
+        rest.get_up()
+        self._rests.remove(rest)
 
     def signal(self) -> asyncio.Event:
         """An event for somebody else who wants to know: it is set whenever a commit is heard of."""
@@ -166,16 +187,19 @@ class Wakeup:
             self._be_deaf("the database did not answer a tick in time")
 
     async def _tick(self) -> None:
-        if self._owner is None:
+        if self._owner is None or self._heart is None:
             return
+        beat = self._heart.due()
         asked = [(rest, rest.lease) for rest in self._rests if rest.asleep]
         naps = {rest.nap for rest in self._rests if rest.nap is not None}
         self._word = str(new_id())
         async with asyncio.timeout(self.patience):  # longer, and a nap may have ended before it was renewed
             found = await self.naps.tick(
                 self._sink, self._owner, naps=naps, seconds=TICKS_PER_NAP * self.patience,
-                channel=self.settings.channel, word=self._word,
+                channel=self.settings.channel, word=self._word, beat=beat,
             )  # fmt: skip
+        if beat is not None and found.standing is not None:
+            self._heart.beaten(beat, found.standing)
         for rest in self._rests:
             if rest.nap in naps and rest.nap not in found.kept:
                 rest.lose_nap()

@@ -59,12 +59,14 @@ def tables(
                 *_postgresql_trouble(metadata, schema),
                 *_postgresql_operations(metadata, schema),
                 _postgresql_naps(metadata, schema),
+                *_postgresql_leases(metadata, schema),
             ]
         case "sqlite":
             made = [
                 *_sqlite(metadata, schema),
                 *_sqlite_trouble(metadata, schema),
                 *_sqlite_operations(metadata, schema),
+                *_sqlite_leases(metadata, schema),
             ]
         case _:
             raise InvalidSetting(f"dialect is {dialect!r}; postroad's tables can be in 'postgresql' or 'sqlite'")
@@ -131,6 +133,7 @@ def _postgresql(metadata: MetaData, schema: str) -> list[Table]:
         Column("owner", UUID),
         Column("epoch", BIGINT, nullable=False, server_default=text("0")),
         Column("version", BIGINT, nullable=False, server_default=text("0")),
+        Column("lease_until", TIMESTAMP(timezone=True)),
         CheckConstraint("(late_position is null) = (late_snapshot is null)", name="lanes_check"),
         schema=schema,
     )  # fmt: skip
@@ -283,6 +286,27 @@ def _postgresql_naps(metadata: MetaData, schema: str) -> Table:
         prefixes=["unlogged"],
         schema=schema,
     )  # fmt: skip
+
+
+def _postgresql_leases(metadata: MetaData, schema: str) -> list[Table]:
+    clock = text("clock_timestamp()")
+    relays = Table(
+        "relays", metadata,
+        Column("owner", UUID, primary_key=True),
+        Column("pid", INTEGER, nullable=False),
+        Column("beats", BIGINT, nullable=False, server_default=text("1")),
+        Column("started_at", TIMESTAMP(timezone=True), nullable=False, server_default=clock),
+        Column("heartbeat_at", TIMESTAMP(timezone=True), nullable=False, server_default=clock),
+        Column("alive_until", TIMESTAMP(timezone=True), nullable=False),
+        Column("lock_key", BIGINT),
+        Column("server_started", TIMESTAMP(timezone=True)),
+        Column("sink", TEXT, nullable=False),
+        Column("host", TEXT, nullable=False),
+        Column("version", TEXT, nullable=False),
+        CheckConstraint("(lock_key is null) = (server_started is null)", name="relays_lock"),
+        schema=schema,
+    )  # fmt: skip
+    return [relays]
 
 
 def _sqlite(metadata: MetaData, schema: str) -> list[Table]:
@@ -460,3 +484,27 @@ def _sqlite_operations(metadata: MetaData, schema: str) -> list[Table]:
         sqlite_autoincrement=True,
     )  # fmt: skip
     return [progress, delivered, holds, pauses, ahead, rewound, audit]
+
+
+def _sqlite_leases(metadata: MetaData, schema: str) -> list[Table]:
+    leases = Table(
+        f"{schema}_leases", metadata,
+        Column("sink", TEXT, primary_key=True),
+        Column("lane", INTEGER, primary_key=True),
+        Column("lease_until", INTEGER, nullable=False),
+        sqlite_with_rowid=False,
+    )  # fmt: skip
+    relays = Table(
+        f"{schema}_relays", metadata,
+        Column("owner", TEXT, primary_key=True),
+        Column("pid", INTEGER, nullable=False),
+        Column("beats", INTEGER, nullable=False, server_default=text("1")),
+        Column("started_at", INTEGER, nullable=False, server_default=text(_SQLITE_NOW)),
+        Column("heartbeat_at", INTEGER, nullable=False, server_default=text(_SQLITE_NOW)),
+        Column("alive_until", INTEGER, nullable=False),
+        Column("sink", TEXT, nullable=False),
+        Column("host", TEXT, nullable=False),
+        Column("version", TEXT, nullable=False),
+        sqlite_with_rowid=False,
+    )  # fmt: skip
+    return [leases, relays]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from postroad.lifecycle import State
     from postroad.message import StoredMessage
     from postroad.stores.cursor import Cursor, Page, PageLimit
+    from postroad.stores.leases import Beat, Leases, Standing
 
 __all__ = [
     "ANY_SIZE",
@@ -186,6 +187,8 @@ class Tick(msgspec.Struct, frozen=True):
     """Of those, the lanes that have something to look at."""
     kept: Collection[int]
     """The naps that were renewed in time. In any other one somebody may have added without a word."""
+    standing: Standing | None = None
+    """How things stand with the sink, if the tick was to beat too."""
 
 
 class Cleaned(msgspec.Struct, frozen=True):
@@ -246,9 +249,18 @@ class Naps(Protocol):
         ...
 
     async def tick(
-        self, sink: str, owner: UUID, *, naps: Collection[int], seconds: float, channel: str, word: str
+        self,
+        sink: str,
+        owner: UUID,
+        *,
+        naps: Collection[int],
+        seconds: float,
+        channel: str,
+        word: str,
+        beat: Beat | None = None,
     ) -> Tick:
-        """In one statement: renew the naps, look after the relay's lanes, and send the word to ourselves.
+        """In one statement: renew the naps, look after the relay's lanes, send the word to ourselves; and, if it is to
+        beat too, what `Leases.beat` does.
 
         A nap with less than a third of `seconds` left is not renewed: an answer that takes longer than that says
         nothing of whether a nap was there all the time.
@@ -268,6 +280,11 @@ class Store(Protocol):
         """How lanes are woken."""
         ...
 
+    @property
+    def leases(self) -> Leases:
+        """Who has which lane until when."""
+        ...
+
     async def open(self) -> None:
         """Connect, and check that this database may be read from.
 
@@ -277,13 +294,6 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Let go of all connections."""
-
-    async def take_lanes(self, sink: str, owner: UUID, *, lanes: int, start: Start) -> Sequence[Lease]:
-        """Make `owner` the owner of all lanes of a sink, raising their epochs; a new sink gets `lanes` lanes.
-
-        Whoever owned a lane before finds out at its next write.
-        """
-        ...
 
     async def load(self, lease: Lease) -> Loaded:
         """The lane as it is now, put in order: this is how every owner begins, and how it begins again.

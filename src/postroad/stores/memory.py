@@ -14,7 +14,7 @@ from bisect import bisect_left
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,8 @@ from postroad.stores.base import (
     Recorded,
     Tick,
 )
-from postroad.stores.cursor import Cursor, turn_page
+from postroad.stores.cursor import turn_page
+from postroad.stores.memory_leases import MemoryLeases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -43,8 +44,9 @@ if TYPE_CHECKING:
 
     from postroad.message import NewRow, StoredMessage
     from postroad.schedule import Later
-    from postroad.stores.base import Deferral, Listener, Start, Tally, Writer
-    from postroad.stores.cursor import Page, PageLimit
+    from postroad.stores.base import Deferral, Listener, Tally, Writer
+    from postroad.stores.cursor import Cursor, Page, PageLimit
+    from postroad.stores.leases import Beat
 
 __all__ = ["MemoryEar", "MemoryNaps", "MemoryStore", "MemoryTransaction"]
 
@@ -112,6 +114,7 @@ class MemoryStore:
         self._ids: set[UUID] = set()
         self._end = 0
         self._lanes: dict[tuple[str, int], Lease] = {}
+        self.leases = MemoryLeases(self._lanes, clock, lambda: self._end)
         self._deferred: dict[tuple[str, int], _Trouble] = {}
         self._attempts: list[_Attempt] = []
         self._scheduled: dict[UUID, tuple[float, NewRow]] = {}
@@ -152,20 +155,6 @@ class MemoryStore:
 
     async def close(self) -> None:
         """The log stays for as long as the object does."""
-
-    async def take_lanes(self, sink: str, owner: UUID, *, lanes: int, start: Start) -> Sequence[Lease]:
-        there = [lease for (name, _), lease in self._lanes.items() if name == sink]
-        if not there:
-            begin = Cursor(self._end if start == "now" else 0)
-            bounds = [n * SLOTS // lanes for n in range(lanes + 1)]
-            there = [
-                Lease(sink, n, first, beyond - 1, owner, 0, 0, begin)
-                for n, (first, beyond) in enumerate(pairwise(bounds))
-            ]
-        for lease in there:
-            taken = msgspec.structs.replace(lease, owner=owner, epoch=lease.epoch + 1, version=lease.version + 1)
-            self._lanes[sink, lease.lane] = taken
-        return [self._lanes[sink, lease.lane] for lease in there]
 
     async def load(self, lease: Lease) -> Loaded:
         found = self._lanes[lease.sink, lease.lane]
@@ -435,11 +424,21 @@ class MemoryNaps:
         return ()
 
     async def tick(
-        self, sink: str, owner: UUID, *, naps: Collection[int], seconds: float, channel: str, word: str
+        self,
+        sink: str,
+        owner: UUID,
+        *,
+        naps: Collection[int],
+        seconds: float,
+        channel: str,
+        word: str,
+        beat: Beat | None = None,
     ) -> Tick:
+        leases = self._store.leases
+        standing = None if beat is None else await leases.beat(beat.runner, beat.seconds, beat.presence)
         for ear in self._ears:
             ear.listener.echo(word)
-        return msgspec.structs.replace(self._store.looked_after(sink, owner), kept=naps)
+        return msgspec.structs.replace(self._store.looked_after(sink, owner), kept=naps, standing=standing)
 
 
 class MemoryEar:

@@ -15,7 +15,6 @@ import sys
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from itertools import starmap
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from postroad.config import DEFAULT_SCHEMA, checked_schema
@@ -24,15 +23,15 @@ from postroad.message import StoredMessage
 from postroad.stores.base import ANY_SIZE, Claim, Cleaned, Lease, Loaded, Moved, Recorded
 from postroad.stores.cursor import Cursor, turn_page
 from postroad.stores.migrations import check_version, missing_migrations, not_migrated
+from postroad.stores.postgresql_leases import PostgreSQLLeases
 from postroad.stores.postgresql_naps import PostgreSQLNaps
 from postroad.stores.postgresql_trouble import PostgreSQLTrouble
 from postroad.stores.queries import named_queries, sql_file
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterator, Sequence
-    from uuid import UUID
 
-    from postroad.stores.base import Deferral, Start, Tally
+    from postroad.stores.base import Deferral, Tally
     from postroad.stores.cursor import Page, PageLimit
 
 try:
@@ -77,7 +76,18 @@ class PostgreSQLStore:
         self._schema = checked_schema(schema)
         self._sql = named_queries("postgresql", schema)
         self._direct = direct
-        self.naps = PostgreSQLNaps(schema, self._sql, self._connection, self._connect_to_listen)
+        self.naps = PostgreSQLNaps(
+            schema, self._sql, self._connection, lambda: self._connect_to_stay("postroad listens")
+        )
+        self.leases = PostgreSQLLeases(
+            schema,
+            self._sql,
+            connection=self._connection,
+            connect=lambda: self._connect_to_stay("postroad lives"),
+            has_sessions=lambda: self._direct is not None or not self._pooled,
+            translated=lambda: _errors_translated(self._schema),
+            taken=self._taken,
+        )
         self._connections = connections
         self._timeout = statement_timeout.total_seconds()
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
@@ -119,16 +129,6 @@ class PostgreSQLStore:
         if self._pool is not None:
             self._pool.terminate()  # nothing is under way that must be waited for, and a dead server can't be
             self._pool = None
-
-    async def take_lanes(self, sink: str, owner: UUID, *, lanes: int, start: Start) -> Sequence[Lease]:
-        async with self._connection() as connection, connection.transaction():
-            if not await connection.fetchval(self._sql["count_lanes"], sink):
-                await connection.execute(self._sql["lock_lanes"])
-                await connection.execute(self._sql["create_lanes"], sink, lanes, start)
-            made = self._made
-            taken = sorted(map(_lease, await connection.fetch(self._sql["take_lanes"], sink, owner)), key=_number)
-        self._loaded |= {(lease.sink, lease.lane): made for lease in taken}
-        return taken
 
     async def load(self, lease: Lease) -> Loaded:
         async with self._connection() as connection, connection.transaction():
@@ -242,6 +242,12 @@ class PostgreSQLStore:
                     raise StoreUnavailable("PostgreSQL: the connection was made anew since the lane was loaded")
                 yield connection
 
+    def _taken(self, row: Any) -> Lease:
+        """A lane that was taken just now counts as loaded."""
+        lease = _lease(row)
+        self._loaded[lease.sink, lease.lane] = self._made
+        return lease
+
     @asynccontextmanager
     async def _fenced(self, lease: Lease, cursor: Cursor) -> AsyncIterator[PostgreSQLTrouble]:
         """A transaction of a lane's owner, who is the only one to write for it until it is over."""
@@ -272,8 +278,8 @@ class PostgreSQLStore:
             connection.terminate()
 
     @asynccontextmanager
-    async def _connect_to_listen(self) -> AsyncIterator[Any]:
-        """A connection for LISTEN: it is closed if the block fails, and otherwise belongs to the one who asked."""
+    async def _connect_to_stay(self, name: str) -> AsyncIterator[Any]:
+        """A session of its own: it is closed if the block fails, and otherwise belongs to the one who asked."""
         if self._pooled and self._direct is None:
             raise StoreUnavailable("PostgreSQL is behind a pooler, where nobody can listen; set direct to its own URL")
         with _errors_translated(self._schema), _bad_url_named("direct" if self._direct else "database"):
@@ -281,7 +287,7 @@ class PostgreSQLStore:
                 self._direct or self._url,
                 timeout=CONNECT_SECONDS,
                 command_timeout=self._timeout,
-                server_settings={"application_name": "postroad listens"},
+                server_settings={"application_name": name},
             )
             try:
                 yield connection
@@ -431,6 +437,3 @@ def _no_encoder(_: object) -> tuple[int]:
 
 async def _leave_as_it_is(_: object) -> None:
     """Between two uses asyncpg would reset the session's settings and pay a round trip for it."""
-
-
-_number = attrgetter("lane")

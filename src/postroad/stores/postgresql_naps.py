@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from postroad.message import SLOTS
 from postroad.stores.base import Tick, Writer
+from postroad.stores.leases import Runner
+from postroad.stores.postgresql_leases import beating, looking, standing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from postroad.stores.base import Lease, Listener
+    from postroad.stores.leases import Beat
 
 __all__ = ["Ear", "PostgreSQLNaps"]
 
@@ -66,15 +69,24 @@ class PostgreSQLNaps:
             return frozenset(Writer(*row) for row in await connection.fetch(self._sql["writers"]))
 
     async def tick(
-        self, sink: str, owner: UUID, *, naps: Collection[int], seconds: float, channel: str, word: str
+        self,
+        sink: str,
+        owner: UUID,
+        *,
+        naps: Collection[int],
+        seconds: float,
+        channel: str,
+        word: str,
+        beat: Beat | None = None,
     ) -> Tick:
-        values = (sink, owner, list(naps), seconds, channel, _ECHO + word)
+        me = looking(Runner(owner, sink, "", 0, "")) if beat is None else beating(beat)
         async with self._connection() as connection:
-            rows = await connection.fetch(self._sql["tick"], *values)
+            row = await connection.fetchrow(self._sql["beat"], *me, list(naps), seconds, channel, _ECHO + word)
         return Tick(
-            lanes={row["lane"]: (row["epoch"], row["version"]) for row in rows},
-            stirred=[row["lane"] for row in rows if row["stirred"]],
-            kept=rows[0]["kept"] if rows else [],
+            lanes=dict(zip(row["mine"], zip(row["epochs"], row["versions"], strict=True), strict=True)),
+            stirred=row["stirred"],
+            kept=row["kept"],
+            standing=None if beat is None else standing(row, beat.runner, has_beaten=True),
         )
 
 

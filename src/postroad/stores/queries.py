@@ -17,7 +17,7 @@ __all__ = ["Dialect", "migration_files", "named_queries", "sql_file"]
 
 Dialect = Literal["postgresql", "sqlite"]
 
-_FILES: Final = ("queries.sql", "operating.sql")
+_FILES: Final = ("queries.sql", "leases.sql", "operating.sql")
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
 

@@ -22,6 +22,7 @@ from postroad.stores.base import ANY_SIZE, Claim, Cleaned, Lease, Loaded, Moved,
 from postroad.stores.cursor import Cursor, turn_page
 from postroad.stores.migrations import check_version, missing_migrations, not_migrated
 from postroad.stores.queries import named_queries, sql_file
+from postroad.stores.sqlite_leases import SQLiteLeases
 from postroad.stores.sqlite_naps import SQLiteNaps
 from postroad.stores.sqlite_trouble import SQLiteTrouble
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
     from datetime import timedelta
 
-    from postroad.stores.base import Deferral, Start, Tally
+    from postroad.stores.base import Deferral, Tally
     from postroad.stores.cursor import Page, PageLimit
 
 __all__ = ["SQLiteStore", "migrate_sqlite"]
@@ -47,7 +48,8 @@ class SQLiteStore:
         self._schema = checked_schema(schema)
         self._sql = named_queries("sqlite", schema)
         self._busy_timeout = busy_timeout
-        self.naps = SQLiteNaps(self._fetch)
+        self.leases = SQLiteLeases(self._sql, self._run, self._open, self._on_disk, _lease)
+        self.naps = SQLiteNaps(self._fetch, self.leases)
         self._thread: ThreadPoolExecutor | None = None
         self._connection: sqlite3.Connection | None = None
 
@@ -63,15 +65,6 @@ class SQLiteStore:
                 self._connection = None
             self._thread.shutdown()
             self._thread = None
-
-    async def take_lanes(self, sink: str, owner: UUID, *, lanes: int, start: Start) -> Sequence[Lease]:
-        def take() -> list[Any]:
-            with self._immediate() as connection:
-                connection.execute(self._sql["create_lanes"], (sink, lanes, start))
-                connection.execute(self._sql["undate_lanes"], (sink,))
-                return connection.execute(self._sql["take_lanes"], (sink, str(owner))).fetchall()
-
-        return sorted((_lease(row) for row in await self._run(take)), key=lambda lease: lease.lane)
 
     async def load(self, lease: Lease) -> Loaded:
         def load() -> Loaded:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from postroad.stores.base import Lease, Listener, Writer
+    from postroad.stores.leases import Beat, Leases
 
 __all__ = ["SQLiteNaps", "Watch"]
 
@@ -26,8 +27,9 @@ WATCH_SECONDS: Final = 0.02
 class SQLiteNaps:
     """See `Naps` for the contract."""
 
-    def __init__(self, fetch: Callable[..., Awaitable[list[Any]]]) -> None:
+    def __init__(self, fetch: Callable[..., Awaitable[list[Any]]], leases: Leases) -> None:
         self._fetch = fetch
+        self._leases = leases
         self._listener: Listener | None = None
 
     async def listen(self, channel: str, listener: Listener) -> Watch:
@@ -44,8 +46,17 @@ class SQLiteNaps:
         return ()
 
     async def tick(
-        self, sink: str, owner: UUID, *, naps: Collection[int], seconds: float, channel: str, word: str
+        self,
+        sink: str,
+        owner: UUID,
+        *,
+        naps: Collection[int],
+        seconds: float,
+        channel: str,
+        word: str,
+        beat: Beat | None = None,
     ) -> Tick:
+        standing = None if beat is None else await self._leases.beat(beat.runner, beat.seconds, beat.presence)
         rows = await self._fetch("tick", sink, str(owner))
         if self._listener is not None:
             self._listener.echo(word)
@@ -53,6 +64,7 @@ class SQLiteNaps:
             lanes={lane: (epoch, version) for lane, epoch, version, _ in rows},
             stirred=[lane for lane, _, _, stirred in rows if stirred],
             kept=naps,
+            standing=standing,
         )
 
 

@@ -29,8 +29,9 @@ _TABLES = """
     pragma journal_mode = wal;
     create table deliveries (arrival integer primary key, number integer not null, customer text not null);
 """
-# Small pages, so that a kill in the middle of one sends few messages again; a busy service would leave it alone.
-_SETTINGS = RelaySettings(lanes=LANES, batch_size=10)
+# Small pages, so that a kill in the middle of one sends few messages again, and short leases, so that a relay that was
+# killed is soon missed; a busy service would leave both alone.
+_SETTINGS = RelaySettings(lanes=LANES, batch_size=10, lease="1s")
 
 
 def create_tables(plan: Plan) -> None:

@@ -122,37 +122,6 @@ cursors as (
            late_position = null, late_snapshot = null, owner = null, epoch = epoch + 1, version = version + 1)
 update {schema}.installation set system_identifier = (select system_identifier from pg_control_system())
 
--- name: count_lanes
-select count(*) from {schema}.lanes where sink = $1
-
--- name: lock_lanes
--- Two relays that meet a new sink at once: one creates its lanes.
-lock table {schema}.lanes in share row exclusive mode
-
--- name: create_lanes
--- Equal ranges of slots. "oldest" begins before the first row, "now" behind the last: nobody knows when those were
--- published, if they were.
-with made as (
-    insert into {schema}.lanes (sink, lane, first_slot, last_slot, position, snapshot)
-    select $1, n, n * 1024 / $2, (n + 1) * 1024 / $2 - 1,
-           case when $3 = 'now' then coalesce((select max(position) from {schema}.outbox), 0) else 0 end,
-           pg_current_snapshot()
-      from generate_series(0, $2::int - 1) n
-     where not exists (select from {schema}.lanes where sink = $1)
-    returning sink, lane, position, snapshot)
-insert into {schema}.progress (sink, lane, position, at, snapshot, published, refused)
-select sink, lane, position, '-infinity', snapshot, 0, 0 from made where position > 0
-
--- name: take_lanes
--- Every taking raises the epoch, also of one's own lanes. In order, so that two who take at once do not deadlock.
-with theirs as materialized (select lane as number from {schema}.lanes where sink = $1 order by lane for update)
-update {schema}.lanes
-   set owner = $2, epoch = epoch + 1, version = version + 1
-  from theirs
- where sink = $1 and lane = number
-returning sink, lane, first_slot, last_slot, owner, epoch, version,
-          position, snapshot::text, late_position, late_snapshot::text
-
 -- name: load_lane
 -- Beginning is a write: an owner that can't write finds out before it publishes. The last column: is its sink paused?
 update {schema}.lanes
@@ -485,35 +454,6 @@ select virtualtransaction, pid is null as prepared
  where locktype = 'relation' and mode = 'RowExclusiveLock' and granted
    and relation = '{schema}.outbox'::regclass
    and database = (select oid from pg_database where datname = current_database())
-
--- name: tick
--- All that an idle relay does, in one statement: renew its naps, look after its lanes, notify itself, and clear away
--- the naps of relays that died (a writer may be at one of them: it is not waited for). A lane has something to look at when the log has grown, in whatever slots (so that quiet
--- lanes advance too), or when it has late rows.
--- $1: sink; $2: owner; $3: naps; $4: seconds that a nap lasts; $5: channel; $6: what to notify ourselves of.
-with kept as (
-    update {schema}.naps set until = clock_timestamp() + $4::float8 * interval '1 second'
-     where id in (select id from {schema}.naps
-                   where id = any($3::bigint[]) and until > clock_timestamp() + $4::float8 / 3 * interval '1 second'
-                     for update skip locked)
-    returning id),
-cleared as (
-    delete from {schema}.naps
-     where id in (select id from {schema}.naps
-                   where until < now() - interval '1 minute' and id <> all($3::bigint[]) for update skip locked)),
-notified as materialized (
-    select pg_notify($5, $6) where pg_notification_queue_usage() <= 0.5)
-select l.lane, l.epoch, l.version,
-       l.position < coalesce((select max(position) from {schema}.outbox), 0)
-           or exists (select from {schema}.outbox o
-                       where (o.xid >= pg_snapshot_xmax(l.snapshot)
-                              or o.xid = any(array(select pg_snapshot_xip(l.snapshot))))
-                         and o.slot between l.first_slot and l.last_slot
-                         and o.position + 0 <= l.position) as stirred,
-       array(select id from kept) as kept,
-       (select count(*) from notified) as notified
-  from {schema}.lanes l
- where l.sink = $1 and l.owner = $2
 
 -- name: forget_progress
 -- Of the first $2 rows that are older than $1, the last one of each lane loses its time, and the others go.

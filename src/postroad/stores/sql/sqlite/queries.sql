@@ -72,30 +72,6 @@ returning due_at, number, id, topic, key, slot, type, payload, content_type, hea
 select (select max(version) from {schema}_migrations) as version,
        (select min_client from {schema}_installation) as min_client
 
--- name: count_lanes
-select count(*) from {schema}_lanes where sink = ?1
-
--- name: create_lanes
--- Equal ranges of slots. "oldest" begins before the first row, "now" behind the last.
-with recursive numbers (n) as (select 0 union all select n + 1 from numbers where n + 1 < ?2)
-insert into {schema}_lanes (sink, lane, first_slot, last_slot, position)
-select ?1, n, n * 1024 / ?2, (n + 1) * 1024 / ?2 - 1,
-       case when ?3 = 'now' then coalesce((select max(position) from {schema}_outbox), 0) else 0 end
-  from numbers
- where not exists (select 1 from {schema}_lanes where sink = ?1)
-
--- name: undate_lanes
--- A new sink that begins at "now": nobody knows when what lies behind it was published, if it was.
-insert or ignore into {schema}_progress (sink, lane, position, at, published, refused)
-select sink, lane, position, 0, 0, 0 from {schema}_lanes where sink = ?1 and epoch = 0 and position > 0
-
--- name: take_lanes
--- Every taking raises the epoch, also of one's own lanes.
-update {schema}_lanes
-   set owner = ?2, epoch = epoch + 1, version = version + 1
- where sink = ?1
-returning sink, lane, first_slot, last_slot, owner, epoch, version, position
-
 -- name: load_lane
 -- Beginning is a write: an owner that can't write finds out before it publishes. The last columns: is its sink
 -- paused, and when is it?

@@ -1,0 +1,319 @@
+"""Which lanes a relay holds, and until when. Only this module takes lanes and gives them up.
+
+The rules:
+
+- A lease counts from when the renewal was sent, not from when it was answered, and a little less than it is long.
+- A relay has its fair share. What it has more it gives up after the page under way; what it has less it takes when it
+  is free.
+- Nobody is robbed who lives: who seems dead must seem so twice, some time apart.
+- Who loses the session that holds its lock begins no wave, and takes its lanes anew.
+- An idle relay's beat is carried by its tick; what was asked here since counts more than what a tick has found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from postroad import events
+from postroad.errors import LogNotReadable, NotMigrated, StoreUnavailable
+from postroad.events import tell
+from postroad.relay.attendance import Attendance
+from postroad.relay.clock import Monotonic
+from postroad.relay.tenure import Tenure, fair_share
+from postroad.stores.leases import Beat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from uuid import UUID
+
+    from postroad.config import RelaySettings
+    from postroad.relay.clock import Clock
+    from postroad.stores.base import Lease
+    from postroad.stores.leases import Leases, Runner, Standing, Suspect
+
+__all__ = ["Holdings"]
+
+BEATS_PER_LEASE: Final = 3
+MARGIN: Final = 0.2
+"""The part of a lease that is left to a wave that has begun."""
+LOOK_SECONDS: Final = 0.5
+"""How often a relay looks for one that died, if there are others that have lanes."""
+EAGER_SECONDS: Final = 0.25
+"""How often it looks while it has less than its share, or somebody seems dead; and how long he must seem so."""
+A_LITTLE_LATER: Final = 1.2
+"""A tick that beats may take its time."""
+FIRST_PAUSE: Final = 0.05
+LEAVING_SECONDS: Final = 2.0
+_STORE_ERRORS: Final = (StoreUnavailable, LogNotReadable, NotMigrated)
+
+
+class Holdings:
+    """The lanes that one relay holds."""
+
+    def __init__(self, leases: Leases, runner: Runner, settings: RelaySettings, *, clock: Clock | None = None) -> None:
+        self._leases = leases
+        self._runner = runner
+        self._settings = settings
+        self._clock = clock or Monotonic()
+        self._lease = settings.seconds("lease")
+        self._beat_every = self._lease / BEATS_PER_LEASE
+        carried = settings.wakeup != "off" and settings.seconds("tick") <= self._beat_every
+        self._beat_at_latest = self._beat_every * (A_LITTLE_LATER if carried else 1)
+        """When this relay beats by itself, unless a tick has done so."""
+        self._attendance = Attendance(
+            leases, runner, settings.lock_id, clock=self._clock, retry_seconds=self._beat_every
+        )
+        self._tenures: dict[int, Tenure] = {}
+        self._stirred = asyncio.Event()
+        self._stopping = False
+        self._began = False
+        """It was seen how things stand, and what is free was taken."""
+        self._beat_at = float("-inf")
+        """When the last heartbeat that was answered was sent."""
+        self._anew = False
+        """The session was lost: the lanes must be taken anew."""
+        self._suspected: dict[Suspect, float] = {}
+        self._asking = False
+        self._carried: Beat | None = None
+        """What a tick carries, unless this relay has asked by itself since."""
+        self._carried_at = float("-inf")
+        self._news: Standing | None = None
+        """What a tick has found, and nobody has looked at."""
+        self._until_empty = False
+        self._seen: dict[UUID, int] = {}
+        """How often others had been heard of when they were seen with lanes for the first time."""
+        self._stands_by = False
+        self._pause = FIRST_PAUSE
+
+    async def run(
+        self, start: Callable[[Tenure], None], *, began: Callable[[], None], until_empty: bool = False
+    ) -> None:
+        """Hold this relay's share until stopped and all its lanes have ended. `start` runs a lane that was taken;
+        `began` is called when it was seen for the first time how things stand.
+
+        Until empty: take what is free or becomes so, give nothing up before the end, and return when all those lanes
+        have ended. Lanes of others are left to them as soon as they have shown that they live.
+        """
+        self._until_empty = until_empty
+        while True:
+            self._asking, self._carried = True, None
+            pause = await self._once(start)
+            self._asking = False
+            if self._began:
+                began()
+            if all(tenure.over for tenure in self._tenures.values()) and (
+                self._stopping or (until_empty and self._began)
+            ):
+                return
+            await self._clock.wait(self._stirred, pause)
+            self._stirred.clear()
+
+    def stop(self) -> None:
+        """Take no more lanes. Those it has are given up as they end."""
+        self._stopping = True
+        self._stir()
+
+    async def ended(self, tenure: Tenure) -> None:
+        """A lane does not run any more: give it up, unless it is lost."""
+        tenure.over = True
+        self._stir()
+        if self._until_empty and not tenure.lost:
+            return  # it is kept until all of them have ended, lest it be taken again
+        try:
+            if not tenure.lost:
+                await self._leases.give_up(tenure.lease)
+                tell(events.LaneGivenUp(tenure.lease.sink, tenure.lease.lane))
+        except _STORE_ERRORS as error:
+            tell(events.LeasesOut(self._runner.sink, reason=str(error), retry_ms=FIRST_PAUSE * 1000))
+        finally:
+            del self._tenures[tenure.lease.lane]
+            self._stir()
+
+    async def leave(self) -> None:
+        """Be gone, as far as the database can be asked: all that is this relay's is free."""
+        with suppress(*_STORE_ERRORS, TimeoutError):
+            async with asyncio.timeout(LEAVING_SECONDS):
+                await self._leases.leave(self._runner)
+        self._attendance.close()
+
+    # -- with a tick -------------------------------------------------------------------------------------------------
+
+    def due(self) -> Beat | None:
+        """What a tick is to carry along, unless this relay is at it by itself."""
+        presence = self._attendance.presence
+        if self._asking or self._anew or not self._began or (presence is not None and presence.lost):
+            return None
+        self._carried, self._carried_at = Beat(self._runner, self._lease, presence), self._clock.now()
+        return self._carried
+
+    def beaten(self, beat: Beat, standing: Standing) -> None:
+        """What a tick has found. If this relay has asked by itself since, that answer counts."""
+        if beat is self._carried:
+            self._note_beat(standing, self._carried_at)
+            self._note(standing, self._carried_at)
+            self._news = standing
+            self._stirred.set()
+
+    def _stir(self) -> None:
+        """Things may stand differently than what is known."""
+        self._news = self._carried = None
+        self._stirred.set()
+
+    # -- one round ---------------------------------------------------------------------------------------------------
+
+    async def _once(self, start: Callable[[Tenure], None]) -> float:
+        """Beat or look, note what is lost, and come closer to the fair share. Says how long to wait."""
+        try:
+            async with asyncio.timeout(self._beat_every):
+                pause = await self._come_closer(start)
+        except _STORE_ERRORS as error:
+            return self._out(str(error))
+        except TimeoutError:
+            return self._out("the database did not answer in time")
+        self._pause = FIRST_PAUSE
+        return pause
+
+    async def _come_closer(self, start: Callable[[Tenure], None]) -> float:
+        if self._stopping and not self._must_beat():
+            return self._until_next_beat()  # whoever is to take over should not have to wait for what nobody needs
+        if not self._began:
+            await self._leases.create(self._runner.sink, lanes=self._settings.lanes, start=self._settings.start)
+        standing = await self._ask()
+        if self._stopping:
+            return self._until_next_beat()
+        if not self._began and standing.lanes != self._settings.lanes:
+            tell(events.LanesDiffer(self._runner.sink, wanted=self._settings.lanes, lanes=standing.lanes))
+        await self._attendance.keep(self._stir)
+        await self._bury(standing)
+        if self._until_empty:
+            return await self._take_all(standing, start)
+        wanted = self._balance(standing)
+        await self._take(standing, wanted, start)
+        self._began = True
+        self._tell_standby(standing)
+        return self._until_next_look(standing, wanted)
+
+    async def _ask(self) -> Standing:
+        news, self._news = self._news, None
+        if self._attendance.notice_loss():
+            self._anew = True
+            for tenure in self._tenures.values():
+                tenure.until = float("-inf")
+            tell(events.LockLost(self._runner.sink, lanes=len(self._tenures)))
+        elif news is not None:
+            return news
+        sent, presence = self._clock.now(), self._attendance.presence
+        if not self._must_beat():
+            standing = await self._leases.look(self._runner, presence)
+        else:
+            standing = await self._leases.beat(self._runner, self._lease, presence)
+            self._note_beat(standing, sent)
+        self._note(standing, sent)
+        return standing
+
+    def _note_beat(self, standing: Standing, sent: float) -> None:
+        # A lane that somebody has locked is renewed the next time, which is soon.
+        self._beat_at = sent if len(standing.renewed) == len(standing.mine) else float("-inf")
+
+    def _note(self, standing: Standing, sent: float) -> None:
+        for number, tenure in self._tenures.items():
+            if standing.mine.get(number) != tenure.lease.epoch:
+                tenure.lose()
+            elif number in standing.renewed and not self._anew:
+                tenure.until = self._end_of_lease(sent)
+
+    def _must_beat(self) -> bool:
+        return self._anew or self._clock.now() >= self._beat_at + self._beat_every
+
+    def _end_of_lease(self, sent: float) -> float:
+        return sent + self._lease * (1 - MARGIN)
+
+    def _out(self, reason: str) -> float:
+        tell(events.LeasesOut(self._runner.sink, reason=reason, retry_ms=self._pause * 1000))
+        longest = min(self._settings.seconds("outage_backoff"), self._beat_every)
+        pause, self._pause = self._pause, min(2 * self._pause, longest)
+        return pause
+
+    def _until_next_beat(self) -> float:
+        return max(EAGER_SECONDS, self._beat_at + self._beat_at_latest - self._clock.now())
+
+    def _until_next_look(self, standing: Standing, wanted: int) -> float:
+        if wanted > 0 or self._suspected or self._anew:
+            return EAGER_SECONDS
+        others_have_lanes = any(peer.lanes for peer in standing.peers if peer.owner != self._runner.owner)
+        return min(LOOK_SECONDS, self._until_next_beat()) if others_have_lanes else self._until_next_beat()
+
+    # -- giving and taking -------------------------------------------------------------------------------------------
+
+    async def _bury(self, standing: Standing) -> None:
+        """Who has seemed dead for a while is taken for dead, if he is."""
+        now = self._clock.now()
+        self._suspected = {each: self._suspected.get(each, now) for each in standing.suspects}
+        long_enough = [each for each, since in self._suspected.items() if now - since >= EAGER_SECONDS * 0.9]
+        if long_enough:
+            for owner in await self._leases.bury(self._runner, long_enough, self._attendance.presence):
+                tell(events.RelayDied(self._runner.sink, owner=owner))
+                self._suspected = {each: since for each, since in self._suspected.items() if each.owner != owner}
+                self._stir()
+
+    def _balance(self, standing: Standing) -> int:
+        """Give up what is too much; say how many are wanted."""
+        share = fair_share(standing.lanes, standing.peers, self._runner.owner)
+        if self._settings.lock_id is not None:
+            share = standing.lanes if self._attendance.may_work else 0
+        kept = sorted(number for number, tenure in self._tenures.items() if not (tenure.leaving or tenure.lost))
+        for number in kept[share:]:
+            self._tenures[number].leave()
+        return share - len(kept)
+
+    async def _take_all(self, standing: Standing, start: Callable[[Tenure], None]) -> float:
+        await self._take(standing, 0 if self._began else standing.lanes, start)
+        others = {peer.owner: peer.beats for peer in standing.peers if peer.lanes and peer.owner != self._runner.owner}
+        self._seen = {owner: self._seen.get(owner, beats) for owner, beats in others.items()}
+        if not self._began and all(beats > self._seen[owner] for owner, beats in others.items()):
+            self._began = True
+            if elsewhere := sorted(set(range(standing.lanes)) - set(self._tenures)):
+                tell(events.LanesElsewhere(self._runner.sink, lanes=len(elsewhere), numbers=elsewhere))
+        return self._until_next_beat() if self._began and not self._anew else EAGER_SECONDS
+
+    async def _take(self, standing: Standing, wanted: int, start: Callable[[Tenure], None]) -> None:
+        if any(tenure.lost for tenure in self._tenures.values()):
+            return  # one that was lost has not ended yet, and might be taken back beneath its feet
+        # Its own that do not run, because it could not give them up; and those it keeps, when it must take them anew.
+        kept = [lane for lane, tenure in self._tenures.items() if self._anew and not tenure.leaving]
+        again = [lane for lane in standing.mine if lane in kept or lane not in self._tenures]
+        wanted = max(0, wanted) if standing.free else 0
+        if wanted or again:
+            sent = self._clock.now()
+            taken = await self._leases.take(self._runner, wanted + len(again), self._lease, again=again)
+            self._hold(taken, self._end_of_lease(sent), start)
+            if not {lease.lane for lease in taken} >= set(again):
+                return  # one was locked by somebody: the next time
+        self._anew = False
+
+    def _hold(self, taken: Sequence[Lease], until: float, start: Callable[[Tenure], None]) -> None:
+        if not taken:
+            return
+        tell(
+            events.LanesTaken(
+                self._runner.sink,
+                owner=self._runner.owner,
+                lanes=len(taken),
+                numbers=[lease.lane for lease in taken],
+                epochs=[lease.epoch for lease in taken],
+            )
+        )
+        for lease in taken:
+            if tenure := self._tenures.get(lease.lane):
+                tenure.lease, tenure.until = lease, until
+            else:
+                tenure = self._tenures[lease.lane] = Tenure(lease, until, self._clock)
+                start(tenure)
+
+    def _tell_standby(self, standing: Standing) -> None:
+        stands_by = not self._tenures
+        if stands_by and not self._stands_by:
+            tell(events.RelayStandsBy(self._runner.sink, relays=len(standing.peers)))
+        self._stands_by = stands_by

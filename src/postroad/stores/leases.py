@@ -1,0 +1,191 @@
+"""The contract of leases: how relays share the lanes of a sink, and what becomes of the one who loses a lane.
+
+tests/contracts/test_leases.py holds every store to these words. Time is the database's clock. A lane is free when it
+has no owner, or when its lease is over; at any time at most one owner's writes succeed, because every write of a lane
+names owner, epoch and version, and every taking changes them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from postroad.stores.base import Lease, Start
+
+__all__ = [
+    "Beat",
+    "Leases",
+    "Peer",
+    "Presence",
+    "RelayState",
+    "RelayStatus",
+    "Runner",
+    "Standing",
+    "Suspect",
+    "relay_state",
+]
+
+RelayState = Literal["active", "standby", "dead"]
+"""It has lanes; it waits for some; it is heard of no more."""
+
+
+def relay_state(*, alive: bool, lanes: Collection[int]) -> RelayState:
+    """What is true of a relay."""
+    return "dead" if not alive else "active" if lanes else "standby"
+
+
+class Runner(msgspec.Struct, frozen=True):
+    """A relay as the others see it."""
+
+    owner: UUID
+    """Random, anew for each start."""
+    sink: str
+    host: str
+    pid: int
+    version: str
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """A relay that lives."""
+
+    owner: UUID
+    lanes: int
+    """How many it has."""
+    beats: int
+    """How often it was heard of."""
+
+
+class Suspect(msgspec.Struct, frozen=True):
+    """A relay that said it would hold a lock for as long as it lives, and does not hold it."""
+
+    owner: UUID
+    beats: int
+    """How often it has beaten: one that has beaten since is not dead."""
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """How things stand with a sink, from one snapshot."""
+
+    lanes: int
+    mine: Mapping[int, int]
+    """The lanes that are this relay's, and their epochs."""
+    renewed: Collection[int]
+    """Of those, the lanes whose leases were renewed just now."""
+    free: Collection[int]
+    peers: Sequence[Peer]
+    """All relays of the sink that live, the one that asks among them, by when they were started."""
+    suspects: Sequence[Suspect]
+
+
+class RelayStatus(msgspec.Struct, frozen=True):
+    """What an operator wants to know of a relay."""
+
+    owner: UUID
+    sink: str
+    host: str
+    pid: int
+    version: str
+    lanes: Sequence[int]
+    started_at: datetime
+    heartbeat_seconds: float
+    """How long ago it was heard of."""
+    state: RelayState
+    lock: int | None
+    """The key of the advisory lock that it holds."""
+
+
+class Presence(Protocol):
+    """A session of the relay's own that ends when its process does, by which others see at once that it died.
+
+    What a relay said it holds and does not hold makes it a suspect. A held lock never prolongs a lease.
+    """
+
+    @property
+    def holds(self) -> bool:
+        """The session is there, and has the lock."""
+        ...
+
+    @property
+    def lost(self) -> bool:
+        """The session is gone, and the lock with it."""
+        ...
+
+    async def lock(self) -> bool:
+        """Try to get the lock, and say so in the relay's row. Nobody is waited for."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the lock."""
+
+
+class Beat(msgspec.Struct, frozen=True):
+    """What `Leases.beat` is asked, for others to carry along."""
+
+    runner: Runner
+    seconds: float
+    presence: Presence | None
+
+
+class Leases(Protocol):
+    """Who has which lane of a sink until when. Whatever goes wrong with the connection is StoreUnavailable."""
+
+    async def create(self, sink: str, *, lanes: int, start: Start) -> None:
+        """Give a new sink its lanes. One that is there stays as it is."""
+
+    async def beat(self, runner: Runner, seconds: float, presence: Presence | None = None) -> Standing:
+        """The relay lives, and has its lanes, for so many seconds from now; and how things stand.
+
+        A lane that somebody else has locked is not waited for, nor renewed; one that another has taken stays his. A
+        lease that was over, and whose lane nobody has taken, is renewed. Without a presence that holds, the relay says
+        that it holds no lock.
+        """
+        ...
+
+    async def look(self, runner: Runner, presence: Presence | None = None) -> Standing:
+        """How things stand. Changes nothing."""
+        ...
+
+    async def bury(
+        self, runner: Runner, suspects: Collection[Suspect], presence: Presence | None = None
+    ) -> Collection[UUID]:
+        """Of the suspects, take those for dead that are, free their lanes, and say who they were.
+
+        Dead is who holds no lock although it said so, on a server that was not started anew since, who was last heard
+        of more than a second ago, and who has not beaten since it was suspected.
+        """
+        ...
+
+    async def take(
+        self, runner: Runner, at_most: int, seconds: float, *, again: Collection[int] = ()
+    ) -> Sequence[Lease]:
+        """Make the relay the owner of up to so many lanes that are free, raising their epochs.
+
+        First come, of the lanes that are its own already, those of `again`. Whoever owned a lane before finds out at
+        its next write. What somebody has locked is passed over: nobody waits.
+        """
+        ...
+
+    async def give_up(self, lease: Lease) -> None:
+        """The lane is free, and others are told, unless it has another owner or epoch already."""
+
+    async def leave(self, runner: Runner) -> None:
+        """The relay is no more; its lanes are free, and others are told."""
+
+    async def attend(self, runner: Runner, lock: int | None, stirred: Callable[[], None]) -> Presence | None:
+        """Open a session by which others see when this relay dies. It has beaten before.
+
+        Without a number the lock is its own, and it has it at once; a number may be another's. `stirred` is called
+        when lanes may have become free, when a relay has come, and when the session was lost. None where there is no
+        such thing: in a file, or behind a pooler that lends a session to one transaction after the other.
+        """
+        ...
+
+    async def relays(self) -> Sequence[RelayStatus]:
+        """Every relay of every sink."""
+        ...

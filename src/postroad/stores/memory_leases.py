@@ -1,0 +1,137 @@
+"""Leases in memory: several relays of one process may share a `MemoryStore`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+import msgspec
+
+from postroad.message import SLOTS
+from postroad.stores.base import Lease
+from postroad.stores.cursor import Cursor
+from postroad.stores.leases import Peer, RelayStatus, Runner, Standing, relay_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from postroad.stores.base import Start
+    from postroad.stores.leases import Presence, Suspect
+
+__all__ = ["NOBODY", "MemoryLeases"]
+
+NOBODY: Final = UUID(int=0)
+"""The owner of a lane that has none."""
+
+
+class _Row(msgspec.Struct):
+    """A row of `relays`."""
+
+    runner: Runner
+    started_at: float
+    heartbeat_at: float
+    alive_until: float
+    beats: int = 0
+
+
+class MemoryLeases:
+    """See `Leases` for the contract. `lanes` are the store's own."""
+
+    def __init__(self, lanes: dict[tuple[str, int], Lease], clock: Callable[[], float], end: Callable[[], int]) -> None:
+        self._lanes = lanes
+        self._clock = clock
+        self._end = end
+        self._until: dict[tuple[str, int], float] = {}
+        self._relays: dict[UUID, _Row] = {}
+
+    async def create(self, sink: str, *, lanes: int, start: Start) -> None:
+        if any(name == sink for name, _ in self._lanes):
+            return
+        begin = Cursor(self._end() if start == "now" else 0)
+        bounds = [n * SLOTS // lanes for n in range(lanes + 1)]
+        for n, (first, beyond) in enumerate(pairwise(bounds)):
+            self._lanes[sink, n] = Lease(sink, n, first, beyond - 1, NOBODY, 0, 0, begin)
+
+    async def beat(self, runner: Runner, seconds: float, presence: Presence | None = None) -> Standing:
+        now = self._clock()
+        row = self._relays.setdefault(runner.owner, _Row(runner, now, now, now))
+        row.heartbeat_at, row.alive_until, row.beats = now, now + seconds, row.beats + 1
+        renewed = self._lanes_of(runner.owner)
+        self._until |= dict.fromkeys(renewed, now + seconds)
+        return self._standing(runner, [lane for _, lane in renewed])
+
+    async def look(self, runner: Runner, presence: Presence | None = None) -> Standing:
+        return self._standing(runner, ())
+
+    async def bury(
+        self, runner: Runner, suspects: Collection[Suspect], presence: Presence | None = None
+    ) -> Collection[UUID]:
+        return ()
+
+    async def take(
+        self, runner: Runner, at_most: int, seconds: float, *, again: Collection[int] = ()
+    ) -> Sequence[Lease]:
+        own = [(runner.sink, lane) for lane in again if (runner.sink, lane) in self._lanes_of(runner.owner)]
+        free = [place for place in self._lanes if place[0] == runner.sink and self._is_free(place, runner.owner)]
+        chosen = (own + free)[:at_most]
+        for place in chosen:
+            lane = self._lanes[place]
+            self._lanes[place] = msgspec.structs.replace(
+                lane, owner=runner.owner, epoch=lane.epoch + 1, version=lane.version + 1
+            )
+            self._until[place] = self._clock() + seconds
+        return [self._lanes[place] for place in sorted(chosen)]
+
+    async def give_up(self, lease: Lease) -> None:
+        found = self._lanes[lease.sink, lease.lane]
+        if (found.owner, found.epoch) == (lease.owner, lease.epoch):
+            self._free((lease.sink, lease.lane))
+
+    async def leave(self, runner: Runner) -> None:
+        for place in self._lanes_of(runner.owner):
+            self._free(place)
+        self._relays.pop(runner.owner, None)
+
+    async def attend(self, runner: Runner, lock: int | None, stirred: Callable[[], None]) -> Presence | None:
+        return None
+
+    async def relays(self) -> Sequence[RelayStatus]:
+        now = self._clock()
+        return [self._status(row, now) for row in sorted(self._relays.values(), key=lambda row: row.started_at)]
+
+    def _status(self, row: _Row, now: float) -> RelayStatus:
+        lanes = [lane for _, lane in self._lanes_of(row.runner.owner)]
+        return RelayStatus(
+            **msgspec.structs.asdict(row.runner),
+            lanes=lanes,
+            started_at=datetime.fromtimestamp(row.started_at, UTC),
+            heartbeat_seconds=now - row.heartbeat_at,
+            state=relay_state(alive=row.alive_until > now, lanes=lanes),
+            lock=None,
+        )
+
+    def _standing(self, runner: Runner, renewed: Collection[int]) -> Standing:
+        now = self._clock()
+        places = [place for place in self._lanes if place[0] == runner.sink]
+        live = [row for row in self._relays.values() if row.runner.sink == runner.sink and row.alive_until > now]
+        return Standing(
+            lanes=len(places),
+            mine={lane: self._lanes[sink, lane].epoch for sink, lane in self._lanes_of(runner.owner)},
+            renewed=renewed,
+            free=[place[1] for place in places if self._is_free(place, runner.owner)],
+            peers=[Peer(row.runner.owner, len(self._lanes_of(row.runner.owner)), row.beats) for row in live],
+            suspects=(),
+        )
+
+    def _lanes_of(self, owner: UUID) -> list[tuple[str, int]]:
+        return [place for place, lane in self._lanes.items() if lane.owner == owner]
+
+    def _is_free(self, place: tuple[str, int], who_asks: UUID) -> bool:
+        owner = self._lanes[place].owner
+        return owner == NOBODY or (owner != who_asks and self._until[place] < self._clock())
+
+    def _free(self, place: tuple[str, int]) -> None:
+        lane = self._lanes[place]
+        self._lanes[place] = msgspec.structs.replace(lane, owner=NOBODY, version=lane.version + 1)

@@ -1,0 +1,216 @@
+"""Leases in PostgreSQL, and the session by which others see at once that a relay died.
+
+The session holds an advisory lock, which the server lets go when the process is gone, and nothing else: whether a lock
+is held is read from pg_locks, so nobody who looks ever holds another's lock. It also listens: who gives a lane up, or
+comes new, tells the others.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from postroad.stores.leases import Beat, Peer, RelayStatus, Standing, Suspect, relay_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
+    from uuid import UUID
+
+    from postroad.stores.base import Lease, Start
+    from postroad.stores.leases import Presence, Runner
+
+__all__ = ["PostgreSQLLeases", "beating", "looking", "standing"]
+
+_NO_TICK: Final = ((), None, None, None)
+"""Nothing about naps."""
+
+
+class PostgreSQLLeases:
+    """See `Leases` for the contract."""
+
+    def __init__(
+        self,
+        schema: str,
+        sql: Mapping[str, str],
+        *,
+        connection: Callable[[], AbstractAsyncContextManager[Any]],
+        connect: Callable[[], AbstractAsyncContextManager[Any]],
+        has_sessions: Callable[[], bool],
+        translated: Callable[[], AbstractContextManager[None]],
+        taken: Callable[[Any], Lease],
+    ) -> None:
+        """`connection` lends one of the store's; `connect` makes one that stays, and `has_sessions` says whether it
+        can; `translated` names the driver's errors as the contract does; `taken` reads a row of `lanes`.
+        """
+        self._schema = schema
+        self._sql = sql
+        self._connection = connection
+        self._connect = connect
+        self._has_sessions = has_sessions
+        self._translated = translated
+        self._taken = taken
+
+    async def create(self, sink: str, *, lanes: int, start: Start) -> None:
+        async with self._connection() as connection, connection.transaction():
+            if not await connection.fetchval(self._sql["count_lanes"], sink):
+                await connection.execute(self._sql["lock_lanes"])
+                await connection.execute(self._sql["create_lanes"], sink, lanes, start)
+
+    async def beat(self, runner: Runner, seconds: float, presence: Presence | None = None) -> Standing:
+        async with self._connection() as connection:
+            me = beating(Beat(runner, seconds, presence))
+            row = await connection.fetchrow(self._sql["beat"], *me, *_NO_TICK)
+        return standing(row, runner, has_beaten=True)
+
+    async def look(self, runner: Runner, presence: Presence | None = None) -> Standing:
+        async with self._connection() as connection:
+            row = await connection.fetchrow(self._sql["beat"], *looking(runner, presence), *_NO_TICK)
+        return standing(row, runner, has_beaten=False)
+
+    async def bury(
+        self, runner: Runner, suspects: Collection[Suspect], presence: Presence | None = None
+    ) -> Collection[UUID]:
+        owners, beats = [each.owner for each in suspects], [each.beats for each in suspects]
+        async with self._connection() as connection, connection.transaction():
+            rows = await connection.fetch(self._sql["bury"], runner.sink, owners, beats, _process(presence))
+            dead: list[UUID] = [row["owner"] for row in rows]
+            if dead:
+                await connection.execute(self._sql["free_lanes"], dead)
+        return dead
+
+    async def take(
+        self, runner: Runner, at_most: int, seconds: float, *, again: Collection[int] = ()
+    ) -> Sequence[Lease]:
+        async with self._connection() as connection:
+            values = (runner.sink, runner.owner, at_most, seconds, list(again))
+            rows = await connection.fetch(self._sql["take_lanes"], *values)
+        return sorted(map(self._taken, rows), key=lambda lease: lease.lane)
+
+    async def give_up(self, lease: Lease) -> None:
+        async with self._connection() as connection:
+            await connection.execute(self._sql["give_up"], lease.sink, lease.lane, lease.owner, lease.epoch)
+
+    async def leave(self, runner: Runner) -> None:
+        async with self._connection() as connection, connection.transaction():
+            await connection.execute(self._sql["free_lanes"], [runner.owner])
+            await connection.execute(self._sql["leave"], runner.owner)
+
+    async def attend(self, runner: Runner, lock: int | None, stirred: Callable[[], None]) -> Presence | None:
+        if not self._has_sessions():
+            return None
+        key = int.from_bytes(runner.owner.bytes[8:], signed=True) if lock is None else lock
+        async with self._connect() as connection:
+            # A pooler makes up the number by which a client could cancel; only the server itself knows its process.
+            process = await connection.fetchval(self._sql["server_process"])
+            if process != connection.get_server_pid():
+                connection.terminate()
+                return None
+            session = PostgreSQLPresence(
+                connection,
+                self._sql,
+                self._translated,
+                owner=runner.owner,
+                key=key,
+                process=process,
+                stirred=stirred,
+            )
+            await connection.add_listener(f"{self._schema}_lanes", session.heard)
+            await session.lock()
+            await connection.execute(self._sql["join_in"])
+        return session
+
+    async def relays(self) -> Sequence[RelayStatus]:
+        async with self._connection() as connection:
+            rows = await connection.fetch(self._sql["relays"])
+        return [_status(row) for row in rows]
+
+
+class PostgreSQLPresence:
+    """See `Presence` for the contract."""
+
+    def __init__(
+        self,
+        connection: Any,
+        sql: Mapping[str, str],
+        translated: Callable[[], AbstractContextManager[None]],
+        *,
+        owner: UUID,
+        key: int,
+        process: int,
+        stirred: Callable[[], None],
+    ) -> None:
+        self._connection = connection
+        self._sql = sql
+        self._translated = translated
+        self._owner = owner
+        self._key = key
+        self._stirred = stirred
+        self._closed = False
+        self.process = process
+        """The server's process of this session."""
+        self.holds = False
+        self.lost = False
+        connection.add_termination_listener(self._ended)
+
+    async def lock(self) -> bool:
+        if not self.holds and not self.lost:
+            with self._translated():
+                self.holds = await self._connection.fetchval(self._sql["try_lock"], self._key)
+                if self.holds:
+                    await self._connection.execute(self._sql["note_lock"], self._owner, self._key)
+        return self.holds
+
+    def heard(self, *_: object) -> None:
+        """Somebody has given up a lane, or has come."""
+        self._stirred()
+
+    def close(self) -> None:
+        self._closed, self.holds = True, False
+        self._connection.terminate()
+
+    def _ended(self, _: object) -> None:
+        self.holds = False
+        if not self._closed:
+            self.lost = True
+            self._stirred()
+
+
+def beating(beat: Beat) -> tuple[Any, ...]:
+    """What `beat` of leases.sql takes for one who says that it lives, without what is about naps."""
+    return (*_me(beat.runner), beat.seconds, True, _process(beat.presence))
+
+
+def looking(runner: Runner, presence: Presence | None = None) -> tuple[Any, ...]:
+    """The same, for one who only looks."""
+    return (*_me(runner), 0.0, False, _process(presence))
+
+
+def standing(row: Any, runner: Runner, *, has_beaten: bool) -> Standing:
+    """What `beat` answers, without what is about naps."""
+    peers = [Peer(*peer) for peer in zip(row["peers"], row["peers_lanes"], row["peers_beats"], strict=True)]
+    if has_beaten and runner.owner not in row["peers"]:
+        # Its first heartbeat: the statement can't see the row that it makes.
+        peers.append(Peer(runner.owner, len(row["mine"]), beats=1))
+    return Standing(
+        lanes=row["lanes"],
+        mine=dict(zip(row["mine"], row["epochs"], strict=True)),
+        renewed=row["renewed"],
+        free=row["free"],
+        peers=peers,
+        suspects=[Suspect(*each) for each in zip(row["suspects"], row["suspects_beats"], strict=True)],
+    )
+
+
+def _me(runner: Runner) -> tuple[Any, ...]:
+    return (runner.owner, runner.sink, runner.host, runner.pid, runner.version)
+
+
+def _process(presence: Presence | None) -> int | None:
+    return presence.process if isinstance(presence, PostgreSQLPresence) and presence.holds else None
+
+
+def _status(row: Any) -> RelayStatus:
+    owner, sink, host, pid, version, lanes, started_at, heartbeat_seconds, alive, lock = row
+    started, state = datetime.fromtimestamp(started_at / 1e6, UTC), relay_state(alive=alive, lanes=lanes)
+    return RelayStatus(owner, sink, host, pid, version, lanes, started, heartbeat_seconds, state, lock)

@@ -1,0 +1,181 @@
+-- Named queries about lanes and who has them. The same names stand in ../sqlite/leases.sql where the idea is the same.
+-- A lane is free when it has no owner, or when its lease is over. `clock_timestamp()`, because a statement may have waited.
+
+-- name: count_lanes
+select count(*) from {schema}.lanes where sink = $1
+
+-- name: lock_lanes
+-- Two relays that meet a new sink at once: one creates its lanes.
+lock table {schema}.lanes in share row exclusive mode
+
+-- name: create_lanes
+-- Equal ranges of slots. "oldest" begins before the first row, "now" behind the last: nobody knows when those were
+-- published, if they were.
+with made as (
+    insert into {schema}.lanes (sink, lane, first_slot, last_slot, position, snapshot)
+    select $1, n, n * 1024 / $2, (n + 1) * 1024 / $2 - 1,
+           case when $3 = 'now' then coalesce((select max(position) from {schema}.outbox), 0) else 0 end,
+           pg_current_snapshot()
+      from generate_series(0, $2::int - 1) n
+     where not exists (select from {schema}.lanes where sink = $1)
+    returning sink, lane, position, snapshot)
+insert into {schema}.progress (sink, lane, position, at, snapshot, published, refused)
+select sink, lane, position, '-infinity', snapshot, 0, 0 from made where position > 0
+
+-- name: beat
+-- All that an idle relay does, in one statement: say that it lives, renew the leases of its lanes, and see how things
+-- stand; renew its naps, look after its lanes, notify itself, and clear away the naps of relays that died.
+-- $1: owner; $2: sink; $3: host; $4: pid; $5: version; $6: lease in seconds; $7: false to look only, and neither beat nor
+-- renew a lease; $8: the process of the session that holds its advisory lock, or null.
+-- $9: naps; $10: seconds that a nap lasts; $11: channel; $12: what to notify ourselves of; null: nothing about naps.
+-- Whoever has locked a lane's row (its own settle; an application that cancels) is not waited for: that lane is renewed
+-- the next time. Nor is a writer that is at a nap's row. A suspect says that it holds a lock, on the server as it was
+-- started, and nobody else than us has it. A lane has something to look at when the log has grown, in whatever slots (so
+-- that quiet lanes advance too), or when it has late rows.
+with beaten as (
+    insert into {schema}.relays as r (owner, sink, host, pid, version, alive_until)
+    select $1, $2, $3, $4, $5, clock_timestamp() + make_interval(secs => $6)
+     where $7
+    on conflict (owner) do update
+       set heartbeat_at = clock_timestamp(), beats = r.beats + 1, alive_until = excluded.alive_until,
+           lock_key = case when $8::integer is not null then r.lock_key end,
+           server_started = case when $8::integer is not null then r.server_started end),
+ours as materialized (
+    select lane from {schema}.lanes where sink = $2 and owner = $1 and $7 for update skip locked),
+renewed as (
+    update {schema}.lanes l
+       set lease_until = clock_timestamp() + make_interval(secs => $6)
+      from ours
+     where l.sink = $2 and l.lane = ours.lane and l.owner = $1
+    returning l.lane),
+peers as materialized (
+    select r.*, (select count(*) from {schema}.lanes l where l.sink = $2 and l.owner = r.owner) as lanes
+      from {schema}.relays r
+     where r.sink = $2 and (r.alive_until > clock_timestamp() or (r.owner = $1 and $7))),
+suspects as materialized (
+    select owner, beats from peers
+     where owner <> $1 and lock_key is not null and server_started = pg_postmaster_start_time()
+       and not exists (select from pg_locks k
+                        where k.locktype = 'advisory' and k.granted and k.objsubid = 1
+                          and k.database = (select oid from pg_database where datname = current_database())
+                          and ((k.classid::bigint << 32) | k.objid::bigint) = peers.lock_key
+                          and k.pid is distinct from $8::integer)),
+kept as (
+    update {schema}.naps set until = clock_timestamp() + $10::float8 * interval '1 second'
+     where id in (select id from {schema}.naps
+                   where id = any($9::bigint[]) and until > clock_timestamp() + $10::float8 / 3 * interval '1 second'
+                     for update skip locked)
+    returning id),
+cleared as (
+    delete from {schema}.naps
+     where id in (select id from {schema}.naps
+                   where $12::text is not null and until < now() - interval '1 minute' and id <> all($9::bigint[])
+                     for update skip locked)),
+notified as materialized (
+    select pg_notify($11, $12) where $12::text is not null and pg_notification_queue_usage() <= 0.5)
+select (select count(*) from {schema}.lanes where sink = $2) as lanes,
+       array(select lane from {schema}.lanes where sink = $2 and owner = $1 order by lane) as mine,
+       array(select epoch from {schema}.lanes where sink = $2 and owner = $1 order by lane) as epochs,
+       array(select version from {schema}.lanes where sink = $2 and owner = $1 order by lane) as versions,
+       array(select lane from renewed) as renewed,
+       array(select lane from {schema}.lanes
+              where sink = $2 and owner is distinct from $1
+                and (owner is null or coalesce(lease_until < clock_timestamp(), true))
+              order by lane) as free,
+       array(select owner from peers order by started_at, owner) as peers,
+       array(select lanes from peers order by started_at, owner) as peers_lanes,
+       array(select beats from peers order by started_at, owner) as peers_beats,
+       array(select owner from suspects order by owner) as suspects,
+       array(select beats from suspects order by owner) as suspects_beats,
+       array(select l.lane from {schema}.lanes l
+              where $12::text is not null and l.sink = $2 and l.owner = $1
+                and (l.position < coalesce((select max(position) from {schema}.outbox), 0)
+                     or exists (select from {schema}.outbox o
+                                 where (o.xid >= pg_snapshot_xmax(l.snapshot)
+                                        or o.xid = any(array(select pg_snapshot_xip(l.snapshot))))
+                                   and o.slot between l.first_slot and l.last_slot
+                                   and o.position + 0 <= l.position))) as stirred,
+       array(select id from kept) as kept,
+       (select count(*) from notified) as notified
+
+-- name: bury
+-- Of the suspects, those that are dead: since they were suspected they have not beaten, their locks are still free, and
+-- their last heartbeat is more than a second old. $1: sink; $2: owners; $3: their beats; $4: the process of our session.
+update {schema}.relays r
+   set alive_until = clock_timestamp()
+  from unnest($2::uuid[], $3::bigint[]) as suspect (owner, beats)
+ where r.owner = suspect.owner and r.beats = suspect.beats and r.sink = $1
+   and r.heartbeat_at < clock_timestamp() - interval '1 second'
+   and r.lock_key is not null and r.server_started = pg_postmaster_start_time()
+   and not exists (select from pg_locks k
+                    where k.locktype = 'advisory' and k.granted and k.objsubid = 1
+                      and k.database = (select oid from pg_database where datname = current_database())
+                      and ((k.classid::bigint << 32) | k.objid::bigint) = r.lock_key
+                      and k.pid is distinct from $4::integer)
+returning r.owner
+
+-- name: free_lanes
+-- Take these owners' lanes from them, and tell all relays. Their fence fails from here on.
+with theirs as materialized (
+    select sink as s, lane as number from {schema}.lanes where owner = any($1::uuid[]) for update skip locked),
+freed as (
+    update {schema}.lanes
+       set owner = null, lease_until = null, version = version + 1
+      from theirs
+     where sink = s and lane = number and owner = any($1::uuid[]))
+select pg_notify('{schema}_lanes', '')
+
+-- name: take_lanes
+-- Take free lanes, and one's own again where that is asked for; nobody waits for anybody. Every taking raises the epoch.
+-- $1: sink; $2: owner; $3: how many; $4: lease in seconds; $5: lanes of one's own.
+with free as materialized (
+    select lane as number from {schema}.lanes
+     where sink = $1
+       and case when owner = $2 then lane = any($5::smallint[])
+                else owner is null or coalesce(lease_until < clock_timestamp(), true) end
+     order by (owner = $2) is true desc, lane
+     limit $3
+       for update skip locked)
+update {schema}.lanes
+   set owner = $2, epoch = epoch + 1, version = version + 1,
+       lease_until = clock_timestamp() + make_interval(secs => $4)
+  from free
+ where sink = $1 and lane = number
+returning sink, lane, first_slot, last_slot, owner, epoch, version,
+          position, snapshot::text, late_position, late_snapshot::text
+
+-- name: give_up
+-- The owner gives a lane up. Owner and epoch are fence enough: nothing is written that could be out of date.
+with given as (
+    update {schema}.lanes
+       set owner = null, lease_until = null, version = version + 1
+     where sink = $1 and lane = $2 and owner = $3 and epoch = $4)
+select pg_notify('{schema}_lanes', '')
+
+-- name: leave
+-- The relay ends. Those that died more than a day ago are forgotten with it.
+delete from {schema}.relays
+ where owner in (select owner from {schema}.relays
+                  where owner = $1 or alive_until < clock_timestamp() - interval '1 day'
+                    for update skip locked)
+
+-- name: try_lock
+-- Held by the session until it ends.
+select pg_try_advisory_lock($1)
+
+-- name: note_lock
+-- Asked on the session that holds the lock, so that the server's start is that of the server which has it.
+update {schema}.relays set lock_key = $2, server_started = pg_postmaster_start_time() where owner = $1
+
+-- name: join_in
+-- Tell all relays that there is one more.
+select pg_notify('{schema}_lanes', '')
+
+-- name: relays
+-- Every relay, and what it has.
+select r.owner, r.sink, r.host, r.pid, r.version,
+       array(select lane from {schema}.lanes l where l.sink = r.sink and l.owner = r.owner order by lane) as lanes,
+       r.started_at, extract(epoch from clock_timestamp() - r.heartbeat_at)::float8 as heartbeat_seconds,
+       r.alive_until > clock_timestamp() as alive, r.lock_key
+  from {schema}.relays r
+ order by r.sink, r.started_at, r.owner

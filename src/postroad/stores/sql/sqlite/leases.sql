@@ -1,0 +1,76 @@
+-- Named queries about lanes and who has them. The same names stand in ../postgresql/leases.sql where the idea is the same.
+-- A lane is free when it has no owner, or when its lease is over. Times are microseconds since 1970.
+
+-- name: clock
+select cast((julianday('now') - 2440587.5) * 86400000000 as integer)
+
+-- name: create_lanes
+-- Equal ranges of slots. "oldest" begins before the first row, "now" behind the last.
+with recursive numbers (n) as (select 0 union all select n + 1 from numbers where n + 1 < ?2)
+insert into {schema}_lanes (sink, lane, first_slot, last_slot, position)
+select ?1, n, n * 1024 / ?2, (n + 1) * 1024 / ?2 - 1,
+       case when ?3 = 'now' then coalesce((select max(position) from {schema}_outbox), 0) else 0 end
+  from numbers
+ where not exists (select 1 from {schema}_lanes where sink = ?1)
+
+-- name: undate_lanes
+-- A new sink that begins at "now": nobody knows when what lies behind it was published, if it was.
+insert or ignore into {schema}_progress (sink, lane, position, at, published, refused)
+select sink, lane, position, 0, 0, 0 from {schema}_lanes where sink = ?1 and epoch = 0 and position > 0
+
+-- name: beat
+-- Say that a relay lives. ?1: owner; ?2: sink; ?3: host; ?4: pid; ?5: version; ?6: until when; ?7: now.
+insert into {schema}_relays (owner, sink, host, pid, version, alive_until, heartbeat_at)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+on conflict (owner) do update
+   set heartbeat_at = ?7, beats = beats + 1, alive_until = ?6
+
+-- name: renew
+-- Renew the leases of a relay's lanes. ?1: owner; ?2: sink; ?3: until when.
+update {schema}_leases
+   set lease_until = ?3
+ where sink = ?2 and lane in (select lane from {schema}_lanes where sink = ?2 and owner = ?1)
+
+-- name: look
+-- Every lane of a sink, its owner and epoch, and whether it is free. ?1: sink; ?2: now.
+select lane, owner, epoch,
+       owner is null or not exists (select 1 from {schema}_leases e
+                                     where e.sink = l.sink and e.lane = l.lane and e.lease_until >= ?2)
+  from {schema}_lanes l
+ where sink = ?1
+ order by lane
+
+-- name: peers
+-- The relays of a sink that live. ?1: sink; ?2: now.
+select owner, beats from {schema}_relays where sink = ?1 and alive_until > ?2 order by started_at, owner
+
+-- name: take_lanes
+-- Take this lane. Every taking raises the epoch.
+update {schema}_lanes
+   set owner = ?2, epoch = epoch + 1, version = version + 1
+ where sink = ?1 and lane = ?3
+returning sink, lane, first_slot, last_slot, owner, epoch, version, position
+
+-- name: note_lease
+insert into {schema}_leases (sink, lane, lease_until) values (?1, ?2, ?3)
+on conflict (sink, lane) do update set lease_until = ?3
+
+-- name: give_up
+-- The owner gives a lane up. Owner and epoch are fence enough: nothing is written that could be out of date.
+update {schema}_lanes
+   set owner = null, version = version + 1
+ where sink = ?1 and lane = ?2 and owner = ?3 and epoch = ?4
+
+-- name: free_lanes
+-- Take this owner's lanes from it. Its fence fails from here on.
+update {schema}_lanes set owner = null, version = version + 1 where owner = ?1
+
+-- name: leave
+-- The relay ends. Those that died more than a day ago are forgotten with it. ?2: now.
+delete from {schema}_relays where owner = ?1 or alive_until < ?2 - 86400000000
+
+-- name: relays
+-- Every relay. ?1: now.
+select owner, sink, host, pid, version, started_at, (?1 - heartbeat_at) / 1e6, alive_until > ?1
+  from {schema}_relays
+ order by sink, started_at, owner

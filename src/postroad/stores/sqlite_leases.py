@@ -1,0 +1,150 @@
+"""Leases in SQLite. There is one writer at a time, so what is looked at in a transaction is so until it is over.
+
+A file has no sessions that others could watch: who dies is missed when its lease is over.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from postroad.stores.leases import Peer, RelayStatus, Standing, relay_state
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from postroad.stores.base import Lease, Start
+    from postroad.stores.leases import Presence, Runner, Suspect
+
+    Connection = sqlite3.Connection
+
+__all__ = ["SQLiteLeases"]
+
+
+class SQLiteLeases:
+    """See `Leases` for the contract."""
+
+    def __init__(
+        self,
+        sql: Mapping[str, str],
+        run: Callable[[Callable[[], Any]], Awaitable[Any]],
+        connection: Callable[[], Connection],
+        writing: Callable[[], AbstractContextManager[Connection]],
+        lease: Callable[[Any], Lease],
+    ) -> None:
+        """`run` does work in the connection's thread; `writing` is a transaction that is on disk when it is over."""
+        self._sql = sql
+        self._run = run
+        self._connection = connection
+        self._writing = writing
+        self._lease = lease
+
+    async def create(self, sink: str, *, lanes: int, start: Start) -> None:
+        def create(connection: Connection) -> None:
+            connection.execute(self._sql["create_lanes"], (sink, lanes, start))
+            connection.execute(self._sql["undate_lanes"], (sink,))
+
+        await self._write(create)
+
+    async def beat(self, runner: Runner, seconds: float, presence: Presence | None = None) -> Standing:
+        def beat(connection: Connection) -> Standing:
+            now = self._now(connection)
+            until = now + int(seconds * 1e6)
+            owner, sink = str(runner.owner), runner.sink
+            row = (owner, sink, runner.host, runner.pid, runner.version, until, now)
+            connection.execute(self._sql["beat"], row)
+            connection.execute(self._sql["renew"], (owner, sink, until))
+            return self._standing(connection, runner, now, renewed=True)
+
+        standing: Standing = await self._write(beat)
+        return standing
+
+    async def look(self, runner: Runner, presence: Presence | None = None) -> Standing:
+        def look() -> Standing:
+            connection = self._connection()
+            return self._standing(connection, runner, self._now(connection), renewed=False)
+
+        standing: Standing = await self._run(look)
+        return standing
+
+    async def bury(
+        self, runner: Runner, suspects: Collection[Suspect], presence: Presence | None = None
+    ) -> Collection[UUID]:
+        return ()
+
+    async def take(
+        self, runner: Runner, at_most: int, seconds: float, *, again: Collection[int] = ()
+    ) -> Sequence[Lease]:
+        def take(connection: Connection) -> list[Lease]:
+            now = self._now(connection)
+            lanes = connection.execute(self._sql["look"], (runner.sink, now)).fetchall()
+            own = [lane for lane, owner, _, _ in lanes if owner == str(runner.owner) and lane in again]
+            free = [lane for lane, owner, _, free in lanes if free and owner != str(runner.owner)]
+            taken = []
+            for lane in sorted((own + free)[:at_most]):
+                taken += connection.execute(self._sql["take_lanes"], (runner.sink, str(runner.owner), lane)).fetchall()
+                connection.execute(self._sql["note_lease"], (runner.sink, lane, now + int(seconds * 1e6)))
+            return [self._lease(row) for row in taken]
+
+        leases: list[Lease] = await self._write(take)
+        return leases
+
+    async def give_up(self, lease: Lease) -> None:
+        values = (lease.sink, lease.lane, str(lease.owner), lease.epoch)
+        await self._write(lambda connection: connection.execute(self._sql["give_up"], values))
+
+    async def leave(self, runner: Runner) -> None:
+        def leave(connection: Connection) -> None:
+            connection.execute(self._sql["free_lanes"], (str(runner.owner),))
+            connection.execute(self._sql["leave"], (str(runner.owner), self._now(connection)))
+
+        await self._write(leave)
+
+    async def attend(self, runner: Runner, lock: int | None, stirred: Callable[[], None]) -> Presence | None:
+        return None
+
+    async def relays(self) -> Sequence[RelayStatus]:
+        def ask() -> list[RelayStatus]:
+            connection = self._connection()
+            now = self._now(connection)
+            rows = connection.execute(self._sql["relays"], (now,)).fetchall()
+            return [self._status(connection, row, now) for row in rows]
+
+        relays: list[RelayStatus] = await self._run(ask)
+        return relays
+
+    def _status(self, connection: Connection, row: Any, now: int) -> RelayStatus:
+        owner, sink, host, pid, version, started_at, heartbeat_seconds, alive = row
+        every = connection.execute(self._sql["look"], (sink, now)).fetchall()
+        lanes = [lane for lane, its_owner, _, _ in every if its_owner == owner]
+        state = relay_state(alive=bool(alive), lanes=lanes)
+        started = datetime.fromtimestamp(started_at / 1e6, UTC)
+        return RelayStatus(UUID(owner), sink, host, pid, version, lanes, started, heartbeat_seconds, state, None)
+
+    def _standing(self, connection: Connection, runner: Runner, now: int, *, renewed: bool) -> Standing:
+        lanes = connection.execute(self._sql["look"], (runner.sink, now)).fetchall()
+        owners = [owner for _, owner, _, _ in lanes]
+        peers = connection.execute(self._sql["peers"], (runner.sink, now)).fetchall()
+        mine = {lane: epoch for lane, owner, epoch, _ in lanes if owner == str(runner.owner)}
+        return Standing(
+            lanes=len(lanes),
+            mine=mine,
+            renewed=list(mine) if renewed else (),
+            free=[lane for lane, owner, _, free in lanes if free and owner != str(runner.owner)],
+            peers=[Peer(UUID(owner), owners.count(owner), beats) for owner, beats in peers],
+            suspects=(),
+        )
+
+    def _now(self, connection: Connection) -> int:
+        now: int = connection.execute(self._sql["clock"]).fetchone()[0]
+        return now
+
+    async def _write(self, work: Callable[[Connection], Any]) -> Any:
+        def write() -> Any:
+            with self._writing() as connection:
+                return work(connection)
+
+        return await self._run(write)

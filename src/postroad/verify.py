@@ -1,0 +1,153 @@
+"""Compare what was committed with what arrived. Pure: whoever has both histories can ask, after a test or a bad night.
+
+What is promised, and so what is looked for: nothing that was committed is lost; nothing arrives that was not committed;
+the first arrivals of a key's messages are in the order of their positions; and what arrives twice has a reason.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+
+__all__ = ["Arrival", "Committed", "Duplicate", "Incident", "Overtaken", "Verdict", "verify"]
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """A message in the log."""
+
+    id: Hashable
+    key: str | None
+    position: int
+
+
+class Arrival(msgspec.Struct, frozen=True):
+    """A message that a consumer got."""
+
+    id: Hashable
+    at: float = 0.0
+    """When, in seconds since some moment."""
+    by: str | None = None
+    """Which relay sent it, if that is known."""
+
+
+class Incident(msgspec.Struct, frozen=True):
+    """Something for which messages that were under way may go again: a kill, a lost lease, an outage, a restart."""
+
+    reason: str
+    began: float
+    ended: float
+    """Until when messages may have been under way: at least until what was sent before had arrived."""
+    to: str | None = None
+    """Which relay it happened to; None: all of them."""
+
+    def explains(self, first: Arrival, again: Arrival) -> bool:
+        """Whether one of these was under way: the first, and the second came after it; or the second itself."""
+        if self.to is None or first.by is None or first.by == self.to:
+            return first.at <= self.ended and again.at >= self.began
+        return again.by == self.to and self.began <= again.at <= self.ended
+
+
+class Duplicate(msgspec.Struct, frozen=True):
+    """A message that arrived again."""
+
+    message: Committed
+    again: Arrival
+    reason: str | None
+    """None: nothing that happened explains it."""
+
+
+class Overtaken(msgspec.Struct, frozen=True):
+    """A message whose first arrival came behind that of a later one of its key."""
+
+    message: Committed
+    by: Committed
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What is wrong between the two histories."""
+
+    committed: int
+    arrived: int
+    lost: Sequence[Committed]
+    phantoms: Sequence[Arrival]
+    overtaken: Sequence[Overtaken]
+    duplicates: Sequence[Duplicate]
+
+    @property
+    def unexplained(self) -> Sequence[Duplicate]:
+        """Duplicates for which nothing that happened is a reason."""
+        return [each for each in self.duplicates if each.reason is None]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every promise was kept."""
+        return not (self.lost or self.phantoms or self.overtaken or self.unexplained)
+
+    def __str__(self) -> str:
+        summary = (
+            f"{self.committed:,} committed, {self.arrived:,} arrived: {len(self.lost):,} lost, "
+            f"{len(self.phantoms):,} phantoms, {len(self.overtaken):,} out of order, "
+            f"{len(self.duplicates):,} duplicates, {len(self.unexplained):,} of them without a reason"
+        )
+        lines = [summary]
+        lines += _first("lost", (f"{each.id} at position {each.position}" for each in self.lost))
+        lines += _first("never committed", (str(each.id) for each in self.phantoms))
+        lines += _first(
+            "out of order",
+            (f"{each.message.id} of key {each.message.key} after {each.by.id}" for each in self.overtaken),
+        )
+        lines += _first("without a reason", (str(each.message.id) for each in self.unexplained))
+        return "\n".join(lines)
+
+
+def verify(committed: Iterable[Committed], arrived: Sequence[Arrival], incidents: Collection[Incident] = ()) -> Verdict:
+    """Compare. `arrived` is in the order in which consumers got the messages, of each key at least."""
+    known = {message.id: message for message in committed}
+    times: defaultdict[Hashable, list[Arrival]] = defaultdict(list)
+    for arrival in arrived:
+        times[arrival.id].append(arrival)
+    return Verdict(
+        committed=len(known),
+        arrived=len(arrived),
+        lost=sorted((each for each in known.values() if each.id not in times), key=lambda each: each.position),
+        phantoms=[arrival for arrival in arrived if arrival.id not in known],
+        overtaken=_overtaken(known, arrived),
+        duplicates=[
+            Duplicate(known[id], again, _reason(first, again, incidents))
+            for id, (first, *others) in times.items()
+            if id in known
+            for again in others
+        ],
+    )
+
+
+def _overtaken(known: Mapping[Hashable, Committed], arrived: Iterable[Arrival]) -> list[Overtaken]:
+    seen: set[Hashable] = set()
+    furthest: dict[str, Committed] = {}
+    found = []
+    for arrival in arrived:
+        message = known.get(arrival.id)
+        if message is None or message.key is None or message.id in seen:
+            continue
+        seen.add(message.id)
+        ahead = furthest.get(message.key)
+        if ahead is not None and ahead.position > message.position:
+            found.append(Overtaken(message, ahead))
+        else:
+            furthest[message.key] = message
+    return found
+
+
+def _reason(first: Arrival, again: Arrival, incidents: Iterable[Incident]) -> str | None:
+    return next((each.reason for each in incidents if each.explains(first, again)), None)
+
+
+def _first(words: str, found: Iterable[str], most: int = 5) -> list[str]:
+    every = list(found)
+    shown = [f"  {words}: {each}" for each in every[:most]]
+    return [*shown, f"  and {len(every) - most:,} more"] if len(every) > most else shown

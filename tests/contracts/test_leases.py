@@ -1,0 +1,360 @@
+"""The words of `Leases`, tested on every store; and on PostgreSQL, those about sessions and locks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from postroad import LaneChanged, LeaseLost
+from postroad.stores.leases import Presence, Standing, Suspect
+from postroad.stores.postgresql import PostgreSQLStore
+from postroad.stores.postgresql_leases import PostgreSQLPresence
+from tests.lanes import runner
+from tests.logs import PLENTY, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
+
+LONG = 3600.0
+OVER = -1.0
+A, B, C = (runner() for _ in range(3))
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql15", "postgresql18"])
+async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Log]:
+    log: Log
+    if request.param == "memory":
+        log = MemoryLog()
+    elif request.param == "sqlite":
+        log = SQLiteLog(tmp_path / "log.sqlite")
+    else:
+        log = await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
+    await log.store.open()
+    await log.store.leases.create("s", lanes=4, start="oldest")
+    yield log
+    await log.store.close()
+
+
+@pytest.fixture
+async def served(postgresql15: object) -> AsyncIterator[PostgreSQLLog]:
+    log = await PostgreSQLLog.fresh(postgresql15)  # type: ignore[arg-type]
+    await log.store.open()
+    await log.store.leases.create("s", lanes=4, start="oldest")
+    yield log
+    await log.store.close()
+
+
+def peers(standing: Standing) -> dict[object, int]:
+    return {peer.owner: peer.lanes for peer in standing.peers}
+
+
+# -- taking and giving up --------------------------------------------------------------------------------------------
+
+
+async def test_a_sink_that_is_there_stays_as_it_is(log: Log) -> None:
+    await log.store.leases.create("s", lanes=7, start="now")
+    assert (await log.store.leases.look(A)).lanes == 4
+
+
+async def test_a_taken_lane_is_nobody_elses_until_its_lease_is_over(log: Log) -> None:
+    leases = log.store.leases
+    mine = await leases.take(A, 3, LONG)
+    assert [lease.lane for lease in mine] == [0, 1, 2]
+    assert {(lease.owner, lease.epoch) for lease in mine} == {(A.owner, 1)}
+    assert [lease.lane for lease in await leases.take(B, 4, OVER)] == [3]
+    assert [lease.lane for lease in await leases.take(C, 4, LONG)] == [3], "its lease was over at once"
+    assert await leases.take(B, 4, LONG) == []
+
+
+async def test_who_takes_a_lane_shuts_out_who_had_it(log: Log) -> None:
+    leases = log.store.leases
+    (old, *_) = await leases.take(A, 1, OVER)
+    (new, *_) = await leases.take(B, 1, LONG)
+    assert (new.lane, new.epoch) == (old.lane, old.epoch + 1)
+    with pytest.raises(LaneChanged):
+        await log.store.settle(old, old.cursor)
+    with pytest.raises(LeaseLost, match="taken by another relay"):
+        await log.store.load(old)
+    await log.store.settle(new, new.cursor)
+
+
+async def test_ones_own_are_taken_again_only_where_that_is_asked_for(log: Log) -> None:
+    leases = log.store.leases
+    first = await leases.take(A, 4, OVER)
+    assert await leases.take(A, 4, LONG) == []
+    again = await leases.take(A, 1, LONG, again=[2])
+    assert [(lease.lane, lease.epoch) for lease in again] == [(2, first[2].epoch + 1)]
+    assert await leases.take(B, 4, LONG, again=[2]) != [], "the others' leases are over"
+    assert (await leases.look(A)).mine == {2: 2}
+
+
+async def test_a_lane_that_was_given_up_is_free(log: Log) -> None:
+    leases = log.store.leases
+    (lease, *_) = await leases.take(A, 4, LONG)
+    await leases.give_up(lease)
+    assert list((await leases.look(B)).free) == [0]
+    with pytest.raises(LaneChanged):
+        await log.store.settle(lease, lease.cursor)
+    with pytest.raises(LeaseLost):
+        await log.store.load(lease)
+    assert [each.lane for each in await leases.take(B, 4, LONG)] == [0]
+
+
+async def test_who_gives_up_a_lane_that_another_has_changes_nothing(log: Log) -> None:
+    leases = log.store.leases
+    (old, *_) = await leases.take(A, 1, OVER)
+    (new, *_) = await leases.take(B, 1, LONG)
+    await leases.give_up(old)
+    assert 0 not in (await leases.look(C)).free
+    await log.store.settle(new, new.cursor)
+
+
+async def test_a_lane_goes_on_where_the_last_owner_settled(log: Log) -> None:
+    await log.add(*numbered(1, 2, 3, key="k"))
+    lanes = await log.store.leases.take(A, 4, LONG)
+    pages = [await log.store.read(lane, lane.cursor, PLENTY) for lane in lanes]
+    (busy,) = [number for number, page in enumerate(pages) if page.messages]
+    settled = await log.store.settle(lanes[busy], pages[busy].after)
+    await log.store.leases.give_up(settled)
+    (taken,) = await log.store.leases.take(B, 4, LONG)
+    assert taken.cursor == pages[busy].after
+
+
+# -- beating and looking ---------------------------------------------------------------------------------------------
+
+
+async def test_a_heartbeat_renews_what_is_ones_own(log: Log) -> None:
+    leases = log.store.leases
+    await leases.take(A, 2, OVER)
+    standing = await leases.beat(A, LONG)
+    assert (dict(standing.mine), sorted(standing.renewed), list(standing.free)) == ({0: 1, 1: 1}, [0, 1], [2, 3])
+    assert [lease.lane for lease in await leases.take(B, 4, LONG)] == [2, 3]
+
+
+async def test_a_heartbeat_does_not_bring_back_what_another_has(log: Log) -> None:
+    leases = log.store.leases
+    await leases.take(A, 4, OVER)
+    await leases.take(B, 1, LONG)
+    standing = await leases.beat(A, LONG)
+    assert sorted(standing.mine) == sorted(standing.renewed) == [1, 2, 3]
+    assert (await leases.look(B)).mine == {0: 2}
+
+
+async def test_looking_changes_nothing(log: Log) -> None:
+    leases = log.store.leases
+    await leases.take(A, 4, OVER)
+    standing = await leases.look(A)
+    assert (list(standing.renewed), list(standing.peers)) == ([], [])
+    assert len(await leases.take(B, 4, LONG)) == 4
+
+
+async def test_relays_that_live_are_peers_in_the_order_in_which_they_came(log: Log) -> None:
+    leases = log.store.leases
+    await leases.beat(A, LONG)
+    await leases.beat(B, OVER)
+    await leases.beat(C, LONG)
+    await leases.beat(runner("another sink"), LONG)
+    await leases.take(C, 3, LONG)
+    standing = await leases.beat(A, LONG)
+    assert [(peer.owner, peer.lanes) for peer in standing.peers] == [(A.owner, 0), (C.owner, 3)]
+    assert list(standing.suspects) == [], "who never said that it holds a lock is suspected of nothing"
+
+
+async def test_who_leaves_leaves_nothing_behind(log: Log) -> None:
+    leases = log.store.leases
+    await leases.beat(A, LONG)
+    await leases.take(A, 4, LONG)
+    await leases.leave(A)
+    standing = await leases.beat(B, LONG)
+    assert (len(standing.free), list(peers(standing))) == (4, [B.owner])
+    assert [relay.owner for relay in await leases.relays()] == [B.owner]
+
+
+async def test_what_an_operator_sees(log: Log) -> None:
+    leases = log.store.leases
+    for who, seconds in ((A, LONG), (B, LONG), (C, OVER)):
+        await leases.beat(who, seconds)
+    await leases.take(A, 2, LONG)
+    seen = {relay.owner: relay for relay in await leases.relays()}
+    assert [seen[who.owner].state for who in (A, B, C)] == ["active", "standby", "dead"]
+    it = seen[A.owner]
+    assert (it.sink, it.host, it.pid, it.version, list(it.lanes)) == ("s", "a.host", 4711, "1.2.3", [0, 1])
+    assert 0 <= it.heartbeat_seconds < 60
+    assert it.started_at.tzinfo is not None
+
+
+# -- PostgreSQL: nobody waits ----------------------------------------------------------------------------------------
+
+
+async def test_a_lane_that_somebody_has_locked_is_neither_waited_for_nor_renewed(served: PostgreSQLLog) -> None:
+    """As an application that cancels a message, and takes its time to commit."""
+    leases = served.store.leases
+    await leases.take(A, 2, OVER)
+    application = await served.connect()
+    transaction = application.transaction()
+    await transaction.start()
+    await application.execute("select from postroad.lanes where lane = 0 for update")
+    async with asyncio.timeout(30):
+        standing = await leases.beat(A, LONG)
+        assert (sorted(standing.mine), list(standing.renewed)) == ([0, 1], [1])
+        assert [lease.lane for lease in await leases.take(B, 4, LONG)] == [2, 3], "nor taken"
+    await transaction.rollback()
+    await application.close()
+    assert sorted((await leases.beat(A, LONG)).renewed) == [0, 1]
+
+
+async def test_many_who_take_at_once_share_the_lanes_without_waiting(served: PostgreSQLLog) -> None:
+    stores = [PostgreSQLStore(served.url, connections=1) for _ in range(6)]
+    for store in stores:
+        await store.open()
+    await served.store.leases.create("wide", lanes=64, start="oldest")
+    taken = await asyncio.gather(*(store.leases.take(runner("wide"), 11, LONG) for store in stores))
+    numbers = [lease.lane for leases in taken for lease in leases]
+    for store in stores:
+        await store.close()
+    assert len(numbers) == len(set(numbers))
+    rest = await served.store.leases.take(runner("wide"), 64, LONG)
+    assert len(numbers) + len(rest) == 64
+
+
+# -- PostgreSQL: a session that shows who lives ----------------------------------------------------------------------
+
+
+class Watched:
+    """A relay with a session."""
+
+    def __init__(self, log: PostgreSQLLog, lock: int | None = None) -> None:
+        self.log = log
+        self.leases = log.store.leases
+        self.runner = runner()
+        self.stirred = asyncio.Event()
+        self.lock = lock
+        self.presence: PostgreSQLPresence
+
+    async def begin(self) -> Watched:
+        await self.leases.beat(self.runner, LONG)
+        presence = await self.leases.attend(self.runner, self.lock, self.stirred.set)
+        assert isinstance(presence, PostgreSQLPresence)
+        self.presence = presence
+        return self
+
+    async def cut(self) -> None:
+        """Its session ends, for whatever reason; the relay lives."""
+        self.stirred.clear()
+        await self.log.execute("select pg_terminate_backend($1)", self.presence.process)
+        await asyncio.wait_for(self.stirred.wait(), 30)
+
+    async def make_older(self) -> None:
+        await self.log.execute(
+            "update postroad.relays set heartbeat_at = heartbeat_at - interval '2 s' where owner = $1",
+            self.runner.owner,
+        )
+
+    async def suspects(self, presence: Presence | None = None) -> list[Suspect]:
+        return list((await self.leases.look(self.runner if presence else B, presence)).suspects)
+
+
+@pytest.fixture
+async def watched(served: PostgreSQLLog) -> AsyncIterator[Watched]:
+    it = await Watched(served).begin()
+    await it.leases.take(it.runner, 4, LONG)
+    yield it
+    it.presence.close()
+
+
+async def test_who_holds_its_lock_is_no_suspect(watched: Watched) -> None:
+    await watched.make_older()
+    assert watched.presence.holds
+    assert await watched.suspects() == []
+    assert await watched.leases.bury(B, [Suspect(watched.runner.owner, 1)]) == []
+
+
+async def test_a_process_that_died_is_missed_at_once(watched: Watched) -> None:
+    await watched.cut()
+    assert (watched.presence.holds, watched.presence.lost) == (False, True)
+    suspects = await watched.suspects()
+    assert suspects == [Suspect(watched.runner.owner, 1)]
+    assert await watched.leases.bury(B, suspects) == [], "it was heard of less than a second ago"
+    await watched.make_older()
+    assert await watched.leases.bury(B, suspects) == [watched.runner.owner]
+    standing = await watched.leases.beat(B, LONG)
+    assert (len(standing.free), list(peers(standing)), list(standing.suspects)) == (4, [B.owner], [])
+
+
+async def test_who_beats_again_is_not_dead(watched: Watched) -> None:
+    """Its session was cut, and it lives: it says that it holds no lock, and the lease alone decides."""
+    await watched.cut()
+    suspects = await watched.suspects()
+    await watched.leases.beat(watched.runner, LONG, watched.presence)
+    await watched.make_older()
+    assert await watched.leases.bury(B, suspects) == []
+    assert await watched.suspects() == []
+    again = await watched.leases.attend(watched.runner, None, watched.stirred.set)
+    assert again is not None
+    assert again.holds
+    await watched.leases.beat(watched.runner, LONG, again)
+    await watched.make_older()
+    assert await watched.suspects() == []
+    again.close()
+
+
+async def test_who_has_beaten_since_it_was_suspected_is_not_dead(watched: Watched) -> None:
+    """Whatever its row says of a lock: it was suspected of something else than what is true now."""
+    await watched.cut()
+    suspects = await watched.suspects()
+    await watched.make_older()
+    await watched.log.execute("update postroad.relays set beats = beats + 1")
+    assert await watched.leases.bury(B, suspects) == []
+    assert await watched.leases.bury(B, await watched.suspects()) == [watched.runner.owner]
+
+
+async def test_a_server_that_was_started_anew_makes_nobody_a_suspect(watched: Watched) -> None:
+    """Its locks are gone, whoever lives."""
+    await watched.log.execute("update postroad.relays set server_started = server_started - interval '1 s'")
+    await watched.cut()
+    await watched.make_older()
+    assert await watched.suspects() == []
+    assert await watched.leases.bury(B, [Suspect(watched.runner.owner, 1)]) == []
+
+
+async def test_who_said_nothing_of_a_lock_is_no_suspect(served: PostgreSQLLog) -> None:
+    """As behind a pooler."""
+    await served.store.leases.beat(A, LONG)
+    await served.execute("update postroad.relays set heartbeat_at = heartbeat_at - interval '1 min'")
+    assert (await served.store.leases.look(B)).suspects == []
+    assert await served.store.leases.bury(B, [Suspect(A.owner, 1)]) == []
+
+
+async def test_one_lock_for_all_is_held_by_one(served: PostgreSQLLog) -> None:
+    first, second = await Watched(served, lock=-42).begin(), await Watched(served, lock=-42).begin()
+    assert (first.presence.holds, second.presence.holds) == (True, False)
+    assert await second.presence.lock() is False
+    held = await served.execute("select pid from pg_locks where locktype = 'advisory' and objsubid = 1 and granted")
+    assert [row["pid"] for row in held] == [first.presence.process], "an operator finds it"
+    await first.cut()
+    assert await second.presence.lock() is True
+    await first.make_older()
+    suspects = await second.suspects(second.presence)
+    assert [each.owner for each in suspects] == [first.runner.owner], "that it is ours makes it no less free"
+    assert await second.leases.bury(second.runner, suspects, second.presence) == [first.runner.owner]
+    assert [relay.lock for relay in await second.leases.relays()] == [-42, -42]
+    second.presence.close()
+
+
+async def test_who_gives_up_or_comes_is_heard(watched: Watched) -> None:
+    watched.stirred.clear()
+    (lease, *_) = await watched.leases.take(watched.runner, 1, LONG, again=[0])
+    await watched.leases.give_up(lease)
+    await asyncio.wait_for(watched.stirred.wait(), 30)
+    await asyncio.sleep(0.05)
+    watched.stirred.clear()
+    other = await Watched(watched.log).begin()
+    await asyncio.wait_for(watched.stirred.wait(), 30)
+    other.presence.close()
+
+
+async def test_a_pooler_lends_no_session(served: PostgreSQLLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It makes up the process number that a client is told when it connects."""
+    monkeypatch.setattr("asyncpg.Connection.get_server_pid", lambda _: 1)
+    await served.store.leases.beat(A, LONG)
+    assert await served.store.leases.attend(A, None, lambda: None) is None

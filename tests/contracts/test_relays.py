@@ -1,0 +1,368 @@
+"""Several relays of one sink, in one process: they share its lanes, hand them over, and lose them without an error."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from postroad import InvalidSetting, StoreUnavailable
+from postroad.brokers.memory import MemoryBroker
+from postroad.config import RelaySettings
+from postroad.relay import Relay
+from postroad.stores.base import Store
+from postroad.stores.leases import Presence, Runner, Standing
+from postroad.stores.memory import MemoryStore
+from postroad.stores.memory_leases import MemoryLeases
+from tests.lanes import runner
+from tests.logs import Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
+
+LONG = 3600.0
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql15"])
+async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Log]:
+    if request.param == "memory":
+        yield MemoryLog()
+    elif request.param == "sqlite":
+        yield SQLiteLog(tmp_path / "log.sqlite")
+    else:
+        yield await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
+
+
+def relay(store: Store, publisher: Any, **settings: Any) -> Relay:
+    defaults: dict[str, Any] = {"batch_size": 10, "poll_interval": "1ms", "max_idle_backoff": "5ms", "lease": "3s"}
+    return Relay(store, publisher, sink="s", settings=RelaySettings(**(defaults | settings)))
+
+
+class Team:
+    """Relays that run, each with a store of its own, into one broker."""
+
+    def __init__(self, log: Log, **settings: Any) -> None:
+        self.log = log
+        self.settings = settings
+        self.broker = Arrivals()
+        self.running: list[tuple[Relay, asyncio.Task[Any]]] = []
+        self._watching = log.another_store()
+
+    async def join(self) -> None:
+        it = relay(self.log.another_store(), self.broker, **self.settings)
+        self.running.append((it, asyncio.create_task(it.run())))
+
+    async def lanes(self) -> list[int]:
+        """How many lanes each has that has any."""
+        owners = [relay.lanes for relay in await self._watching.leases.relays()]
+        return sorted(len(lanes) for lanes in owners if lanes)
+
+    async def until(self, reached: Callable[[], Awaitable[bool]]) -> None:
+        async with asyncio.timeout(60):
+            while not await reached():
+                assert not [task.result() for _, task in self.running if task.done()], "a relay ended"
+                await asyncio.sleep(0.01)
+
+    async def until_lanes(self, *expected: int) -> None:
+        async def reached() -> bool:
+            return await self.lanes() == sorted(expected)
+
+        await self.until(reached)
+
+    async def stop(self, number: int = 0) -> Any:
+        it, task = self.running.pop(number)
+        it.stop()
+        return await asyncio.wait_for(task, 60)
+
+    async def __aenter__(self) -> Self:
+        await self._watching.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        while self.running:
+            await self.stop()
+        await self._watching.close()
+
+
+async def test_relays_share_the_lanes_and_nothing_comes_twice(log: Log) -> None:
+    async with Team(log) as team:
+        await team.join()
+        await team.until_lanes(4)
+        await log.add(*numbered(*range(100)))
+        await team.join()
+        await team.until_lanes(2, 2)
+        await team.join()
+        await team.until_lanes(1, 1, 2)
+        await log.add(*numbered(*range(100, 200)))
+        await team.broker.until(*range(200))
+        await team.stop(1)
+        await team.until_lanes(2, 2)
+        await log.add(*numbered(*range(200, 250)))
+        await team.broker.until(*range(250))
+    assert sorted(team.broker.numbers) == list(range(250))
+
+
+async def test_with_one_lane_the_others_stand_by(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with Team(log, lanes=1) as team:
+        await team.join()
+        await team.until_lanes(1)
+        await team.join()
+        await log.add(*numbered(1))
+        await team.broker.until(1)
+
+        async def stands_by() -> bool:
+            return "standing by, as one of 2 relays" in caplog.text
+
+        await team.until(stands_by)
+        summary = await team.stop(0)
+        assert (summary.published, summary.lanes_lost) == (1, 0)
+        await log.add(*numbered(2))
+        await team.broker.until(2)
+        assert (await team.stop(0)).published == 1
+
+
+async def test_what_another_has_taken_is_lost_in_one_line(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+    """As after a freeze that was longer than the lease: nothing is overwritten, nothing is raised, and it goes on."""
+    async with Team(log, lanes=2) as team:
+        await team.join()
+        await team.until_lanes(2)
+        other = log.another_store()
+        await other.open()
+        team.broker.hold()
+        await log.add(*numbered(*range(20)))
+        await asyncio.wait_for(team.broker.asked.wait(), 30)
+        await expire(log)
+        robber = runner("s")
+        await other.leases.beat(robber, LONG)
+        taken = await other.leases.take(robber, 1, LONG)
+        assert len(taken) == 1
+        team.broker.release()
+
+        async def told() -> bool:
+            return "leaving it to the other" in caplog.text
+
+        await team.until(told)
+        assert (await other.leases.look(robber)).mine == {0: taken[0].epoch}
+        settled = await other.settle(taken[0], taken[0].cursor)
+        assert settled.cursor == taken[0].cursor, "what the first one published meanwhile was not saved"
+        await other.leases.leave(robber)
+        await other.close()
+        await team.until_lanes(2)
+        await team.broker.until(*range(20))
+        assert (await team.stop()).lanes_lost == 1
+    assert caplog.text.count("was taken by another relay") == 1
+
+
+async def expire(log: Log) -> None:
+    """All leases are over."""
+    if isinstance(log, MemoryLog):
+        log.store.leases._until = dict.fromkeys(log.store.leases._until, 0.0)
+    elif isinstance(log, SQLiteLog):
+        with closing(sqlite3.connect(log.path, timeout=30)) as connection, connection:
+            connection.execute("update postroad_leases set lease_until = 0")
+    else:
+        assert isinstance(log, PostgreSQLLog)
+        await log.execute("update postroad.lanes set lease_until = now() - interval '1 s'")
+
+
+async def test_until_empty_leaves_what_a_living_relay_has(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+    async with Team(log, lanes=4) as team:
+        await team.join()
+        await team.until_lanes(4)
+        team.broker.hold()
+        await log.add(*numbered(*range(40)))
+        mine = MemoryBroker()
+        summary = await relay(log.another_store(), mine).run_until_empty()
+        assert "lanes to other relays, which have them" in caplog.text
+        team.broker.release()
+        await team.broker.until(*(set(range(40)) - {int(each.payload) for each in mine.messages}))
+    arrived = team.broker.numbers + [int(each.payload) for each in mine.messages]
+    assert sorted(arrived) == list(range(40))
+    assert summary.published == len(mine.messages)
+
+
+async def test_until_empty_takes_what_a_dead_relay_had(log: Log) -> None:
+    await log.add(*numbered(*range(40)))
+    await log.store.open()
+    await log.store.leases.create("s", lanes=4, start="oldest")
+    dead = runner("s")
+    await log.store.leases.beat(dead, 1.0)
+    assert len(await log.store.leases.take(dead, 4, 1.0)) == 4
+    await log.store.close()
+    broker = MemoryBroker()
+    assert (await relay(log.another_store(), broker).run_until_empty()).published == 40
+
+
+# -- in doubt --------------------------------------------------------------------------------------------------------
+
+
+class Mute(MemoryLeases):
+    """Leases of a database that can't be asked for them, when it is told so."""
+
+    mute = False
+
+    async def beat(self, runner: Runner, seconds: float, presence: Presence | None = None) -> Standing:
+        if self.mute:
+            raise StoreUnavailable("no route to host")
+        return await super().beat(runner, seconds, presence)
+
+
+async def test_who_cannot_renew_its_lease_stops_before_the_next_wave(caplog: pytest.LogCaptureFixture) -> None:
+    log = MemoryLog()
+    leases = log.store.leases = Mute(log.store._lanes, log._now, lambda: log.store._end)
+    async with Team(log, lanes=1, lease="1s") as team:
+        await team.join()
+        await log.add(*numbered(1))
+        await team.broker.until(1)
+        leases.mute = True
+        ((it, _),) = team.running
+        assert it._holdings is not None
+        (tenure,) = it._holdings._tenures.values()
+        await asyncio.sleep(tenure.until - time.monotonic())
+        await log.add(*numbered(2))
+        await asyncio.sleep(0.1)
+        assert team.broker.numbers == [1], "in doubt nothing is sent"
+        leases.mute = False
+        await team.broker.until(2)
+    assert team.broker.numbers == [1, 2]
+    assert caplog.text.count("could not be renewed in time; loading it again") == 1
+
+
+# -- PostgreSQL: the session -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def served(postgresql15: object) -> PostgreSQLLog:
+    return await PostgreSQLLog.fresh(postgresql15)  # type: ignore[arg-type]
+
+
+async def sessions(log: PostgreSQLLog) -> list[int]:
+    """Those that hold a relay's lock. Retention has another kind, with two numbers."""
+    rows = await log.execute(
+        "select pid from pg_locks where locktype = 'advisory' and objsubid = 1 and granted order by pid"
+    )
+    return [row["pid"] for row in rows]
+
+
+async def test_a_cut_session_robs_nobody_who_lives(served: PostgreSQLLog, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with Team(served, lanes=2, lease="15s") as team:
+        for _ in range(2):
+            await team.join()
+        await team.until_lanes(1, 1)
+        for round_ in range(1, 4):
+            before = await sessions(served)
+            assert len(before) == 2
+            await served.execute("select pg_terminate_backend(pid) from unnest($1::int[]) as pid", before)
+
+            async def again(before: list[int] = before) -> bool:
+                now = await sessions(served)
+                return len(now) == 2 and not set(now) & set(before)
+
+            await team.until(again)
+            await served.add(*numbered(*range(round_ * 10, round_ * 10 + 10)))
+            await team.broker.until(*range(round_ * 10, round_ * 10 + 10))
+        await team.until_lanes(1, 1)
+        lost = [(await team.stop()).lanes_lost for _ in range(2)]
+    assert lost == [0, 0]
+    assert "is dead" not in caplog.text
+    assert caplog.text.count("taking its 1 lanes anew") == 6
+    assert sorted(team.broker.numbers) == list(range(10, 40))
+
+
+async def test_with_a_lock_id_one_works_and_the_next_takes_over(
+    served: PostgreSQLLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with Team(served, lanes=4, lock_id=4711) as team:
+        await team.join()
+        await team.until_lanes(4)
+        await team.join()
+        await served.add(*numbered(*range(20)))
+        await team.broker.until(*range(20))
+        assert len(await sessions(served)) == 1
+        await team.stop()
+        await team.until_lanes(4)
+        await served.add(*numbered(20))
+        await team.broker.until(20)
+    assert caplog.text.count("holds the lock 4711, and takes all lanes") == 2
+    assert sorted(team.broker.numbers) == list(range(21))
+
+
+async def test_a_lock_id_needs_a_session(tmp_path: Path) -> None:
+    log = SQLiteLog(tmp_path / "log.sqlite")
+    with pytest.raises(InvalidSetting, match="lock_id is 1, and this connection has no session"):
+        await relay(log.store, MemoryBroker(), lock_id=1).run()
+
+
+# -- in an application -----------------------------------------------------------------------------------------------
+
+
+async def test_a_relay_in_the_background(log: Log) -> None:
+    broker = Arrivals()
+    async with relay(log.another_store(), broker):
+        await log.add(*numbered(1, 2, 3))
+        await broker.until(1, 2, 3)
+    await log.store.open()
+    assert list(await log.store.leases.relays()) == [], "it has left"
+    standing = await log.store.leases.look(runner("s"))
+    assert sorted(standing.free) == list(range(standing.lanes)), "and given up its lanes"
+    await log.store.close()
+
+
+async def test_what_keeps_it_from_starting_is_raised(tmp_path: Path) -> None:
+    from postroad.stores.sqlite import SQLiteStore
+
+    with pytest.raises(StoreUnavailable, match="there is no file"):
+        async with relay(SQLiteStore(tmp_path / "nowhere"), MemoryBroker()):
+            raise AssertionError("it can't begin")
+
+
+class Spoilt(MemoryStore):
+    """A store that has a bug."""
+
+    spoilt = False
+
+    async def load(self, lease: Any) -> Any:
+        if self.spoilt:
+            raise LookupError("a bug")
+        return await super().load(lease)
+
+
+async def test_what_ends_it_is_told_at_once_and_raised_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    store = Spoilt()
+    store.spoilt = True
+    failed = asyncio.Event()
+
+    def watch(record: logging.LogRecord) -> bool:
+        if "ended with an error" in record.msg:
+            failed.set()
+        return True
+
+    caplog.handler.addFilter(watch)
+    with pytest.raises(LookupError, match="a bug"):
+        async with relay(store, MemoryBroker()):
+            await asyncio.wait_for(failed.wait(), 30)
+    assert "relay s: ended with an error: LookupError('a bug')" in caplog.text
+    with pytest.raises(ZeroDivisionError):
+        async with relay(Spoilt(), MemoryBroker()):
+            _ = 1 / 0
+
+
+async def test_a_relay_that_is_cancelled_lets_go_of_its_lanes(log: Log) -> None:
+    broker = Arrivals()
+    broker.hold()
+    await log.add(*numbered(1))
+    running = asyncio.create_task(relay(log.another_store(), broker, lanes=1).run())
+    await asyncio.wait_for(broker.asked.wait(), 30)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    other = MemoryBroker()
+    async with asyncio.timeout(30):
+        assert (await relay(log.another_store(), other, lease="1h").run_until_empty()).published == 1

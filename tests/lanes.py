@@ -1,0 +1,34 @@
+"""Lanes for tests that need no relay: created, and taken by somebody whose lease is over at once; and what waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID, uuid4
+
+from postroad.stores.base import Lease, Start, Store
+from postroad.stores.leases import Runner
+from postroad.stores.postgresql_operating import PostgreSQLOperating
+
+__all__ = ["pending", "runner", "take_lanes"]
+
+
+def runner(sink: str = "s", owner: UUID | None = None) -> Runner:
+    """A relay of this sink."""
+    return Runner(owner or uuid4(), sink, "a.host", 4711, "1.2.3")
+
+
+async def take_lanes(
+    store: Store, sink: str = "s", owner: UUID | None = None, *, lanes: int = 1, start: Start = "oldest"
+) -> Sequence[Lease]:
+    """Create the sink, and take all its lanes, whoever took them by this function before."""
+    await store.leases.create(sink, lanes=lanes, start=start)
+    who = runner(sink, owner)
+    standing = await store.leases.look(who)
+    return await store.leases.take(who, standing.lanes, -1.0, again=list(standing.mine))
+
+
+async def pending(url: str) -> int:
+    """How many messages all lanes have not dealt with."""
+    async with PostgreSQLOperating(url) as operating:
+        sinks = (await operating.status()).sinks
+    return sum(lane.pending.number for sink in sinks for lane in sink.lanes)

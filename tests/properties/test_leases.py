@@ -1,0 +1,158 @@
+"""Whatever several relays do to the lanes of a sink, in whatever order: at most one owner's writes succeed, and nobody
+loses a lane whose lease is not over.
+
+Every handle on a lane that anybody ever got is kept, and after each step each of them tries to write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from postroad import LaneChanged
+from postroad.stores.base import Lease, Store
+from postroad.stores.leases import Runner
+from postroad.stores.memory import MemoryStore
+from tests.lanes import runner
+from tests.logs import PostgreSQLLog
+from tests.services.postgresql import PostgreSQL
+
+LANES, RELAYS = 3, 3
+LEASE = 1000.0
+
+relay = st.integers(0, RELAYS - 1)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("take"), relay, st.integers(1, LANES)),
+        st.tuples(st.just("take_again"), relay, st.integers(0, LANES - 1)),
+        st.tuples(st.just("beat"), relay, st.just(0)),
+        st.tuples(st.just("give_up"), relay, st.integers(0, 5)),
+        st.tuples(st.just("leave"), relay, st.just(0)),
+        st.tuples(st.just("pass_time"), relay, st.sampled_from([300, 600, 1001])),
+    ),
+    max_size=14,
+)
+
+
+class Model:
+    """What must be true of the lanes."""
+
+    def __init__(self, store: Store, sink: str, pass_time: Any) -> None:
+        self.store = store
+        self.relays: list[Runner] = [runner(sink) for _ in range(RELAYS)]
+        self.now = 0.0
+        self.owner: dict[int, int | None] = dict.fromkeys(range(LANES))
+        self.until: dict[int, float] = dict.fromkeys(range(LANES), 0.0)
+        self.handles: list[tuple[int, Lease]] = []
+        self._pass_time = pass_time
+
+    async def step(self, what: str, who: int, number: int) -> None:
+        await getattr(self, what)(who, number)
+        await self.everybody_writes()
+
+    async def take(self, who: int, at_most: int, again: tuple[int, ...] = ()) -> None:
+        taken = await self.store.leases.take(self.relays[who], at_most, LEASE, again=again)
+        for lease in taken:
+            before = self.owner[lease.lane]
+            free = before is None or self.until[lease.lane] < self.now
+            assert free or (before == who and lease.lane in again), "a lane was taken from one whose lease is not over"
+            self.owner[lease.lane], self.until[lease.lane] = who, self.now + LEASE
+            self.handles.append((who, lease))
+        left = [
+            lane
+            for lane, owner in self.owner.items()
+            if owner is None or (owner != who and self.until[lane] < self.now)
+        ]
+        assert not left or len(taken) == at_most, "a free lane was left"
+
+    async def take_again(self, who: int, lane: int) -> None:
+        await self.take(who, 1, again=(lane,))
+
+    async def beat(self, who: int, _: int) -> None:
+        standing = await self.store.leases.beat(self.relays[who], LEASE)
+        mine = {lane for lane, owner in self.owner.items() if owner == who}
+        assert set(standing.mine) == set(standing.renewed) == mine
+        self.until |= dict.fromkeys(mine, self.now + LEASE)
+
+    async def give_up(self, who: int, number: int) -> None:
+        mine = [lease for owner, lease in self.handles if owner == who]
+        if not mine:
+            return
+        lease = mine[number % len(mine)]
+        await self.store.leases.give_up(lease)
+        latest = [each.epoch for owner, each in self.handles if each.lane == lease.lane]
+        if self.owner[lease.lane] == who and lease.epoch == max(latest):
+            self.owner[lease.lane] = None
+
+    async def leave(self, who: int, _: int) -> None:
+        await self.store.leases.leave(self.relays[who])
+        self.owner = {lane: None if owner == who else owner for lane, owner in self.owner.items()}
+
+    async def pass_time(self, _: int, seconds: int) -> None:
+        await self._pass_time(float(seconds))
+        self.now += seconds
+
+    async def everybody_writes(self) -> None:
+        """Only the last one who took a lane, and still has it, can write; also when its lease is over, if nobody took
+        the lane since.
+        """
+        for place, (who, lease) in enumerate(self.handles):
+            latest = max(each.epoch for _, each in self.handles if each.lane == lease.lane)
+            may = self.owner[lease.lane] == who and lease.epoch == latest
+            try:
+                written = await self.store.settle(lease, lease.cursor)
+            except LaneChanged:
+                assert not may, "the owner could not write"
+            else:
+                assert may, "somebody else than the owner could write"
+                self.handles[place] = (who, msgspec.structs.replace(written))
+
+
+async def play(store: Store, sink: str, steps: Any, pass_time: Any) -> None:
+    await store.leases.create(sink, lanes=LANES, start="oldest")
+    model = Model(store, sink, pass_time)
+    for step in steps:
+        await model.step(*step)
+
+
+@given(STEPS)
+@settings(max_examples=300, deadline=None)
+def test_at_most_one_owner_in_memory(steps: Any) -> None:
+    time = [1_000_000.0]
+
+    async def pass_time(seconds: float) -> None:
+        time[0] += seconds
+
+    asyncio.run(play(MemoryStore(clock=lambda: time[0]), "s", steps, pass_time))
+
+
+@pytest.fixture(scope="module")
+def url(postgresql15: PostgreSQL) -> str:
+    return asyncio.run(PostgreSQLLog.fresh(postgresql15)).url
+
+
+@given(steps=STEPS)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_at_most_one_owner_in_postgresql(url: str, steps: Any) -> None:
+    async def run() -> None:
+        log = PostgreSQLLog(url)
+
+        async def pass_time(seconds: float) -> None:
+            await log.execute(
+                "update postroad.lanes set lease_until = lease_until - make_interval(secs => $1)", seconds
+            )
+
+        await log.execute("delete from postroad.lanes")
+        await log.execute("delete from postroad.relays")
+        await log.store.open()
+        try:
+            await play(log.store, "s", steps, pass_time)
+        finally:
+            await log.store.close()
+
+    asyncio.run(run())

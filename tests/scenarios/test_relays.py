@@ -1,0 +1,175 @@
+"""Several relays, each a process, on real servers, and all that can happen to them: short versions of the soak test."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import serving
+from tests.lanes import pending
+from tests.logs import OUTBOX, PostgreSQLLog, numbered
+from tests.queues import arrivals, with_queue
+from tests.relays import relay
+from tests.services.postgresql import PostgreSQL
+from tests.services.rabbitmq import RabbitMQ
+from tests.traffic import Traffic
+from tests.turmoil import Turmoil
+
+SEED = int(os.environ.get("POSTROAD_TEST_SEED", "8"))
+NEVER = ("--lease", "1h")  # so that nothing but the advisory lock can tell that somebody died
+
+
+@pytest.fixture
+async def log(postgresql15: PostgreSQL) -> PostgreSQLLog:
+    return await PostgreSQLLog.fresh(postgresql15)
+
+
+@pytest.fixture
+def database() -> Iterator[PostgreSQL]:
+    """One of its own, because it is restarted and crashed."""
+    with serving(lambda: PostgreSQL(15)) as server:
+        yield server
+
+
+@pytest.fixture
+def broker() -> Iterator[RabbitMQ]:
+    with serving(RabbitMQ) as server:
+        yield server
+
+
+async def until_carried(log: PostgreSQLLog) -> None:
+    async with asyncio.timeout(120):
+        while await pending(log.url):  # noqa: ASYNC110 - it happens in another process
+            await asyncio.sleep(0.05)
+
+
+async def owners(log: PostgreSQLLog) -> list[int]:
+    """How many lanes each relay has that has any."""
+    rows = await log.execute("select count(*) from postroad.lanes where owner is not null group by owner order by 1")
+    return [row["count"] for row in rows]
+
+
+async def until_owners(log: PostgreSQLLog, *expected: int) -> None:
+    async with asyncio.timeout(60):
+        while await owners(log) != list(expected):  # noqa: ASYNC110 - it happens in another process
+            await asyncio.sleep(0.02)
+
+
+async def test_three_relays_over_one_backlog_and_nothing_comes_twice(
+    log: PostgreSQLLog, vhost: str, tmp_path: Path
+) -> None:
+    traffic = Traffic(50_000, keys=400)
+    await with_queue(vhost)
+    await traffic.add_to(log)
+    async with AsyncExitStack() as stack:
+        running = [stack.enter_context(relay(log, vhost, tmp_path / f"{number}")) for number in range(3)]
+        await until_owners(log, 1, 1, 2)
+        async with traffic.growing(log):
+            await until_carried(log)
+        await until_carried(log)
+        assert [await each.ended_by(signal.SIGTERM) for each in running] == [0, 0, 0]
+    assert all(sum(page["published"] for page in each.told("page_published")) for each in running), "all had a share"
+    assert not traffic.check(await arrivals(vhost))
+    assert await log.execute("select from postroad.relays") == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+async def test_who_dies_is_not_missed(log: PostgreSQLLog, vhost: str, tmp_path: Path, number: signal.Signals) -> None:
+    """The leases are an hour long: only the lock tells that the process is gone, or the one who leaves."""
+    await with_queue(vhost)
+    with relay(log, vhost, tmp_path / "a", *NEVER) as first, relay(log, vhost, tmp_path / "b", *NEVER) as second:
+        await until_owners(log, 2, 2)
+        await first.ended_by(number)
+        await until_owners(log, 4)
+        await log.add(*numbered(*range(100)))
+        await until_carried(log)
+        assert len(second.told("relay_died")) == (number == signal.SIGKILL)
+    assert sorted(await arrivals(vhost)) == list(range(100))
+
+
+async def test_a_standby_takes_over_when_the_one_that_works_is_killed(
+    log: PostgreSQLLog, vhost: str, tmp_path: Path
+) -> None:
+    await with_queue(vhost)
+    options = (*NEVER, "--lock-id", "4711")
+    with relay(log, vhost, tmp_path / "a", *options) as first:
+        await first.until_told("lock_taken")
+        with relay(log, vhost, tmp_path / "b", *options) as second:
+            await second.until_told("relay_stands_by")
+            await log.add(*numbered(*range(50)))
+            await until_carried(log)
+            await first.ended_by(signal.SIGKILL)
+            await second.until_told("lock_taken")
+            await log.add(*numbered(*range(50, 100)))
+            await until_carried(log)
+    assert sorted(await arrivals(vhost)) == list(range(100))
+
+
+async def test_a_relay_that_was_frozen_beyond_its_lease_changes_nothing(
+    log: PostgreSQLLog, vhost: str, tmp_path: Path
+) -> None:
+    await with_queue(vhost)
+    with relay(log, vhost, tmp_path / "a", "--lease", "1s") as first:
+        await until_owners(log, 4)
+        await log.add(*numbered(*range(100)))
+        await first.until(100)
+        first.process.send_signal(signal.SIGSTOP)
+        with relay(log, vhost, tmp_path / "b", "--lease", "1s") as second:
+            await until_owners(log, 4)
+            await second.until_told("lanes_taken")
+            await log.add(*numbered(*range(100, 200)))
+            await second.until(100)
+            before = await log.execute("select lane, epoch, position from postroad.lanes order by lane")
+            first.process.send_signal(signal.SIGCONT)
+            await first.until_told("lane_lost", times=4)
+            after = await log.execute("select lane, epoch, position from postroad.lanes order by lane")
+            assert [row["epoch"] for row in after] >= [row["epoch"] for row in before]
+            await until_owners(log, 2, 2)
+            await log.add(*numbered(*range(200, 300)))
+            await until_carried(log)
+        assert len(first.told("lane_lost")) == 4
+        assert not first.told("lane_reloaded", "store_out")
+    assert sorted(set(await arrivals(vhost))) == list(range(300))
+
+
+async def test_a_long_transaction_delays_nobody_else(log: PostgreSQLLog, vhost: str, tmp_path: Path) -> None:
+    await with_queue(vhost)
+    writer = await log.connect()
+    transaction = writer.transaction()
+    with relay(log, vhost, tmp_path / "a", "--lease", "1s") as running:
+        await until_owners(log, 4)
+        await transaction.start()
+        await OUTBOX.add_many(writer, numbered(0))
+        await log.add(*numbered(*range(1, 101)))
+        await running.until(100)
+        await asyncio.sleep(3)  # some leases later
+        await log.add(*numbered(*range(101, 201)))
+        await running.until(200)
+        await transaction.commit()
+        await writer.close()
+        await running.until(201)
+    assert sorted(await arrivals(vhost)) == list(range(201))
+
+
+ACTS = [
+    "kill", "freeze", "end_in_peace", "drop_connections", "restart_database", "delay", "half_close", "crash_database",
+    "restart_broker", "kill",
+]  # fmt: skip
+
+
+async def test_whatever_happens_every_promise_is_kept(database: PostgreSQL, broker: RabbitMQ, tmp_path: Path) -> None:
+    async with Turmoil(database, broker, tmp_path, seed=SEED) as turmoil:
+        turmoil.write()
+        for act in ACTS:
+            await asyncio.sleep(0.5)
+            await turmoil.happen(act)
+        verdict = await turmoil.come_to_rest()
+        assert verdict.committed > 500
+        assert verdict.passed, turmoil.report(verdict)
+        print(turmoil.report(verdict))  # noqa: T201 - `pytest -rP` shows it

@@ -1,0 +1,79 @@
+"""A port between clients and a server, in bad weather: connections are dropped, delayed, or closed in one direction."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Self
+
+__all__ = ["Weather"]
+
+
+class Weather:
+    """Hands on to a port of this machine. All of it is about the connections there are; new ones work."""
+
+    def __init__(self, to_port: int) -> None:
+        self._to_port = to_port
+        self._pairs: set[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._calm = asyncio.Event()
+        self._calm.set()
+
+    async def __aenter__(self) -> Self:
+        self._listener = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port: int = self._listener.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._listener.close()
+        self._calm.set()
+        self.drop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def url(self, url: str) -> str:
+        """A URL of the server, through here."""
+        assert f":{self._to_port}/" in url
+        return url.replace(f":{self._to_port}/", f":{self.port}/")
+
+    def drop(self) -> None:
+        """Cut all connections, without a goodbye."""
+        for pair in list(self._pairs):
+            for writer in pair:
+                writer.transport.abort()
+
+    def close_half(self) -> None:
+        """Tell the clients that nothing will come any more; what they send still arrives."""
+        for client, _ in list(self._pairs):
+            with suppress(OSError, RuntimeError):
+                client.write_eof()
+
+    async def delay(self, seconds: float) -> None:
+        """Hand on nothing for a while; then all of it."""
+        self._calm.clear()
+        await asyncio.sleep(seconds)
+        self._calm.set()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            from_server, to_server = await asyncio.open_connection("127.0.0.1", self._to_port)
+        except OSError:
+            writer.transport.abort()  # the server is down
+            return
+        pair = (writer, to_server)
+        self._pairs.add(pair)
+        ways = [asyncio.create_task(self._hand_on(*way)) for way in ((reader, to_server), (from_server, writer))]
+        self._tasks.update(ways)
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait(ways)
+        self._pairs.discard(pair)
+        self._tasks.difference_update(ways)
+
+    async def _hand_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError, RuntimeError):
+            while data := await source.read(65536):
+                await self._calm.wait()
+                sink.write(data)
+                await sink.drain()
+        sink.close()
