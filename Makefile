@@ -5,13 +5,19 @@ BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt --build-constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test servers check bench mutants soak
+.PHONY: help demo orderflow teamcart test servers check bench mutants soak
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
 
 demo: .venv/.cli ## see postroad at work
 	@$(BIN)/postroad demo
+
+orderflow: servers ## an order over HTTP, a reservation, an e-mail; on real servers (examples/orderflow)
+	@$(BIN)/python -m examples.orderflow
+
+teamcart: servers ## a view model in Redis, by handlers in the relay (examples/teamcart)
+	@$(BIN)/python -m examples.teamcart
 
 test: servers ## run all tests, on real servers
 	$(BIN)/pytest

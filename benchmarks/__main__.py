@@ -14,6 +14,7 @@ from benchmarks import (
     add,
     bad_key,
     drain,
+    inbox,
     large,
     machine,
     operations,
@@ -45,6 +46,7 @@ ON_POSTGRESQL: dict[str, Callable[[PostgreSQL, Plan], Section]] = {
     "operations": operations.run,
     "takeover": takeover.run,
     "relays": relays.run,
+    "inbox": inbox.run,
 }
 ELSEWHERE: dict[str, Callable[[Plan], Section]] = {"sqlite": sqlite.run}
 NAMES = [*ON_POSTGRESQL, *ELSEWHERE]

@@ -11,6 +11,7 @@ import pytest
 from tests.services.pgbouncer import PgBouncer
 from tests.services.postgresql import PostgreSQL
 from tests.services.rabbitmq import RabbitMQ
+from tests.services.redis import Redis
 from tests.services.server import Server, ServerMissing
 
 AnyServer = TypeVar("AnyServer", bound=Server)
@@ -73,6 +74,12 @@ def pgbouncer15(postgresql15: PostgreSQL) -> Iterator[PgBouncer]:
 @pytest.fixture(scope="session")
 def rabbitmq() -> Iterator[RabbitMQ]:
     with serving(RabbitMQ) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis() -> Iterator[Redis]:
+    with serving(Redis) as server:
         yield server
 
 

@@ -19,6 +19,7 @@ SOURCE = ROOT / "src"
 
 CURSOR = "postroad/stores/cursor.py"
 LANE = "postroad/relay/lane.py"
+HANDLING = "postroad/consumer/handling.py"
 SENDING = "postroad/relay/sending.py"
 TROUBLE = "postroad/relay/trouble.py"
 WAKEUP = "postroad/relay/wakeup.py"
@@ -54,6 +55,10 @@ WAKEUP_SEARCH = "tests/properties/test_wakeup.py"
 CARRIED = "tests/unit/test_carried_beats.py"
 POOLER = "tests/scenarios/test_pgbouncer.py"
 RESTARTS = "tests/scenarios/test_database_restarts.py"
+INBOX = "tests/contracts/test_inbox.py"
+CONSUMER = "tests/contracts/test_consumer.py"
+KEYS = "tests/unit/test_keys.py"
+ACKS = "tests/unit/test_amqp_acks.py"
 
 
 class Mutant(NamedTuple):
@@ -251,6 +256,29 @@ MUTANTS = [
            "if True:\n            await connection.", (POOLER,)),
     Mutant("waking: behind a pooler cursors are saved at leisure", PG_QUERIES, "case when $10::boolean then",
            "case when $10::boolean and false then", (POOLER,), times=2),
+    # Receiving
+    Mutant("a batch asks the inbox in any order", PG_QUERIES, "order by new.id collate \"C\"", "", (INBOX,)),
+    Mutant("the inbox's lock timeout stays with the transaction", PG_QUERIES,
+           "where set_config('lock_timeout', before, true) is null", "where before is null", (INBOX,), times=2),
+    Mutant("a handler is called whether or not it is the first time", HANDLING, "if first:\n", "if True:\n",
+           (CONSUMER,), times=2),
+    Mutant("of a batch all are handled, known or not", HANDLING, "if first]", "if True]", (CONSUMER,)),
+    Mutant("nothing says which message led to which", HANDLING, "causation_id=message.id,", "", (CONSUMER,)),
+    Mutant("a key's messages overtake each other", "postroad/consumer/keys.py",
+           "self._behind[key].append(item)\n            return", "self._ready.append((None, item))\n            return",
+           (CONSUMER,)),
+    Mutant("a batch that failed is handled again out of order", "postroad/consumer/keys.py",
+           "self._behind[key].extendleft(reversed(items[1:]))", "self._behind[key].extend(items[1:])", (KEYS,)),
+    Mutant("a handler that kills its process counts nothing", PG_QUERIES, "running = true, changed_at",
+           "running = false, changed_at", (CONSUMER,)),
+    Mutant("an outage is an attempt", "postroad/consumer/treatment.py",
+           "        except StoreOut:\n            raise\n", "", (CONSUMER,)),
+    Mutant("a dead letter is acked before it is kept", "postroad/consumer/treatment.py",
+           "await self._subscriber.bury(work.delivery, notes)", "", (CONSUMER,)),
+    Mutant("a consumer forgets what another has processed", SQLITE_QUERIES,
+           "where consumer = ? and processed_at <", "where ? <> '' and processed_at <", (CONSUMER,)),
+    Mutant("what was told is acked again", "postroad/brokers/amqp_acks.py",
+           "self._told = {tag for tag in self._told if tag > end}.union(beyond)", "self._told = set()", (ACKS,)),
 ]  # fmt: skip
 
 

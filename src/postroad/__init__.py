@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from postroad.conflicts import AlreadyDone, retry_on_conflict
+from postroad.consumer import Consumer
 from postroad.errors import (
     BrokerUnavailable,
     ClientTooOld,
@@ -23,9 +24,12 @@ from postroad.errors import (
     StoreUnavailable,
     UnknownConnection,
 )
+from postroad.inbox import Inbox
 from postroad.message import Message, StoredMessage, correlated, correlation_id, event
 from postroad.outbox import Outbox
+from postroad.received import Received
 from postroad.schedule import Cancellation
+from postroad.version import __version__
 
 __all__ = [
     "AlreadyDone",
@@ -33,6 +37,8 @@ __all__ = [
     "Cancellation",
     "ClientTooOld",
     "ConnectionClosed",
+    "Consumer",
+    "Inbox",
     "InvalidMessage",
     "InvalidSetting",
     "LaneChanged",
@@ -45,16 +51,16 @@ __all__ = [
     "NothingMatches",
     "Outbox",
     "PostroadError",
+    "Received",
     "Refusal",
     "StoreUnavailable",
     "StoredMessage",
     "UnknownConnection",
+    "__version__",
     "correlated",
     "correlation_id",
     "event",
     "retry_on_conflict",
 ]
-
-__version__ = "0.1.0"
 
 logging.getLogger("postroad").addHandler(logging.NullHandler())

@@ -196,6 +196,9 @@ _TEMPLATE: Final = _text(
     most=1000,
 )
 _SCHEMA: Final = _identifier(50)
+_APP: Final = _text(
+    "a module and a name in it, such as 'shop.stock:consumer'", r"[^\W\d][\w.]*:[^\W\d][\w.]*", metavar="MODULE:NAME"
+)
 
 
 def checked_schema(value: Any) -> str:
@@ -248,6 +251,11 @@ class CommandSettings(_Checked):
         "Where the messages go: the broker's URL, amqp://user@host/vhost; null:// takes all and keeps nothing.",
     )
     sink: str = _setting("default", _NAME, "The name of this destination; each has its own cursors.")
+    app: str | None = _setting(
+        None,
+        _APP,
+        "A Consumer in your own code, module:name; with relay, its handlers are the destination instead of a broker.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = _setting(
         "info", _choice("debug", "info", "warning", "error", any_case=True), "How much of the log is shown, on stderr."
     )

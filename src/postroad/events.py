@@ -18,15 +18,24 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 __all__ = [
+    "BatchFailed",
     "BrokerBack",
     "BrokerOut",
     "BrokerOutAtStart",
     "CommandFailed",
+    "ConsumerBroke",
+    "ConsumerEnded",
+    "ConsumerStarted",
+    "ConsumerWaits",
     "DeadLetterRefused",
     "Deaf",
+    "DuplicateIgnored",
     "Event",
     "FileReadable",
+    "HandlerFailed",
     "HearingAgain",
+    "InboxCleaned",
+    "InboxTooShort",
     "LaneGivenUp",
     "LaneLost",
     "LanePaused",
@@ -38,7 +47,10 @@ __all__ = [
     "LeasesOut",
     "LockLost",
     "LockTaken",
+    "MessageBuried",
+    "MessageBusy",
     "MessageDied",
+    "MessageHandled",
     "MessageRefused",
     "MessagesDeleted",
     "MessagesMoved",
@@ -47,6 +59,7 @@ __all__ = [
     "PageTaken",
     "PasswordInArguments",
     "Progress",
+    "Receiving",
     "RelayDied",
     "RelayEnded",
     "RelayFailed",
@@ -58,6 +71,7 @@ __all__ = [
     "ScheduledOut",
     "Stopping",
     "StoreOut",
+    "SubscriberOut",
     "is_wanted",
     "tell",
 ]
@@ -400,6 +414,147 @@ class LaneLost(_OfLane, frozen=True, kw_only=True):
     reason: str
 
 
+# -- a consumer ------------------------------------------------------------------------------------------------------
+
+
+class _OfConsumer(Event, frozen=True):
+    logger = logging.getLogger("postroad.consumer")
+    consumer: str
+
+
+class _OfReceived(_OfConsumer, frozen=True):
+    id: str
+    message_type: str
+
+
+class ConsumerStarted(_OfConsumer, frozen=True, kw_only=True):
+    """A consumer has reached its database and goes on to the broker."""
+
+    text = "consumer {e.consumer}: started"
+    types: Sequence[str]
+
+
+class ConsumerEnded(_OfConsumer, frozen=True, kw_only=True):
+    """The summary of a consumer that has ended."""
+
+    text = (
+        "consumer {e.consumer}: handled {e.handled:,}, {e.duplicates:,} had been processed before, "
+        "{e.failed:,} attempts failed, {e.dead:,} dead letters; ended"
+    )
+    handled: int
+    duplicates: int
+    failed: int
+    dead: int
+    duration_ms: float
+
+
+class MessageHandled(_OfReceived, frozen=True, kw_only=True):
+    """A handler's transaction was committed."""
+
+    level = logging.DEBUG
+    text = "consumer {e.consumer}: handled {e.message_type} {e.id} in {e.duration_ms:.1f} ms"
+    duration_ms: float
+
+
+class DuplicateIgnored(_OfReceived, frozen=True, kw_only=True):
+    """A message came that had been processed before."""
+
+    level = logging.DEBUG
+    text = "consumer {e.consumer}: {e.message_type} {e.id} was processed before"
+
+
+class HandlerFailed(_OfReceived, frozen=True, kw_only=True):
+    """A handler failed; nothing was committed, and the message is tried again."""
+
+    level = logging.WARNING
+    text = (
+        "consumer {e.consumer}: {e.message_type} {e.id} failed, attempt {e.attempt}: {e.reason}; "
+        "trying again in {e.retry_ms:,.0f} ms"
+    )
+    attempt: int
+    reason: str
+    retry_ms: float
+
+
+class MessageBusy(_OfReceived, frozen=True, kw_only=True):
+    """The inbox did not answer about a message in time, usually because another is about to process it."""
+
+    text = "consumer {e.consumer}: {e.message_type} {e.id} waits: {e.reason}; asking again in {e.retry_ms:,.0f} ms"
+    reason: str
+    retry_ms: float
+
+
+class BatchFailed(_OfConsumer, frozen=True, kw_only=True):
+    """A batch could not be handled as a whole; its messages are handled one by one."""
+
+    level = logging.WARNING
+    text = "consumer {e.consumer}: a batch of {e.size} failed: {e.reason}; handling its messages one by one"
+    size: int
+    reason: str
+
+
+class MessageBuried(_OfReceived, frozen=True, kw_only=True):
+    """A message was given up, and is among the dead letters."""
+
+    level = logging.ERROR
+    text = "consumer {e.consumer}: {e.message_type} {e.id} is a dead letter: {e.reason}"
+    reason: str
+
+
+class SubscriberOut(_OfConsumer, frozen=True, kw_only=True):
+    """The broker has gone away, or can't be reached; what was open comes again."""
+
+    level = logging.WARNING
+    text = "consumer {e.consumer}: {e.reason}; trying again in {e.retry_ms:,.0f} ms"
+    reason: str
+    retry_ms: float
+
+
+class Receiving(_OfConsumer, frozen=True, kw_only=True):
+    """The broker was reached, the queue is there, and messages are received."""
+
+    text = "consumer {e.consumer}: receives from {e.source}"
+    source: str
+    attempts: int
+
+
+class ConsumerWaits(_OfConsumer, frozen=True, kw_only=True):
+    """The database, or the dead-letter queue, can't be reached; that counts as nobody's attempt."""
+
+    level = logging.WARNING
+    text = "consumer {e.consumer}: {e.reason}; trying again in {e.retry_ms:,.0f} ms"
+    reason: str
+    retry_ms: float
+
+
+class ConsumerBroke(_OfConsumer, frozen=True, kw_only=True):
+    """Something failed that should not; the message stays open until the consumer ends, and then comes again."""
+
+    level = logging.ERROR
+    text = "consumer {e.consumer}: {e.reason}; the message is left open"
+    reason: str
+
+
+class InboxTooShort(_OfConsumer, frozen=True, kw_only=True):
+    """The inbox forgets sooner than the relay and the broker: a message that comes again late has a second effect."""
+
+    level = logging.WARNING
+    text = (
+        "consumer {e.consumer}: the inbox forgets after {e.retain_s:g} s, but a message may come again for "
+        "{e.needed_s:g} s; make the consumer's retain longer"
+    )
+    retain_s: float
+    needed_s: float
+
+
+class InboxCleaned(_OfConsumer, frozen=True, kw_only=True):
+    """Retention has deleted what was processed long ago."""
+
+    text = "consumer {e.consumer}: forgot {e.deleted:,} messages that were processed more than {e.retain_s:g} s ago"
+    deleted: int
+    retain_s: float
+
+
 # -- chores and operations -------------------------------------------------------------------------------------------
 
 
@@ -440,10 +595,10 @@ class ScheduledOut(Event, frozen=True, kw_only=True):
 
 
 class Stopping(Event, frozen=True, kw_only=True):
-    """A first signal asks the relay to stop."""
+    """A first signal asks the relay, or the consumer, to stop."""
 
     logger = logging.getLogger("postroad.ops")
-    text = "stopping: {e.signal}; waiting for the confirms under way; a second signal ends it at once"
+    text = "stopping: {e.signal}; waiting for what is under way; a second signal ends it at once"
     signal: str
 
 

@@ -97,6 +97,7 @@ def type_name(cls: type) -> str:
 
 _correlation: ContextVar[str | None] = ContextVar("postroad_correlation_id", default=None)
 _traceparent: ContextVar[str | None] = ContextVar("postroad_traceparent", default=None)
+_causation: ContextVar[str | None] = ContextVar("postroad_causation_id", default=None)
 
 
 def correlation_id() -> str | None:
@@ -105,13 +106,20 @@ def correlation_id() -> str | None:
 
 
 @contextmanager
-def correlated(correlation_id: str, *, traceparent: str | None = None) -> Iterator[None]:
-    """Give every message that is added inside this block the same correlation id, and the trace it belongs to."""
+def correlated(
+    correlation_id: str, *, traceparent: str | None = None, causation_id: str | None = None
+) -> Iterator[None]:
+    """Give every message that is added inside this block the same correlation id, and the trace it belongs to.
+
+    `causation_id` is the id of the message that is being handled; a block inside this one keeps it.
+    """
     token = _correlation.set(_checked_text("correlation_id", correlation_id, longest=LONGEST_NAME))
     trace = _traceparent.set(traceparent)
+    cause = _causation.set(_causation.get() if causation_id is None else causation_id)
     try:
         yield
     finally:
+        _causation.reset(cause)
         _traceparent.reset(trace)
         _correlation.reset(token)
 
@@ -263,16 +271,17 @@ def _only_source(source: str) -> str:
 
 def _encode_headers(message: Message, source: str) -> str:
     correlation = message.correlation_id if message.correlation_id is not None else _correlation.get()
+    causation = message.causation_id if message.causation_id is not None else _causation.get()
     traceparent = _traceparent.get()
-    if correlation is None and traceparent is None and message.causation_id is None and not message.headers:
+    if correlation is None and traceparent is None and causation is None and not message.headers:
         return _only_source(source)
     headers = {"source": source}
     if traceparent is not None:  # an ordinary header: the message's own wins
         headers["traceparent"] = _checked_text("traceparent", traceparent)
     if correlation is not None:
         headers["correlation_id"] = _checked_text("correlation_id", correlation, longest=LONGEST_NAME)
-    if message.causation_id is not None:
-        headers["causation_id"] = _checked_text("causation_id", message.causation_id, longest=LONGEST_NAME)
+    if causation is not None:
+        headers["causation_id"] = _checked_text("causation_id", causation, longest=LONGEST_NAME)
     if message.headers:
         headers |= _checked_headers(message.headers)
     return _json.encode(headers).decode()

@@ -93,7 +93,8 @@ def documented_options(section: str) -> set[Option]:
 
 
 OPERATORS = set(commands()) - {
-    "postroad", "postroad migrate", "postroad relay", "postroad status", "postroad config", "postroad demo",
+    "postroad", "postroad migrate", "postroad relay", "postroad consume", "postroad status", "postroad config",
+    "postroad demo",
 }  # fmt: skip
 
 

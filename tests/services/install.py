@@ -11,13 +11,14 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.services import pgbouncer, postgresql, rabbitmq
+from tests.services import pgbouncer, postgresql, rabbitmq, redis
 from tests.services.server import ServerMissing
 
 NEEDED: dict[str, Callable[[], object]] = {
     "postgresql-15": lambda: postgresql.find(15),
     "rabbitmq-server": rabbitmq.find,
     "pgbouncer": pgbouncer.find,
+    "redis-server": redis.find,
 }
 
 # Debian's packages start their services, and PostgreSQL's makes a cluster for it. The tests start servers of their own.

@@ -10,6 +10,7 @@ import pytest
 from tests import conftest
 from tests.services.postgresql import PostgreSQL
 from tests.services.rabbitmq import RabbitMQ
+from tests.services.redis import Redis, answers
 from tests.services.server import Server, ServerMissing
 
 
@@ -173,3 +174,12 @@ class TestRabbitMQ:
             assert processes_of(server)
         assert processes_of(server) == []
         assert not server.folder.exists()
+
+
+def test_redis_starts_answers_and_ends(redis: Redis) -> None:
+    assert redis.running
+    assert answers(redis.port)
+    redis.stop()
+    assert not answers(redis.port)
+    redis.start()
+    assert answers(redis.port)

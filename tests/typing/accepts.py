@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import assert_type
@@ -15,10 +17,10 @@ import psycopg
 from django.db import connection as django_connection
 from django.db import connections
 from sqlalchemy import Connection
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
-from sqlalchemy.orm import Session, scoped_session
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session, async_sessionmaker
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from postroad import AlreadyDone, Cancellation, Message, Outbox, retry_on_conflict
+from postroad import AlreadyDone, Cancellation, Consumer, Inbox, Message, Outbox, Received, retry_on_conflict
 from postroad.stores.connections import Pending
 from postroad.stores.memory import MemoryTransaction
 
@@ -132,3 +134,44 @@ def keys(session: Session) -> None:
     outbox.add(session, b"x", type="note", key="k")
     outbox.add(session, b"x", type="note", key=1)
     outbox.add(session, b"x", type="note", key=UUID(int=1))
+
+
+# -- receiving -------------------------------------------------------------------------------------------------------
+
+inbox = Inbox()
+
+
+@dataclass
+class OrderCreated:
+    order: int
+
+
+def first_time(session: Session, pg: psycopg.Connection, memory: MemoryTransaction) -> None:
+    assert_type(inbox.first_time(session, UUID(int=1), consumer="stock"), bool)
+    assert_type(inbox.first_time(pg, "id", consumer="stock", type="order.created"), bool)
+    assert_type(inbox.first_times(memory, [("id", "type")], consumer="stock"), list[bool])
+
+
+async def first_time_async(session: AsyncSession, pg: asyncpg.Connection[asyncpg.Record]) -> None:
+    await assert_type(inbox.first_time(session, UUID(int=1), consumer="stock"), Pending[bool])
+    assert_type(await inbox.first_times(pg, [(UUID(int=1), "type")], consumer="stock"), list[bool])
+
+
+def consumers(async_sessions: async_sessionmaker[AsyncSession], sessions: sessionmaker[Session]) -> None:
+    consumer = Consumer("amqp://localhost", name="stock", begin=async_sessions.begin)
+    assert_type(consumer, Consumer[AsyncSession])
+
+    @consumer.on(OrderCreated)
+    async def reserve(event: OrderCreated, tx: AsyncSession, message: Received) -> None:
+        await outbox.add(tx, b"x", type="note")
+
+    sync = Consumer(name="view", begin=sessions.begin)
+
+    @sync.on_batch(OrderCreated)
+    def project(batch: Sequence[tuple[OrderCreated, Received]], tx: Session) -> None:
+        outbox.add(tx, b"x", type="note")
+
+    async def called(tx: AsyncSession, message: Received) -> None:
+        await reserve(OrderCreated(1), tx, message)
+
+    del called

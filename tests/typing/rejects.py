@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker
 from sqlalchemy.orm import Session, sessionmaker
 
-from postroad import Cancellation, Message, Outbox, retry_on_conflict
+from postroad import Cancellation, Consumer, Inbox, Message, Outbox, Received, retry_on_conflict
 
 outbox = Outbox(source="/orders")
 
@@ -99,3 +99,28 @@ async def conflicts() -> None:
     retry_on_conflict(count, conflicts=KeyboardInterrupt)  # error
     retry_on_conflict(count, conflicts=LookupError, give_up="ignore")  # error
     del a, b
+
+
+inbox = Inbox()
+
+
+def receiving(session: AsyncSession, sync: Session, sessions: async_sessionmaker[AsyncSession]) -> None:
+    if inbox.first_time(session, "id", consumer="stock"):  # error
+        pass
+    first: bool = inbox.first_time(session, "id", consumer="stock")  # error
+    inbox.first_time(sync, "id")  # error
+    inbox.first_time(sync, 7, consumer="stock")  # error
+    inbox.first_times(sync, ["id"], consumer="stock")  # error
+    Consumer("amqp://localhost", name="stock")  # error
+    consumer = Consumer("amqp://localhost", name="stock", begin=sessions.begin)
+
+    @consumer.on(Message)  # error
+    async def wrong_event(event: Outbox, tx: AsyncSession, message: Received) -> None: ...
+
+    @consumer.on(Message)  # error
+    async def wrong_transaction(event: Message, tx: Session, message: Received) -> None: ...
+
+    @consumer.on(Message)  # error
+    async def too_few(event: Message, tx: AsyncSession) -> None: ...
+
+    del first, wrong_event, wrong_transaction, too_few

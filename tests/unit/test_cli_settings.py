@@ -101,9 +101,11 @@ def test_config_takes_every_option_of_the_relay() -> None:
         if setting.option and setting.default
     }
     arguments = [part for option in given.items() for part in option]
-    # Those without a default.
-    arguments += ["--to", "null://", "--database", "sqlite:///x.db", "--dead-letter-topic", "dead", "--lock-id", "-7"]
-    done = postroad("config", "--json", *arguments, "--direct", "postgresql://h/d")
+    without_default = (
+        "--to", "null://", "--database", "sqlite:///x.db", "--direct", "postgresql://h/d", "--app", "shop:stock",
+        "--dead-letter-topic", "dead", "--lock-id", "-7",
+    )  # fmt: skip
+    done = postroad("config", "--json", *arguments, *without_default)
     settings = json.loads(done.stdout)["settings"]
     assert {name for name, each in settings.items() if each["from"] == "command line"} == {
         setting.name for setting in all_settings().values() if setting.option

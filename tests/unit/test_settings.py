@@ -72,7 +72,7 @@ def test_with_nothing_given_all_is_as_the_library_has_it() -> None:
 def test_every_setting_can_be_given_in_the_file_and_in_the_environment() -> None:
     given = {
         "database": "sqlite:///a.db", "direct": "postgresql://h/d",
-        "schema": "s", "to": "null://", "sink": "audit", "log_level": "debug",
+        "schema": "s", "to": "null://", "sink": "audit", "app": "shop:stock", "log_level": "debug",
         "log_format": "json", "lanes": 2, "start": "now", "ordering": "none", "batch_size": 7, "page_bytes": 8,
         "wakeup": "off", "linger": "22ms", "tick": "23s",
         "poll_interval": "9ms", "max_idle_backoff": "9s", "settle_interval": "10ms", "outage_backoff": "11s",

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from postroad.config import RabbitMQSettings
 from postroad.errors import InvalidSetting
 
 if TYPE_CHECKING:
-    from postroad.brokers.base import Publisher
+    from postroad.brokers.base import Publisher, Subscriber
 
-__all__ = ["publisher_for"]
+__all__ = ["publisher_for", "subscriber_for"]
 
 
 def publisher_for(url: str, *, rabbitmq: RabbitMQSettings | None = None) -> Publisher:
@@ -30,6 +30,19 @@ def publisher_for(url: str, *, rabbitmq: RabbitMQSettings | None = None) -> Publ
         case "amqp" | "amqps":
             return _rabbitmq(url, rabbitmq or RabbitMQSettings())
     raise InvalidSetting(f"to is a URL that begins with {scheme!r}; it must begin with amqp://, amqps:// or null://")
+
+
+def subscriber_for(url: str, queue: str, **settings: Any) -> Subscriber:
+    """The subscriber to a queue of a broker, with the settings of its kind. It is not connected yet.
+
+    Raises InvalidSetting, or MissingExtra when the driver is not installed.
+    """
+    scheme, separator, _ = url.partition("://")
+    if not separator or scheme not in {"amqp", "amqps"}:
+        raise InvalidSetting("the consumer's source is no broker's URL; it must begin with amqp:// or amqps://")
+    from postroad.brokers.rabbitmq_subscriber import RabbitMQSubscriber
+
+    return RabbitMQSubscriber(url, queue, **settings)
 
 
 def _rabbitmq(url: str, settings: RabbitMQSettings) -> Publisher:

@@ -1,19 +1,21 @@
-"""The contract of a publisher: what the relay asks of every destination, and nothing more.
+"""The contracts of a broker: what the relay asks of a publisher and a consumer of a subscriber, and nothing more.
 
-tests/contracts/test_publishers.py holds every broker to these words.
+tests/contracts/test_publishers.py and test_subscribers.py hold every broker to these words.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from postroad.errors import Refusal
     from postroad.message import StoredMessage
 
-__all__ = ["Publisher"]
+__all__ = ["Delivery", "Publisher", "Subscriber"]
 
 
 class Publisher(Protocol):
@@ -38,3 +40,63 @@ class Publisher(Protocol):
 
     async def close(self) -> None:
         """Let go of the connection. What `publish` has not returned for is not confirmed."""
+
+
+class Delivery(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """A message that a broker has handed over, and of which it waits to hear."""
+
+    session: object
+    """The connection it came by. What was not acked when that ended comes again by another."""
+    tag: int
+    """Its number within the session, rising."""
+    body: bytes
+    headers: Mapping[str, Any] = {}
+    content_type: str | None = None
+    message_id: str | None = None
+    type: str | None = None
+    correlation_id: str | None = None
+    redelivered: bool = False
+    """It was handed over before, and the broker has not heard what became of it."""
+    original: Any = None
+    """The message as its broker has it."""
+
+
+class Subscriber(Protocol):
+    """Where messages come from. One task receives; acks may come from anywhere in the loop, at any time."""
+
+    @property
+    def name(self) -> str:
+        """The source as logs call it, without any secret."""
+        ...
+
+    async def open(self) -> None:
+        """Connect, and begin to receive. Raises BrokerUnavailable when that fails; it may be called again."""
+
+    async def receive(self) -> Sequence[Delivery]:
+        """Wait for messages, and give them in the broker's order: at least one, and no more than may be open at once.
+
+        Raises BrokerUnavailable when the session has ended: what was not acked comes again after `open`.
+        """
+        ...
+
+    def ack(self, deliveries: Collection[Delivery]) -> None:
+        """These are dealt with. An ack may get lost, and does when its session has ended: the message comes again."""
+
+    def give_back(self, deliveries: Collection[Delivery]) -> None:
+        """These were not begun: they are for anybody, at the place where they were."""
+
+    async def bury(self, delivery: Delivery, notes: Mapping[str, str]) -> None:
+        """Put the message, as it is and with these headers beside its own, where dead letters are kept.
+
+        It is durably there when this returns, and has still to be acked. Raises BrokerUnavailable.
+        """
+
+    async def waiting(self) -> int:
+        """How many messages there are that nobody was given yet. Raises BrokerUnavailable."""
+        ...
+
+    async def pause(self) -> None:
+        """Receive no more, but hear acks. For good, until `open`. Raises BrokerUnavailable."""
+
+    async def close(self) -> None:
+        """Send the acks that are known, and let go of the connection. What was not acked is given back."""

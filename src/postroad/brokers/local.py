@@ -1,4 +1,4 @@
-"""A destination in the relay's own process: an async function that is given each message.
+"""A destination in the relay's own process: an async function that is given each message, or a consumer's handlers.
 
 A handler that raises has refused that message.
 """
@@ -6,7 +6,7 @@ A handler that raises has refused that message.
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from postroad.errors import BrokerUnavailable, InvalidSetting, Refusal
 
@@ -15,11 +15,50 @@ if TYPE_CHECKING:
 
     from postroad.message import StoredMessage
 
-__all__ = ["LocalPublisher"]
+__all__ = ["LocalPublisher", "PageHandler"]
+
+
+class PageHandler(Protocol):
+    """What can be given instead of a function: it is asked what a publisher is asked, and is injected from above."""
+
+    @property
+    def name(self) -> str:
+        """What logs call it."""
+        ...
+
+    async def start(self) -> None:
+        """Get ready. Raises BrokerUnavailable."""
+
+    async def handle(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
+        """Deal with the messages, of which no two have the same key; see `Publisher.publish`."""
+        ...
+
+    async def end(self) -> None:
+        """Let go of everything."""
 
 
 class LocalPublisher:
     """Hands every message to a function, one after the other, and takes its return for the confirm."""
+
+    def __init__(self, handler: Callable[[StoredMessage], Awaitable[None]] | PageHandler) -> None:
+        self._handler: PageHandler = _OneByOne(handler) if callable(handler) else handler
+        self.name = f"handler {self._handler.name}"
+
+    async def open(self) -> None:
+        """There is nothing to connect to, but the handler may have something."""
+        await self._handler.start()
+
+    async def publish(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
+        """Call the handler for each message; one that fails does not stop the others."""
+        return await self._handler.handle(messages)
+
+    async def close(self) -> None:
+        """There is nothing to let go of, but the handler may have something."""
+        await self._handler.end()
+
+
+class _OneByOne:
+    """A function as a PageHandler."""
 
     def __init__(self, handler: Callable[[StoredMessage], Awaitable[None]]) -> None:
         if not inspect.iscoroutinefunction(handler) and not inspect.iscoroutinefunction(
@@ -27,13 +66,12 @@ class LocalPublisher:
         ):
             raise InvalidSetting(f"handler is {handler!r}; it must be an async function that takes a StoredMessage")
         self._handler = handler
-        self.name = f"handler {getattr(handler, '__qualname__', type(handler).__qualname__)}"
+        self.name = getattr(handler, "__qualname__", type(handler).__qualname__)
 
-    async def open(self) -> None:
-        """There is nothing to connect to."""
+    async def start(self) -> None:
+        """There is nothing to get ready."""
 
-    async def publish(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
-        """Call the handler for each message; one that fails does not stop the others."""
+    async def handle(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
         refusals: list[Refusal] = []
         confirmed = set()
         for message in messages:
@@ -46,5 +84,5 @@ class LocalPublisher:
                 refusals.append(Refusal(message.position, f"{type(error).__name__}: {error}"))
         return refusals
 
-    async def close(self) -> None:
+    async def end(self) -> None:
         """There is nothing to let go of."""

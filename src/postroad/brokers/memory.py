@@ -1,19 +1,24 @@
-"""A broker in memory, for tests: it keeps what it took, and fails when it is told to."""
+"""A broker in memory, for tests: it keeps what it took, hands over what it was given, and fails when it is told to."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from postroad.brokers.base import Delivery
+from postroad.brokers.envelope import Envelope
 from postroad.errors import BrokerUnavailable, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from postroad.message import StoredMessage
 
-__all__ = ["MemoryBroker"]
+__all__ = ["MemoryBroker", "MemoryQueue"]
 
 
 class MemoryBroker:
@@ -76,9 +81,9 @@ class MemoryBroker:
         await self.open()
         outage_after = self._outages.popleft() if self._outages else None
         refusals: list[Refusal] = []
-        for count, message in enumerate(messages):
-            if count == outage_after:
-                confirmed = {each.position for each in messages[:count]} - {each.position for each in refusals}
+        for number, message in enumerate(messages):
+            if number == outage_after:
+                confirmed = {each.position for each in messages[:number]} - {each.position for each in refusals}
                 raise BrokerUnavailable("the memory broker was told to fail", confirmed=confirmed, refusals=refusals)
             refusal = self._refusal_of(message)
             if refusal is None:
@@ -95,3 +100,92 @@ class MemoryBroker:
 
     async def close(self) -> None:
         """What arrived stays."""
+
+
+class MemoryQueue:
+    """A queue in memory, for tests, as a Subscriber sees one: what is not acked comes again.
+
+    `dead` are the dead letters with their notes.
+    """
+
+    name = "memory queue"
+
+    def __init__(self) -> None:
+        self.queue: deque[Delivery] = deque()
+        self.dead: list[tuple[Delivery, Mapping[str, str]]] = []
+        self._open: dict[int, Delivery] = {}
+        self._session: object | None = None
+        self._numbers = count(1)
+        self._arrived = asyncio.Event()
+
+    def put(self, body: bytes, **fields: Any) -> None:
+        """A message arrives."""
+        self.queue.append(Delivery(session=None, tag=0, body=body, **fields))
+        self._arrived.set()
+
+    def put_stored(self, message: StoredMessage, envelope: Envelope = Envelope()) -> None:  # noqa: B008 - it is frozen
+        """A message arrives as a publisher would send it."""
+        wire = envelope.wrap(message)
+        self.put(wire.body, content_type=wire.content_type, headers=wire.headers, message_id=str(message.id))
+
+    def drop(self) -> None:
+        """Break the connection."""
+        self._give_back(self._open.values())
+        self._open = {}
+        self._session = None
+        self._arrived.set()
+
+    async def open(self) -> None:
+        """Begin a session."""
+        self.drop()
+        self._session = object()
+        self._numbers = count(1)
+
+    async def receive(self) -> Sequence[Delivery]:
+        """All that waits."""
+        while self._session is not None:
+            if self.queue:
+                arrived = [
+                    msgspec.structs.replace(each, session=self._session, tag=next(self._numbers)) for each in self.queue
+                ]
+                self.queue.clear()
+                self._open |= {each.tag: each for each in arrived}
+                return arrived
+            self._arrived.clear()
+            await self._arrived.wait()
+        raise BrokerUnavailable("the memory queue's session has ended")
+
+    def ack(self, deliveries: Collection[Delivery]) -> None:
+        """Forget them."""
+        for each in self._of_this_session(deliveries):
+            del self._open[each.tag]
+
+    def give_back(self, deliveries: Collection[Delivery]) -> None:
+        """They wait again, before all others."""
+        mine = self._of_this_session(deliveries)
+        for each in mine:
+            del self._open[each.tag]
+        self._give_back(mine)
+
+    async def bury(self, delivery: Delivery, notes: Mapping[str, str]) -> None:
+        """Keep it apart."""
+        self.dead.append((delivery, notes))
+
+    async def waiting(self) -> int:
+        """As many as there are."""
+        return len(self.queue)
+
+    async def pause(self) -> None:
+        """What waits is not taken any more, because nobody asks."""
+
+    async def close(self) -> None:
+        """What was not acked waits again."""
+        self.drop()
+
+    def _of_this_session(self, deliveries: Collection[Delivery]) -> list[Delivery]:
+        return [each for each in deliveries if each.session is self._session and each.tag in self._open]
+
+    def _give_back(self, deliveries: Collection[Delivery]) -> None:
+        again = [msgspec.structs.replace(each, redelivered=True) for each in deliveries]
+        self.queue.extendleft(sorted(again, key=lambda each: -each.tag))
+        self._arrived.set()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from postroad.config import Duration
     from postroad.message import StoredMessage
 
-__all__ = ["Declare", "RabbitMQPublisher"]
+__all__ = ["Declare", "RabbitMQPublisher", "checked_declare", "checked_seconds"]
 
 Declare = Literal["create", "check", "no"]
 
@@ -86,13 +86,11 @@ class RabbitMQPublisher:
         )
         self.exchange = exchange
         self._exchange = _checked_exchange(exchange)
-        if declare not in get_args(Declare):
-            raise InvalidSetting(f"declare is {declare!r}; it must be one of {', '.join(get_args(Declare))}")
-        self._declare: Declare = declare
+        self._declare = checked_declare(declare)
         self._envelope = envelope
         self._routing_key = RoutingKey(routing_key)
-        self._confirm_timeout = _seconds("confirm_timeout", confirm_timeout)
-        self._connect_timeout = _seconds("connect_timeout", connect_timeout)
+        self._confirm_timeout = checked_seconds("confirm_timeout", confirm_timeout)
+        self._connect_timeout = checked_seconds("connect_timeout", connect_timeout)
         self._largest = _checked_size(max_message_size)
         self._connection: AlarmConnection | None = None
         self._connecting: asyncio.Task[AlarmConnection] | None = None
@@ -361,7 +359,16 @@ def _checked_size(value: Any) -> int:
     return value
 
 
-def _seconds(name: str, value: Duration) -> float:
+def checked_declare(declare: Any) -> Declare:
+    """What is done about exchanges and queues on a new connection."""
+    if declare not in get_args(Declare):
+        raise InvalidSetting(f"declare is {declare!r}; it must be one of {', '.join(get_args(Declare))}")
+    found: Declare = declare
+    return found
+
+
+def checked_seconds(name: str, value: Duration) -> float:
+    """A duration that is not 0, in seconds."""
     seconds = duration(name, value).total_seconds()
     if not seconds:
         raise InvalidSetting(f"{name} is {value!r}; it must be longer than 0")

@@ -16,6 +16,7 @@ import postroad
 from postroad.brokers import publisher_for
 from postroad.config import all_settings
 from postroad.errors import InvalidSetting
+from postroad.ops.apps import consumer_named
 from postroad.ops.commands import LOOK_AND_ACT
 from postroad.ops.commands.changing import key, message
 from postroad.ops.commands.choosing import AsJson  # noqa: TC001 - options are read from annotations
@@ -25,7 +26,7 @@ from postroad.ops.commands.relays import relays
 from postroad.ops.commands.steering import steering
 from postroad.ops.logs import log_to_stderr
 from postroad.ops.options import ALL, FOR_ANY_DATABASE, takes
-from postroad.ops.running import carry
+from postroad.ops.running import carry, serve
 from postroad.ops.settings import shown
 from postroad.ops.terminal import Command, output
 from postroad.ops.terminal import as_json as in_json
@@ -36,6 +37,7 @@ from postroad.stores.migrations import grants_script, migration_script
 from postroad.stores.queries import migration_files
 
 if TYPE_CHECKING:
+    from postroad.brokers.base import Publisher
     from postroad.ops.running import Outcome
     from postroad.ops.settings import Settings
 
@@ -49,6 +51,8 @@ app = typer.Typer(
     help="The transactional outbox and inbox for Python: a row and its event never part ways.",
 )
 
+
+_SOURCES = ("default", "file", "environment", "command line")
 
 Directory = Annotated[
     Path | None, typer.Option("--directory", metavar="DIR", help="Keep the files there, to look into them.")
@@ -89,7 +93,7 @@ def migrate(
         typer.Option(
             "--grants",
             metavar="ROLE",
-            help="Print what a PostgreSQL role needs in order to add messages, and change nothing.",
+            help="Print what a PostgreSQL role needs in order to add messages and to consume them, and change nothing.",
         ),
     ] = None,
 ) -> None:
@@ -128,14 +132,48 @@ def relay(
     A first SIGTERM or Ctrl-C lets the confirms under way arrive; a second one ends it at once.
     """
     store = store_for(settings.needed("database"), schema=settings.command.schema, direct=settings.command.direct)
-    publisher = publisher_for(settings.needed("to"), rabbitmq=settings.rabbitmq)
-    relay = Relay(store, publisher, sink=settings.command.sink, settings=settings.relay)
+    publisher, sink = _destination(settings)
+    relay = Relay(store, publisher, sink=sink, settings=settings.relay)
     _end(asyncio.run(carry(relay, until_empty=until_empty)))
+
+
+def _destination(settings: Settings) -> tuple[Publisher, str]:
+    """A broker, or a consumer's handlers in this process, which are a sink of the consumer's name by default."""
+    to, app = (_SOURCES.index(settings.origins[name].source) for name in ("to", "app"))
+    if to == app and settings.command.app is not None:
+        raise InvalidSetting("to and app are both given; messages go to one of them, and another relay to the other")
+    if settings.command.app is None or to > app:  # the later wins
+        return publisher_for(settings.needed("to"), rabbitmq=settings.rabbitmq), settings.command.sink
+    consumer = consumer_named(settings.command.app)
+    sink = consumer.name if settings.origins["sink"].source == "default" else settings.command.sink
+    return consumer.publisher(relay=settings.relay), sink
 
 
 def _end(outcome: Outcome) -> None:
     typer.echo(str(outcome.summary))
     raise typer.Exit(outcome.exit_code)
+
+
+# -- consume ---------------------------------------------------------------------------------------------------------
+
+
+@app.command(cls=Command)
+@takes("app", "log_level", "log_format")
+def consume(
+    *,
+    settings: Settings,
+    until_empty: Annotated[
+        bool, typer.Option("--until-empty", help="End when all that is in the queue has been handled.")
+    ] = False,
+) -> None:
+    """Handle every message of a consumer's queue, until a signal stops it.
+
+    A first SIGTERM or Ctrl-C lets handlers end and gives back what was not begun; a second one ends it at once.
+    """
+    consumer = consumer_named(settings.needed("app"))
+    summary = asyncio.run(serve(consumer, relay=settings.relay, until_empty=until_empty))
+    typer.echo(str(summary))
+    raise typer.Exit(1 if until_empty and summary.dead else 0)
 
 
 # -- operating -------------------------------------------------------------------------------------------------------

@@ -1,20 +1,23 @@
-"""A relay as a process: the first SIGTERM or SIGINT asks it to stop, the second ends it at once."""
+"""A relay or a consumer as a process: the first SIGTERM or SIGINT asks it to stop, the second ends it at once."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from postroad.events import Stopping, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from postroad.config import RelaySettings
+    from postroad.consumer import Consumer
+    from postroad.consumer import Summary as ConsumerSummary
     from postroad.relay import Relay, Summary
 
-__all__ = ["Outcome", "carry"]
+__all__ = ["Outcome", "carry", "serve"]
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -52,6 +55,17 @@ async def carry(relay: Relay, *, until_empty: bool = False) -> Outcome:
     with _first_signal_calls(stop):
         summary = await (relay.run_until_empty() if until_empty else relay.run())
     return Outcome(summary, stopped, until_empty)
+
+
+async def serve(consumer: Consumer[Any], *, relay: RelaySettings, until_empty: bool = False) -> ConsumerSummary:
+    """Run a consumer until it ends or a signal stops it. Only for the main thread, where signals arrive."""
+
+    def stop(number: int) -> None:
+        tell(Stopping(signal=signal.Signals(number).name))
+        consumer.stop()
+
+    with _first_signal_calls(stop):
+        return await (consumer.run_until_empty(relay=relay) if until_empty else consumer.run(relay=relay))
 
 
 @contextmanager

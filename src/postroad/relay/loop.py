@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from postroad import __version__, events
+from postroad import events
 from postroad.config import RelaySettings
 from postroad.errors import BrokerUnavailable, InvalidSetting
 from postroad.events import tell
@@ -25,6 +25,7 @@ from postroad.relay.scheduled import Scheduled
 from postroad.relay.wakeup import Wakeup
 from postroad.retry import Backoff
 from postroad.stores.leases import Runner
+from postroad.version import __version__
 
 if TYPE_CHECKING:
     from postroad.brokers.base import Publisher

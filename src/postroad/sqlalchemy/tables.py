@@ -60,6 +60,7 @@ def tables(
                 *_postgresql_operations(metadata, schema),
                 _postgresql_naps(metadata, schema),
                 *_postgresql_leases(metadata, schema),
+                *_postgresql_inbox(metadata, schema),
             ]
         case "sqlite":
             made = [
@@ -67,6 +68,7 @@ def tables(
                 *_sqlite_trouble(metadata, schema),
                 *_sqlite_operations(metadata, schema),
                 *_sqlite_leases(metadata, schema),
+                *_sqlite_inbox(metadata, schema),
             ]
         case _:
             raise InvalidSetting(f"dialect is {dialect!r}; postroad's tables can be in 'postgresql' or 'sqlite'")
@@ -309,6 +311,42 @@ def _postgresql_leases(metadata: MetaData, schema: str) -> list[Table]:
     return [relays]
 
 
+def _postgresql_inbox(metadata: MetaData, schema: str) -> list[Table]:
+    text_c = TEXT(collation="C")
+    inbox = Table(
+        "inbox", metadata,
+        Column("processed_at", TIMESTAMP(timezone=True), nullable=False, server_default=text("now()")),
+        Column("consumer", text_c, primary_key=True),
+        Column("id", text_c, primary_key=True),
+        Column("type", TEXT, nullable=False),
+        CheckConstraint("octet_length(consumer) between 1 and 255", name="inbox_consumer_check"),
+        CheckConstraint("octet_length(id) between 1 and 1024", name="inbox_id_check"),
+        CheckConstraint("octet_length(type) <= 255", name="inbox_type_check"),
+        Index("inbox_processed_at", "consumer", "processed_at"),
+        schema=schema,
+    )  # fmt: skip
+    attempts = Table(
+        "inbox_attempts", metadata,
+        Column("attempts", INTEGER, nullable=False, server_default=text("0")),
+        Column("crashes", INTEGER, nullable=False, server_default=text("0")),
+        Column("running", BOOLEAN, nullable=False, server_default=text("false")),
+        Column("changed_at", TIMESTAMP(timezone=True), nullable=False, server_default=text("clock_timestamp()")),
+        Column("dead_at", TIMESTAMP(timezone=True)),
+        Column("consumer", text_c, primary_key=True),
+        Column("id", text_c, primary_key=True),
+        Column("type", TEXT, nullable=False),
+        Column("error", TEXT),
+        CheckConstraint("attempts >= 0", name="inbox_attempts_attempts_check"),
+        CheckConstraint("crashes >= 0", name="inbox_attempts_crashes_check"),
+        CheckConstraint("octet_length(consumer) between 1 and 255", name="inbox_attempts_consumer_check"),
+        CheckConstraint("octet_length(id) between 1 and 1024", name="inbox_attempts_id_check"),
+        CheckConstraint("octet_length(type) <= 255", name="inbox_attempts_type_check"),
+        CheckConstraint("length(error) <= 2000", name="inbox_attempts_error_check"),
+        schema=schema,
+    )  # fmt: skip
+    return [inbox, attempts]
+
+
 def _sqlite(metadata: MetaData, schema: str) -> list[Table]:
     # An `integer primary key` can't be null, but SQLite does not say so of its column.
     migrations = Table(
@@ -508,3 +546,36 @@ def _sqlite_leases(metadata: MetaData, schema: str) -> list[Table]:
         sqlite_with_rowid=False,
     )  # fmt: skip
     return [leases, relays]
+
+
+def _sqlite_inbox(metadata: MetaData, schema: str) -> list[Table]:
+    inbox = Table(
+        f"{schema}_inbox", metadata,
+        Column("processed_at", INTEGER, nullable=False, server_default=text(_SQLITE_NOW)),
+        Column("consumer", TEXT, primary_key=True),
+        Column("id", TEXT, primary_key=True),
+        Column("type", TEXT, nullable=False),
+        CheckConstraint("length(cast(consumer as blob)) between 1 and 255"),
+        CheckConstraint("length(cast(id as blob)) between 1 and 1024"),
+        CheckConstraint("length(cast(type as blob)) <= 255"),
+        Index(f"{schema}_inbox_processed_at", "consumer", "processed_at"),
+    )  # fmt: skip
+    attempts = Table(
+        f"{schema}_inbox_attempts", metadata,
+        Column("attempts", INTEGER, nullable=False, server_default=text("0")),
+        Column("crashes", INTEGER, nullable=False, server_default=text("0")),
+        Column("running", INTEGER, nullable=False, server_default=text("0")),
+        Column("changed_at", INTEGER, nullable=False, server_default=text(_SQLITE_NOW)),
+        Column("dead_at", INTEGER),
+        Column("consumer", TEXT, primary_key=True),
+        Column("id", TEXT, primary_key=True),
+        Column("type", TEXT, nullable=False),
+        Column("error", TEXT),
+        CheckConstraint("attempts >= 0"),
+        CheckConstraint("crashes >= 0"),
+        CheckConstraint("length(cast(consumer as blob)) between 1 and 255"),
+        CheckConstraint("length(cast(id as blob)) between 1 and 1024"),
+        CheckConstraint("length(cast(type as blob)) <= 255"),
+        CheckConstraint("length(error) <= 2000"),
+    )  # fmt: skip
+    return [inbox, attempts]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from bisect import bisect_left
 from contextlib import contextmanager
@@ -40,6 +41,7 @@ from postroad.stores.memory_leases import MemoryLeases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Set as AbstractSet
     from uuid import UUID
 
     from postroad.message import NewRow, StoredMessage
@@ -92,16 +94,25 @@ class MemoryTransaction:
     What is canceled is canceled at once, because here nobody can wait for a lock, and is put back by a rollback.
     """
 
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(self, store: MemoryStore, processed: AbstractSet[tuple[str, str]]) -> None:
         self.rows: list[NewRow] = []
         self.later: list[Later] = []
         self.undo: list[Callable[[], None]] = []
         self.open = True
+        self.noted: set[tuple[str, str]] = set()
+        """Consumers and ids that enter the inbox."""
+        self._processed = processed
         self._store = store
 
     def cancel(self, id: UUID) -> Cancellation:
         """Take a message back, unless it is too late."""
         return self._store.cancel(self, id)
+
+    def first_time(self, consumer: str, id: str) -> bool:
+        """Note an id for a consumer, unless it was noted before."""
+        known = (consumer, id) in self._processed or (consumer, id) in self.noted
+        self.noted.add((consumer, id))
+        return not known
 
 
 class MemoryStore:
@@ -121,22 +132,26 @@ class MemoryStore:
         self.naps = MemoryNaps(self)
         self.tallies: list[Tally] = []
         """What lanes said that they did."""
+        self._processed: set[tuple[str, str]] = set()
+        self._one_writer = threading.RLock()
 
     @contextmanager
     def begin(self) -> Iterator[MemoryTransaction]:
         """A transaction: committed when the block ends, rolled back when it raises."""
-        transaction = MemoryTransaction(self)
-        try:
-            yield transaction
-            self._append(transaction.rows)
-            self._schedule(transaction.later)
-            self.naps.tell()
-        except BaseException:
-            for put_back in reversed(transaction.undo):
-                put_back()
-            raise
-        finally:
-            transaction.open = False
+        with self._one_writer:
+            transaction = MemoryTransaction(self, self._processed)
+            try:
+                yield transaction
+                self._append(transaction.rows)
+                self._schedule(transaction.later)
+                self._processed |= transaction.noted
+                self.naps.tell()
+            except BaseException:
+                for put_back in reversed(transaction.undo):
+                    put_back()
+                raise
+            finally:
+                transaction.open = False
 
     def _append(self, rows: Sequence[NewRow]) -> None:
         for row in rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
@@ -25,6 +26,8 @@ __all__ = [
     "add_rows",
     "add_rows_and_later",
     "cancel_message",
+    "first_times",
+    "named",
     "with_placeholders",
 ]
 
@@ -113,7 +116,37 @@ def _told_by_steps(answered: Sequence[Rows]) -> Cancellation:
     return Cancellation.TOO_LATE if in_log else Cancellation.UNKNOWN
 
 
+# -- receiving -------------------------------------------------------------------------------------------------------
+
+
+def first_times(
+    dialect: Dialect,
+    placeholders: Placeholders,
+    schema: str,
+    consumer: str,
+    messages: Sequence[tuple[str, str]],
+    *,
+    patience: str,
+) -> Statement:
+    """Note these ids and types as processed by a consumer, in one round trip; it gives the ids that are new.
+
+    `patience` is how long PostgreSQL waits for another who is about to process one of them; SQLite has one writer.
+    """
+    on_postgresql = dialect == "postgresql"
+    ahead = (patience, consumer) if on_postgresql else (consumer,)
+    if len(messages) == 1:
+        return named(dialect, placeholders, schema, "first_time", *ahead, *messages[0])
+    ids, types = [id for id, _ in messages], [type for _, type in messages]
+    rest = (ids, types) if on_postgresql else (json.dumps(messages),)
+    return named(dialect, placeholders, schema, "first_times", *ahead, *rest)
+
+
 # -- the text --------------------------------------------------------------------------------------------------------
+
+
+def named(dialect: Dialect, placeholders: Placeholders, schema: str, name: str, *values: Any) -> Statement:
+    """A named query with its values, for any driver."""
+    return Statement(_query(dialect, name, schema, placeholders), values)
 
 
 @cache

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["as_not_migrated"]
 
 _TABLE, _FUNCTION, _SCHEMA = "42P01", "42883", "3F000"  # which of them is undefined; the words may be in any language
+_LATER = ("scheduled", "inbox")  # tables that a schema of an older version has not
 
 
 def as_not_migrated(error: BaseException, schema: str) -> NotMigrated | None:
@@ -23,10 +24,10 @@ def as_not_migrated(error: BaseException, schema: str) -> NotMigrated | None:
         if (state == _TABLE and f"{schema}.outbox" in words) or f"no such table: {schema}_outbox" in words:
             return not_migrated(schema)
         if (
-            (state == _TABLE and f"{schema}.scheduled" in words)
+            any(state == _TABLE and f"{schema}.{table}" in words for table in _LATER)
+            or any(f"no such table: {schema}_{table}" in words for table in _LATER)
             or (state == _FUNCTION and f"{schema}.cancel" in words)
             or (state == _SCHEMA and schema in words)
-            or f"no such table: {schema}_scheduled" in words
         ):
             return not_migrated(schema, None)
     return None

@@ -478,3 +478,87 @@ select count(*) from forgotten
 -- is deleted again.
 select pg_try_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.retention')),
        set_config('synchronous_commit', 'off', true)
+
+-- name: first_time
+-- Gives the id when the consumer sees it for the first time, and nothing when it was processed before. Somebody who
+-- is about to process it is waited for, but no longer than $1; lock_timeout is then what it was, in the last branch.
+-- The values are used once and in order: some drivers' placeholders have no numbers.
+with patience as materialized (
+    select current_setting('lock_timeout') as before, set_config('lock_timeout', $1::text, true) as now),
+noted as (
+    insert into {schema}.inbox (consumer, id, type)
+    select $2::text, $3::text, $4::text from patience where now is not null
+    on conflict do nothing
+    returning id)
+select id from noted
+union all
+select before from patience where set_config('lock_timeout', before, true) is null
+
+-- name: first_times
+-- The same for many ids in one statement. In order: two who wait for each other's rows would wait for ever.
+with patience as materialized (
+    select current_setting('lock_timeout') as before, set_config('lock_timeout', $1::text, true) as now),
+noted as (
+    insert into {schema}.inbox (consumer, id, type)
+    select $2::text, new.id, new.type
+      from patience, unnest($3::text[], $4::text[]) as new (id, type)
+     where now is not null
+     order by new.id collate "C"
+    on conflict do nothing
+    returning id)
+select id from noted
+union all
+select before from patience where set_config('lock_timeout', before, true) is null
+
+-- name: look_at_inbox
+-- Whether the tables are there, and may be read.
+select i.id, a.id from {schema}.inbox i, {schema}.inbox_attempts a limit 0
+
+-- name: begin_attempt
+-- Before the handler of a message that was delivered before: what is found running had ended with its process.
+-- Gives nothing when the message was processed. One that had been given up begins anew: somebody has sent it again.
+insert into {schema}.inbox_attempts as a (consumer, id, type, running)
+select $1::text, $2::text, $3::text, true
+ where not exists (select from {schema}.inbox i where i.consumer = $4::text and i.id = $5::text)
+on conflict (consumer, id) do update
+   set attempts = case when a.dead_at is null then a.attempts + a.running::integer else 0 end,
+       crashes = case when a.dead_at is null then a.crashes + a.running::integer else 0 end,
+       error = case when a.running then $6::text else a.error end,
+       running = true, changed_at = clock_timestamp(), dead_at = null
+returning attempts, crashes
+
+-- name: end_attempt
+-- In the handler's own transaction: it is undone when that is rolled back, or its process dies.
+update {schema}.inbox_attempts set running = false where consumer = $1 and id = $2
+returning id
+
+-- name: fail_attempt
+insert into {schema}.inbox_attempts as a (consumer, id, type, error, attempts) values ($1, $2, $3, $4, 1)
+on conflict (consumer, id) do update
+   set attempts = case when a.dead_at is null then a.attempts + 1 else 1 end,
+       crashes = case when a.dead_at is null then a.crashes else 0 end,
+       error = excluded.error, running = false, changed_at = clock_timestamp(), dead_at = null
+returning attempts
+
+-- name: note_dead
+insert into {schema}.inbox_attempts as a (consumer, id, type, error, dead_at) values ($1, $2, $3, $4, clock_timestamp())
+on conflict (consumer, id) do update
+   set error = excluded.error, running = false, changed_at = clock_timestamp(), dead_at = clock_timestamp()
+returning attempts
+
+-- name: forget_processed
+-- A batch of what a consumer has processed long ago. Two who clean up at once don't wait for each other.
+delete from {schema}.inbox
+ where ctid = any(array(
+       select ctid from {schema}.inbox
+        where consumer = $1 and processed_at < now() - $2::text::interval
+        order by processed_at limit $3 for update skip locked))
+returning id
+
+-- name: forget_attempts
+delete from {schema}.inbox_attempts
+ where ctid = any(array(
+       select ctid from {schema}.inbox_attempts
+        where consumer = $1 and changed_at < now() - $2::text::interval
+        limit $3 for update skip locked))
+returning id

@@ -326,3 +326,73 @@ delete from {schema}_progress where sink = ?1 and lane = ?2 and position = ?3 an
 
 -- name: undate_progress
 update {schema}_progress set at = 0 where sink = ?1 and lane = ?2 and position = ?3 and at = ?4
+
+-- name: first_time
+-- Gives the id when the consumer sees it for the first time, and nothing when it was processed before.
+insert into {schema}_inbox (consumer, id, type) values (?, ?, ?)
+on conflict do nothing
+returning id
+
+-- name: first_times
+-- The same for many, given as a JSON array of ids and types.
+insert into {schema}_inbox (consumer, id, type)
+select ?, json_extract(value, '$[0]'), json_extract(value, '$[1]') from json_each(?)
+ where true
+on conflict do nothing
+returning id
+
+-- name: look_at_inbox
+-- Whether the tables are there, and may be read.
+select i.id, a.id from {schema}_inbox i, {schema}_inbox_attempts a limit 0
+
+-- name: begin_attempt
+-- Before the handler of a message that was delivered before: what is found running had ended with its process.
+-- Gives nothing when the message was processed. One that had been given up begins anew: somebody has sent it again.
+insert into {schema}_inbox_attempts as a (consumer, id, type, running)
+select ?, ?, ?, 1
+ where not exists (select 1 from {schema}_inbox i where i.consumer = ? and i.id = ?)
+on conflict (consumer, id) do update
+   set attempts = case when a.dead_at is null then a.attempts + a.running else 0 end,
+       crashes = case when a.dead_at is null then a.crashes + a.running else 0 end,
+       error = case when a.running then ? else a.error end,
+       running = 1, dead_at = null,
+       changed_at = cast((julianday('now') - 2440587.5) * 86400000000 as integer)
+returning attempts, crashes
+
+-- name: end_attempt
+-- In the handler's own transaction: it is undone when that is rolled back, or its process dies.
+update {schema}_inbox_attempts set running = 0 where consumer = ? and id = ?
+returning id
+
+-- name: fail_attempt
+insert into {schema}_inbox_attempts as a (consumer, id, type, error, attempts) values (?, ?, ?, ?, 1)
+on conflict (consumer, id) do update
+   set attempts = case when a.dead_at is null then a.attempts + 1 else 1 end,
+       crashes = case when a.dead_at is null then a.crashes else 0 end,
+       error = excluded.error, running = 0, dead_at = null,
+       changed_at = cast((julianday('now') - 2440587.5) * 86400000000 as integer)
+returning attempts
+
+-- name: note_dead
+insert into {schema}_inbox_attempts as a (consumer, id, type, error, dead_at)
+values (?, ?, ?, ?, cast((julianday('now') - 2440587.5) * 86400000000 as integer))
+on conflict (consumer, id) do update
+   set error = excluded.error, running = 0, dead_at = excluded.dead_at, changed_at = excluded.dead_at
+returning attempts
+
+-- name: forget_processed
+-- A batch of what a consumer has processed long ago, older than so many microseconds.
+delete from {schema}_inbox
+ where rowid in (
+       select rowid from {schema}_inbox
+        where consumer = ? and processed_at < (julianday('now') - 2440587.5) * 86400000000 - ?
+        order by processed_at limit ?)
+returning id
+
+-- name: forget_attempts
+delete from {schema}_inbox_attempts
+ where rowid in (
+       select rowid from {schema}_inbox_attempts
+        where consumer = ? and changed_at < (julianday('now') - 2440587.5) * 86400000000 - ?
+        limit ?)
+returning id

@@ -1,0 +1,84 @@
+"""What both examples need to show themselves: processes that end with a block, and a look until something is so."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROOT = Path(__file__).parent.parent
+PATIENCE = 60
+
+T = TypeVar("T")
+
+
+class Processes:
+    """Programs that were started, each with a log of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str, *arguments: str, **environment: str) -> None:
+        """Run `python -m <arguments>`."""
+        with (self._folder / f"{name}.log").open("ab") as log:
+            self._running[name] = subprocess.Popen(
+                [sys.executable, "-m", *arguments],
+                cwd=ROOT,
+                env=os.environ | environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def kill(self, name: str) -> None:
+        process = self._running.pop(name)
+        process.kill()
+        process.wait()
+
+    def log(self, name: str) -> str:
+        return (self._folder / f"{name}.log").read_text()
+
+    def check(self) -> None:
+        """Say what a program said if it has ended by itself."""
+        for name, process in self._running.items():
+            if process.poll() is not None:
+                raise RuntimeError(f"{name} has ended:\n{self.log(name)}")
+
+    def end(self) -> None:
+        for process in self._running.values():
+            process.terminate()
+        for process in self._running.values():
+            try:
+                process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._running.clear()
+
+
+@contextmanager
+def processes(folder: Path) -> Iterator[Processes]:
+    running = Processes(folder)
+    try:
+        yield running
+    finally:
+        running.end()
+
+
+def until(look: Callable[[], T], running: Processes, seconds: float = PATIENCE) -> T:
+    """Look again and again until there is something to see."""
+    deadline = time.monotonic() + seconds
+    while not (seen := look()):
+        running.check()
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"it did not happen within {seconds:g} seconds")
+        time.sleep(0.005)
+    return seen

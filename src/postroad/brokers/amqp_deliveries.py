@@ -1,0 +1,153 @@
+"""A channel that receives: deliveries are kept until they are taken, and acks go out together.
+
+aiormq makes a task for each delivery and a write for each ack. A `DeliveryChannel` makes neither: it collects what
+arrives for whoever waits, and tells all acks of one turn of the loop in one write.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+import pamqp.frame
+from aiormq.abc import ChannelFrame
+from aiormq.channel import Channel
+from aiormq.exceptions import InvalidFrameError
+from pamqp import commands
+from pamqp.header import ContentHeader
+
+from postroad.brokers.amqp_acks import Acks
+from postroad.brokers.amqp_channel import LinkLost, translated
+from postroad.brokers.base import Delivery
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Collection, Iterable, Sequence
+
+    from aiormq.connection import Connection
+
+__all__ = ["DeliveryChannel"]
+
+CONSUMER_TAG: Final = "postroad"
+FULL_SECONDS: Final = 0.01
+
+# Every message has its ack, so this frame is not left to pamqp, which takes ten times as long for it.
+_ACK: Final = struct.Struct(">BHIHHQ?B").pack  # frame type, channel, size; class, method, tag, multiple; end
+_METHOD, _BASIC, _ACK_METHOD, _END = 1, 60, 80, 0xCE
+
+
+class DeliveryChannel(Channel):
+    """A channel with one consumer."""
+
+    def __init__(self, connection: Connection, number: int) -> None:
+        super().__init__(connection, number, publisher_confirms=False, frame_buffer=connection.FRAME_BUFFER_SIZE)
+        self._acks = Acks()
+        self._arrived: list[Delivery] = []
+        self._waiting: asyncio.Future[None] | None = None
+        self._ended: LinkLost | None = None
+        self._flushing: asyncio.Handle | None = None
+
+    @property
+    def ended(self) -> LinkLost | None:
+        """What the broker said when it closed the channel, with its code."""
+        return self._ended
+
+    async def consume(self, queue: str, prefetch: int) -> None:
+        """Begin: at most so many deliveries are open at once."""
+        with translated():
+            await self.basic_qos(prefetch_count=prefetch)
+            await self.rpc(commands.Basic.Consume(queue=queue, consumer_tag=CONSUMER_TAG))
+
+    async def waiting(self, queue: str) -> int:
+        """How many messages are in the queue, or have arrived and were not taken."""
+        with translated():
+            declared = await self.queue_declare(queue, passive=True)
+        return (declared.message_count or 0) + len(self._arrived)
+
+    async def cancel_consumer(self) -> None:
+        """Receive no more; what has arrived can still be acked."""
+        with translated():
+            await self.rpc(commands.Basic.Cancel(consumer_tag=CONSUMER_TAG))
+
+    async def arrivals(self) -> Sequence[Delivery]:
+        """Wait until something has arrived, and take it. Raises LinkLost."""
+        while not self._arrived:
+            if self._ended is not None:
+                raise self._ended
+            # aiormq fails this future when the channel or the connection closes, also when they have closed already.
+            self._waiting = self.create_future()
+            try:
+                with translated():
+                    await self._waiting
+            except LinkLost as lost:
+                raise self.ended or lost from lost
+        arrived, self._arrived = self._arrived, []
+        return arrived
+
+    def ack(self, deliveries: Collection[Delivery]) -> None:
+        """These are dealt with; the broker is told before the loop turns again."""
+        for delivery in deliveries:
+            self._acks.done(delivery.tag)
+        if self._flushing is None:
+            self._flushing = self.loop.call_soon(self.flush)
+
+    def give_back(self, deliveries: Collection[Delivery]) -> None:
+        """These are for others."""
+        tags = [delivery.tag for delivery in deliveries if self._acks.told(delivery.tag)]
+        nacks = (commands.Basic.Nack(tag, multiple=False, requeue=True) for tag in tags)
+        self._write(pamqp.frame.marshal(nack, self.number) for nack in nacks)
+
+    def flush(self) -> None:
+        """Tell the broker what is dealt with."""
+        if self._flushing is not None:
+            self._flushing.cancel()
+            self._flushing = None
+        if self.write_queue.full() and not self.is_closed:
+            self._flushing = self.loop.call_later(FULL_SECONDS, self.flush)
+            return
+        self._write(_ACK(_METHOD, self.number, 13, _BASIC, _ACK_METHOD, *ack, _END) for ack in self._acks.next())
+
+    def _write(self, frames: Iterable[bytes]) -> None:
+        payload = b"".join(frames)
+        # Where there is no room, the deliveries come again, which costs a look into the inbox.
+        if payload and not self.is_closed and self._ended is None and not self.write_queue.full():
+            self.write_queue.put_nowait(ChannelFrame(payload=payload, should_close=False))
+
+    # aiormq calls these for the frames that it reads.
+
+    async def _on_deliver_frame(self, frame: commands.Basic.Deliver) -> None:
+        header = await self._get_frame()
+        if not isinstance(header, ContentHeader):
+            raise InvalidFrameError(f"a content header was due, not {header!r}")
+        message = await self._read_content(frame, header)
+        properties = header.properties
+        self._arrived.append(
+            Delivery(
+                session=self,
+                tag=frame.delivery_tag or 0,
+                body=bytes(message.body),
+                headers=properties.headers or {},
+                content_type=properties.content_type,
+                message_id=properties.message_id,
+                type=properties.message_type,
+                correlation_id=properties.correlation_id,
+                redelivered=bool(frame.redelivered),
+                original=message,
+            )
+        )
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    async def _on_cancel_frame(self, frame: commands.Basic.CancelOk | commands.Basic.Cancel) -> None:
+        if isinstance(frame, commands.Basic.Cancel):
+            self._end(LinkLost("the broker has cancelled the consumer; its queue was deleted or has moved"))
+        await super()._on_cancel_frame(frame)
+
+    async def _on_close_frame(self, frame: commands.Channel.Close) -> None:
+        self._end(LinkLost(frame.reply_text or "the channel was closed", frame.reply_code))
+        await super()._on_close_frame(frame)
+
+    def _end(self, lost: LinkLost) -> None:
+        self._ended = self._ended or lost
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_exception(lost)

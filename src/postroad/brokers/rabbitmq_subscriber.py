@@ -1,0 +1,274 @@
+"""RabbitMQ as a source: one queue, its bindings, and a queue for dead letters.
+
+Deliveries come by one connection and dead letters go by another: RabbitMQ stops reading from connections that publish
+while it has an alarm, and acks must get through. What aiormq raises becomes BrokerUnavailable here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from postroad.brokers.rabbitmq import CLOSE_SECONDS, Declare, checked_declare, checked_seconds
+from postroad.errors import BrokerUnavailable, InvalidSetting, MissingExtra
+
+try:
+    from aiormq.channel import Channel
+    from aiormq.connection import Connection
+    from pamqp import commands
+
+    from postroad.brokers.amqp_address import Address
+    from postroad.brokers.amqp_channel import LinkLost, translated
+    from postroad.brokers.amqp_deliveries import DeliveryChannel
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] not in {"aiormq", "pamqp", "yarl"}:
+        raise
+    raise MissingExtra("amqp://", "rabbitmq") from error
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from pathlib import Path
+
+    from postroad.brokers.base import Delivery
+    from postroad.config import Duration
+
+__all__ = ["RabbitMQSubscriber"]
+
+MOST_PREFETCH: Final = 65_535  # AMQP has two bytes for it
+
+
+class RabbitMQSubscriber:
+    """Receives from one queue of a RabbitMQ server.
+
+    `declare` says what is done on a new connection: "create" declares the exchange, the queue with its bindings and the
+    queue for dead letters, all durable; "check" makes sure that the queues are there; "no" does neither. With
+    `single_active` the queue has one consumer at a time, the others stand by: without it, messages of one key could
+    be with two of them. At most `prefetch` messages are open at once. Credentials are those of `Address`.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        queue: str,
+        *,
+        exchange: str = "postroad",
+        bindings: Collection[str] = (),
+        declare: Declare = "create",
+        single_active: bool = True,
+        arguments: Mapping[str, Any] | None = None,
+        dead_letter_queue: str | None = None,
+        prefetch: int = 200,
+        username: str | None = None,
+        password: str | None = None,
+        password_file: str | Path | None = None,
+        connect_timeout: Duration = "10s",
+        heartbeat: Duration | None = None,
+        connection_name: str = "postroad",
+    ) -> None:
+        self._address = Address(
+            url,
+            username=username,
+            password=password,
+            password_file=password_file,
+            heartbeat=heartbeat,
+            connection_name=connection_name,
+        )
+        self.queue = _checked_name("queue", queue)
+        self.exchange = _checked_name("exchange", exchange)
+        self.dead_letter_queue = _checked_name("dead_letter_queue", dead_letter_queue or f"{queue}.dead")
+        self.bindings = tuple(bindings)
+        if not 1 <= prefetch <= MOST_PREFETCH:
+            raise InvalidSetting(f"prefetch is {prefetch!r}; it must be a whole number from 1 to {MOST_PREFETCH:,}")
+        self._prefetch = prefetch
+        self._declare = checked_declare(declare)
+        self._arguments: dict[str, Any] = {"x-single-active-consumer": True} if single_active else {}
+        self._arguments |= arguments or {}
+        self._connect_timeout = checked_seconds("connect_timeout", connect_timeout)
+        self._channel: DeliveryChannel | None = None
+        self._burying: Channel | None = None
+        self._one_burial = asyncio.Lock()
+
+    @property
+    def name(self) -> str:
+        """The server and the queue, without any secret."""
+        return f"{self._address.name} queue {self.queue}"
+
+    def __repr__(self) -> str:
+        return f"RabbitMQSubscriber({self._address.name!r}, {self.queue!r})"
+
+    # -- the contract ------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Make the connection, see to the queues, and begin."""
+        await self._let_go(self._channel)
+        self._channel = None
+        try:
+            connection = await self._connected()
+            try:
+                channel = DeliveryChannel(connection, 1)
+                connection.channels[channel.number] = channel
+                async with asyncio.timeout(self._connect_timeout):
+                    with translated():
+                        await channel.open()
+                    await self._see_to_queues(channel)
+                    await channel.consume(self.queue, self._prefetch)
+            except BaseException:
+                await _closed(connection)
+                raise
+        except (LinkLost, TimeoutError) as lost:
+            raise self._unavailable(lost) from lost
+        self._channel = channel
+
+    async def receive(self) -> Sequence[Delivery]:
+        """Wait for messages. See `Subscriber`."""
+        if self._channel is None:
+            raise BrokerUnavailable(f"{self.name}: the subscriber is not open")
+        try:
+            return await self._channel.arrivals()
+        except LinkLost as lost:
+            raise self._unavailable(lost) from lost
+
+    def ack(self, deliveries: Collection[Delivery]) -> None:
+        """These are dealt with."""
+        if self._channel is not None:
+            self._channel.ack([each for each in deliveries if each.session is self._channel])
+
+    def give_back(self, deliveries: Collection[Delivery]) -> None:
+        """These were not begun."""
+        if self._channel is not None:
+            self._channel.give_back([each for each in deliveries if each.session is self._channel])
+
+    async def bury(self, delivery: Delivery, notes: Mapping[str, str]) -> None:
+        """Publish to the queue for dead letters, persistent, mandatory and confirmed."""
+        properties = delivery.original.header.properties
+        properties = commands.Basic.Properties(**dict(properties))
+        properties.headers = {**(properties.headers or {}), **notes}
+        properties.delivery_mode = 2
+        properties.expiration = None
+        async with self._one_burial:
+            try:
+                async with asyncio.timeout(self._connect_timeout):
+                    if self._burying is None or self._burying.is_closed:
+                        self._burying = await self._channel_for_burials()
+                    with translated():
+                        await self._burying.basic_publish(
+                            delivery.body, routing_key=self.dead_letter_queue, properties=properties, mandatory=True
+                        )
+            except (LinkLost, TimeoutError) as lost:
+                burying, self._burying = self._burying, None
+                await self._let_go(burying)
+                raise self._unavailable(lost, f"the dead-letter queue {self.dead_letter_queue!r}") from lost
+
+    async def waiting(self) -> int:
+        """What is in the queue, and what has arrived and was not taken."""
+        if self._channel is None:
+            raise BrokerUnavailable(f"{self.name}: the subscriber is not open")
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                return await self._channel.waiting(self.queue)
+        except (LinkLost, TimeoutError) as lost:
+            raise self._unavailable(lost) from lost
+
+    async def pause(self) -> None:
+        """Cancel the consumer."""
+        if self._channel is not None:
+            try:
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await self._channel.cancel_consumer()
+            except (LinkLost, TimeoutError) as lost:
+                raise self._unavailable(lost) from lost
+
+    async def close(self) -> None:
+        """Tell what is known, and close both connections."""
+        channel, self._channel = self._channel, None
+        burying, self._burying = self._burying, None
+        if channel is not None:
+            channel.flush()
+        await self._let_go(channel)
+        await self._let_go(burying)
+
+    # -- connecting --------------------------------------------------------------------------------------------------
+
+    async def _connected(self) -> Connection:
+        try:
+            connection = Connection(self._address.url())
+        except InvalidSetting as error:
+            raise LinkLost(str(error)) from error
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                with translated():
+                    await connection.connect()
+        except TimeoutError as error:
+            raise LinkLost(f"no connection within {self._connect_timeout:g} seconds") from error
+        return connection
+
+    async def _channel_for_burials(self) -> Channel:
+        connection = await self._connected()
+        channel = Channel(connection, 1, publisher_confirms=True, frame_buffer=connection.FRAME_BUFFER_SIZE)
+        connection.channels[channel.number] = channel
+        with translated():
+            await channel.open()
+        return channel
+
+    async def _see_to_queues(self, channel: DeliveryChannel) -> None:
+        if self._declare == "no":
+            return
+        passive = self._declare == "check"
+        try:
+            with translated():
+                if not passive:
+                    await channel.exchange_declare(self.exchange, exchange_type="topic", durable=True)
+                await channel.queue_declare(self.dead_letter_queue, durable=True, passive=passive)
+                arguments = None if passive else self._arguments
+                await channel.queue_declare(self.queue, durable=True, passive=passive, arguments=arguments)
+                for binding in () if passive else self.bindings:
+                    await channel.queue_bind(self.queue, self.exchange, routing_key=binding)
+        except LinkLost as lost:
+            ended = channel.ended or lost
+            raise LinkLost(_why_not(ended, self.queue, self.exchange, self._address.user)) from lost
+
+    def _unavailable(self, lost: BaseException, place: str | None = None) -> BrokerUnavailable:
+        reason = str(lost) or "it did not answer in time"
+        return BrokerUnavailable(f"{self.name}: {place + ': ' if place else ''}{reason}", suspicious=False)
+
+    async def _let_go(self, channel: Channel | None) -> None:
+        if channel is not None:
+            # Its answer comes after the broker has heard the acks, which a connection that closes may not send.
+            await _closed(channel)
+            await _closed(channel.connection)
+
+
+async def _closed(channel_or_connection: Any) -> None:
+    """Close it, in good order if that takes no longer than it should."""
+    try:
+        async with asyncio.timeout(CLOSE_SECONDS):
+            with translated():
+                await channel_or_connection.close()
+    except (LinkLost, TimeoutError):
+        pass  # it is gone, which is what was wanted
+
+
+def _why_not(lost: LinkLost, queue: str, exchange: str, user: str) -> str:
+    match lost.code:
+        case 404:
+            return (
+                f"the queue {queue!r} or its dead-letter queue is missing; create it, or set declare='create' ({lost})"
+            )
+        case 403:
+            return (
+                f"user {user!r} may not declare the queue {queue!r} or the exchange {exchange!r}; grant it configure "
+                f"permission, or create them yourself and set declare='check' ({lost})"
+            )
+        case 406:
+            return (
+                f"the queue {queue!r} or the exchange {exchange!r} is there with other properties; "
+                f"set declare='check' to use it as it is ({lost})"
+            )
+        case _:
+            return str(lost)
+
+
+def _checked_name(what: str, name: Any) -> str:
+    if not isinstance(name, str) or not 1 <= len(name.encode()) <= 255:
+        raise InvalidSetting(f"{what} is {name!r}; it must be a name of 1 to 255 bytes")
+    return name

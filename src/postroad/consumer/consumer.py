@@ -1,0 +1,251 @@
+"""The consumer that users make: its handlers, its settings, and how it is run."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
+
+from postroad import events
+from postroad.brokers import subscriber_for
+from postroad.brokers.local import LocalPublisher
+from postroad.config import RelaySettings, duration
+from postroad.consumer.attempts import Attempts
+from postroad.consumer.handlers import Handlers, event_types
+from postroad.consumer.handling import Handling
+from postroad.consumer.local import LocalHandler
+from postroad.consumer.retention import InboxRetention, may_come_again_for
+from postroad.consumer.run import Run
+from postroad.consumer.transactions import StoreOut, Transactions
+from postroad.consumer.treatment import Plan, Summary
+from postroad.errors import InvalidSetting, StoreUnavailable
+from postroad.events import tell
+from postroad.inbox import Inbox, checked_consumer
+from postroad.retry import Backoff
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Sequence
+
+    from postroad.brokers.base import Subscriber
+    from postroad.config import Duration
+    from postroad.received import Received
+    from postroad.retry import RetryPolicy
+
+__all__ = ["Consumer"]
+
+E = TypeVar("E")
+Tx = TypeVar("Tx")
+Result = TypeVar("Result", bound="Awaitable[None] | None")
+
+DEFAULT_PREFETCH: Final = 200
+CLEAN_EVERY: Final = "1h"
+
+
+class Consumer(Generic[Tx]):
+    """Handlers for the messages of one queue, each message in a transaction with its effect.
+
+        consumer = Consumer("amqp://localhost", name="inventory", begin=Session.begin)
+
+        @consumer.on(OrderCreated)
+        async def reserve(event: OrderCreated, tx: AsyncSession, message: Received) -> None: ...
+
+        asyncio.run(consumer.run())
+
+    The transaction is begun, and the message noted in the inbox, before the handler is called; when the handler
+    returns it is committed, and then the broker is told. What the handler adds to an outbox gets the message's
+    correlation id, and its id as the causation id.
+    """
+
+    def __init__(
+        self,
+        source: str | Subscriber | None = None,
+        *,
+        name: str,
+        begin: Callable[[], AbstractAsyncContextManager[Tx] | AbstractContextManager[Tx]],
+        queue: str | None = None,
+        exchange: str = "postroad",
+        bindings: Collection[str] | None = None,
+        declare: Literal["create", "check", "no"] = "create",
+        dead_letter_queue: str | None = None,
+        message_ttl: Duration | None = None,
+        ordering: Literal["key", "none"] = "key",
+        concurrency: int = 10,
+        prefetch: int | None = None,
+        retry: RetryPolicy | None = None,
+        retain: Duration | None = "30d",
+        grace: Duration = "10s",
+        inbox: Inbox | None = None,
+    ) -> None:
+        """`source` is the broker's URL; without one the handlers can only run in a relay (`publisher`).
+
+        `name` is what the inbox knows this consumer by, and its queue's name unless `queue` is given. `begin` gives a
+        context manager that begins a transaction, commits at its end and rolls back when it is left by an error; where
+        it is an async one, handlers are async, where it is not, they are plain functions and run in threads.
+
+        The queue is bound to `exchange` with the types of the handlers, or with `bindings`; `message_ttl` is how long
+        it keeps a message. With `ordering` "key" a key's messages are handled one after the other, and the queue has
+        one active consumer at a time, others stand by; with "none" they share it, and nothing is in order.
+        `concurrency` messages are handled at once, `prefetch` are held, those included whose key waits for a retry.
+
+        `retry` says when a message whose handler failed is tried again, and when it goes to `dead_letter_queue` (the
+        queue's name and ".dead"). `retain` is how long the inbox remembers, None for ever; `grace` is how long a
+        consumer that is being stopped waits for its handlers.
+        """
+        self.name = checked_consumer(name)
+        self._source = source
+        self._queue = {
+            "exchange": exchange,
+            "declare": declare,
+            "dead_letter_queue": dead_letter_queue,
+            "single_active": _choice("ordering", ordering, ("key", "none")) == "key",
+        }
+        self._queue_name = name if queue is None else queue
+        self._bindings = bindings
+        self._prefetch = prefetch
+        self._message_ttl = None if message_ttl is None else duration("message_ttl", message_ttl)
+        self._retain = None if retain is None else duration("retain", retain)
+        self._inbox = inbox or Inbox()
+        if concurrency < 1:
+            raise InvalidSetting(f"concurrency is {concurrency!r}; it must be a whole number, at least 1")
+        grace_seconds = duration("grace", grace).total_seconds()
+        self._plan = Plan(self.name, concurrency, ordering == "key", retry or Backoff(), grace_seconds)
+        self._handlers = Handlers(self.name)
+        self._transactions = Transactions(begin, self._inbox.schema, concurrency)
+        self._attempts = Attempts(self._transactions, self.name)
+        self._handling = Handling(self.name, self._inbox, self._handlers, self._transactions, self._attempts)
+        self._run: Run | None = None
+        self._chore: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"Consumer(name={self.name!r})"
+
+    # -- handlers ----------------------------------------------------------------------------------------------------
+
+    def on(
+        self, event: type[E], /, *, type: str | None = None
+    ) -> Callable[[Callable[[E, Tx, Received], Result]], Callable[[E, Tx, Received], Result]]:
+        """Call the function with each message of this class's type: the event, the transaction, and the message."""
+        types = event_types([event], type)
+
+        def register(function: Callable[[E, Tx, Received], Result]) -> Callable[[E, Tx, Received], Result]:
+            self._handlers.add(types, function)
+            return function
+
+        return register
+
+    def on_batch(
+        self, *events: type[E], type: str | None = None, size: int = 500
+    ) -> Callable[
+        [Callable[[Sequence[tuple[E, Received]], Tx], Result]], Callable[[Sequence[tuple[E, Received]], Tx], Result]
+    ]:
+        """Call the function with many messages at once: pairs of event and message, in order, and one transaction.
+
+        A batch is what has arrived, at most `size`; it costs one transaction, one inbox statement and one ack. When it
+        fails, its messages are handled one by one, so that one bad message costs only itself.
+        """
+        types = event_types(events, type)
+
+        def register(
+            function: Callable[[Sequence[tuple[E, Received]], Tx], Result],
+        ) -> Callable[[Sequence[tuple[E, Received]], Tx], Result]:
+            self._handlers.add_batch(types, function, size)
+            return function
+
+        return register
+
+    # -- running -----------------------------------------------------------------------------------------------------
+
+    async def run(self, *, relay: RelaySettings | None = None) -> Summary:
+        """Consume until `stop` is called. `relay` is what is known of the producer's relay, to check `retain` by."""
+        return await self._consume(relay, until_empty=False)
+
+    async def run_until_empty(self, *, relay: RelaySettings | None = None) -> Summary:
+        """Consume all that is in the queue, and end."""
+        return await self._consume(relay, until_empty=True)
+
+    def stop(self) -> None:
+        """Begin nothing more, let handlers end, ack, give back the rest, and end. To be called in the loop's thread."""
+        if self._run is not None:
+            self._run.stop()
+
+    async def _consume(self, relay: RelaySettings | None, *, until_empty: bool) -> Summary:
+        subscriber = self._subscriber()
+        run = self._run = Run(self._plan, subscriber, self._handlers, self._handling, self._attempts)
+        try:
+            await self._start(relay)
+            tell(events.ConsumerStarted(self.name, types=self._handlers.types))
+            summary = await run.run(until_empty=until_empty)
+        finally:
+            self._run = None
+            await self._end()
+        tell(
+            events.ConsumerEnded(
+                self.name,
+                handled=summary.handled,
+                duplicates=summary.duplicates,
+                failed=summary.failed,
+                dead=summary.dead,
+                duration_ms=summary.seconds * 1000,
+            )
+        )
+        return summary
+
+    def publisher(self, *, relay: RelaySettings | None = None) -> LocalPublisher:
+        """The handlers as a relay's destination: `Relay(store, consumer.publisher(), sink=consumer.name)`."""
+        handler = LocalHandler(
+            self.name,
+            self._handlers,
+            self._handling,
+            concurrency=self._plan.concurrency,
+            start=lambda: self._start(relay),
+            end=self._end,
+        )
+        return LocalPublisher(handler)
+
+    def _subscriber(self) -> Subscriber:
+        if self._source is None:
+            raise InvalidSetting(
+                f"consumer {self.name!r} has no broker; give it a URL, Consumer('amqp://host', ...), or run its "
+                "handlers in a relay: postroad relay --app"
+            )
+        if not isinstance(self._source, str):
+            return self._source
+        ttl = self._message_ttl
+        return subscriber_for(
+            self._source,
+            self._queue_name,
+            bindings=self._handlers.types if self._bindings is None else self._bindings,
+            prefetch=self._prefetch or max(DEFAULT_PREFETCH, 2 * self._handlers.batch_size),
+            arguments={} if ttl is None else {"x-message-ttl": int(ttl / timedelta(milliseconds=1))},
+            connection_name=f"postroad {self.name}",
+            **self._queue,
+        )
+
+    async def _start(self, relay: RelaySettings | None) -> None:
+        """Make sure that everything is there before the first message. Raises what is wrong."""
+        if not self._handlers.types:
+            raise InvalidSetting(f"consumer {self.name!r} has no handler; register one: @consumer.on(OrderCreated)")
+        self._transactions.start(is_async=self._handlers.is_async)
+        try:
+            await self._transactions.run(lambda tx: self._transactions.within(tx, "look_at_inbox", self.name))
+        except StoreOut as out:
+            raise StoreUnavailable(f"consumer {self.name!r}: a transaction can't be begun: {out}") from out
+        if self._retain is not None and self._chore is None:
+            retention = InboxRetention(self.name, self._attempts, retain=self._retain)
+            retention.check(may_come_again_for(relay or RelaySettings(), self._message_ttl))
+            self._chore = asyncio.create_task(retention.run(duration("every", CLEAN_EVERY).total_seconds()))
+
+    async def _end(self) -> None:
+        chore, self._chore = self._chore, None
+        if chore is not None:
+            chore.cancel()
+            with suppress(asyncio.CancelledError):
+                await chore
+        self._transactions.end()
+
+
+def _choice(name: str, value: Any, right: Sequence[str]) -> str:
+    if value not in right:
+        raise InvalidSetting(f"{name} is {value!r}; it must be one of {', '.join(map(repr, right))}")
+    return str(value)

@@ -1,0 +1,129 @@
+"""One message, or a batch, inside its transaction: first_time → decode → handler. Twice: sync and async.
+
+Whatever the handler adds follows from the message: it gets its correlation id, and its id as the causation id.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from postroad.consumer.transactions import Busy
+from postroad.correlation import trusted_traceparent
+from postroad.message import correlated
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from postroad.consumer.attempts import Attempts
+    from postroad.consumer.handlers import Handlers
+    from postroad.consumer.transactions import Transactions
+    from postroad.inbox import Inbox
+    from postroad.received import Received
+
+__all__ = ["Handling", "following"]
+
+
+class Handling:
+    """How a consumer deals with messages."""
+
+    def __init__(
+        self, consumer: str, inbox: Inbox, handlers: Handlers, transactions: Transactions, attempts: Attempts
+    ) -> None:
+        self._consumer = consumer
+        self._inbox = inbox
+        self._handlers = handlers
+        self._transactions = transactions
+        self._attempts = attempts
+
+    async def one(self, message: Received, *, marked: bool = False) -> bool:
+        """Begin, handle, commit; whether it was the first time. `marked`: the beginning of this attempt was noted.
+
+        Raises StoreOut, Busy, Unreadable, or whatever the handler raised; then nothing is committed.
+        """
+        work = self._one_async if self._transactions.is_async else self._one
+        first: bool = await self._transactions.run(partial(work, message, marked))
+        return first
+
+    async def many(self, messages: Sequence[Received]) -> int:
+        """The same for a batch, with one inbox statement; how many of them were for the first time."""
+        work = self._many_async if self._transactions.is_async else self._many
+        first: int = await self._transactions.run(partial(work, messages))
+        return first
+
+    # -- in a transaction --------------------------------------------------------------------------------------------
+
+    async def _one_async(self, message: Received, marked: bool, tx: Any) -> bool:
+        try:
+            if marked:
+                await self._attempts.ended(tx, message)
+            first = await self._first_time(tx, message)
+        except Exception as error:
+            raise _busy(error) from error
+        if first:
+            event = self._handlers.event(message)
+            with following(message):
+                await self._handlers.call(event, tx, message)
+        return bool(first)
+
+    def _one(self, message: Received, marked: bool, tx: Any) -> bool:
+        try:
+            if marked:
+                self._attempts.ended(tx, message)
+            first = self._first_time(tx, message)
+        except Exception as error:
+            raise _busy(error) from error
+        if first:
+            event = self._handlers.event(message)
+            with following(message):
+                self._handlers.call(event, tx, message)
+        return bool(first)
+
+    async def _many_async(self, messages: Sequence[Received], tx: Any) -> int:
+        try:
+            answers = await self._first_times(tx, messages)
+        except Exception as error:
+            raise _busy(error) from error
+        events = self._events(messages, answers)
+        if events:
+            await self._handlers.call_batch(events, tx)
+        return len(events)
+
+    def _many(self, messages: Sequence[Received], tx: Any) -> int:
+        try:
+            answers = self._first_times(tx, messages)
+        except Exception as error:
+            raise _busy(error) from error
+        events = self._events(messages, answers)
+        if events:
+            self._handlers.call_batch(events, tx)
+        return len(events)
+
+    def _first_time(self, tx: Any, message: Received) -> Any:
+        return self._inbox.first_time(tx, message.identity, consumer=self._consumer, type=message.type)
+
+    def _first_times(self, tx: Any, messages: Sequence[Received]) -> Any:
+        ids = [(message.identity, message.type) for message in messages]
+        return self._inbox.first_times(tx, ids, consumer=self._consumer)
+
+    def _events(self, messages: Sequence[Received], answers: Sequence[bool]) -> list[tuple[Any, Received]]:
+        new = [message for message, first in zip(messages, answers, strict=True) if first]
+        return [(self._handlers.event(message), message) for message in new]
+
+
+def _busy(error: Exception) -> Busy:
+    """What goes wrong while the inbox is asked is not the handler's fault."""
+    return Busy(f"{type(error).__name__}: {error}")
+
+
+def following(message: Received) -> AbstractContextManager[None]:
+    """What is added inside this block follows from the message: it gets its correlation id and trace, and its id as the
+    causation id. Handlers of single messages run inside such a block; those of batches say themselves what follows
+    from what.
+    """
+    return correlated(
+        message.correlation_id or message.id,
+        traceparent=trusted_traceparent(message.headers.get("traceparent")),
+        causation_id=message.id,
+    )

@@ -1,0 +1,87 @@
+"""A consumer's handlers in the relay's own process: no broker in between, and the same inbox.
+
+What the log has and no handler takes is passed over. A handler that fails has refused its message, and the relay does
+with it what it does with all refusals; the inbox makes sure that what was committed has no second effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+from postroad import events
+from postroad.consumer.attempts import cut
+from postroad.consumer.transactions import Busy, StoreOut
+from postroad.errors import BrokerUnavailable, Refusal
+from postroad.events import tell
+from postroad.received import Unreadable, received
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
+    from postroad.consumer.handlers import Handlers
+    from postroad.consumer.handling import Handling
+    from postroad.message import StoredMessage
+
+__all__ = ["LocalHandler"]
+
+
+class LocalHandler:
+    """What `LocalPublisher` hands its messages to."""
+
+    def __init__(
+        self,
+        consumer: str,
+        handlers: Handlers,
+        handling: Handling,
+        *,
+        concurrency: int,
+        start: Callable[[], Coroutine[Any, Any, None]],
+        end: Callable[[], Coroutine[Any, Any, None]],
+    ) -> None:
+        self.name = consumer
+        self.start = start
+        self.end = end
+        self._handlers = handlers
+        self._handling = handling
+        self._slots = asyncio.Semaphore(concurrency)
+
+    async def handle(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
+        """Handle side by side those that a handler takes: no two of them have the same key."""
+        wanted = [message for message in messages if message.type in self._handlers.types]
+        if self._handlers.batch is not None and len(wanted) > 1 and await self._at_once(wanted):
+            return []
+        answers = await asyncio.gather(*map(self._one, wanted))
+        refusals = [answer for answer in answers if isinstance(answer, Refusal)]
+        for answer in answers:
+            if isinstance(answer, BrokerUnavailable):
+                done = [message for message, each in zip(wanted, answers, strict=True) if each is None]
+                passed_over = [message for message in messages if message.type not in self._handlers.types]
+                confirmed = {message.position for message in [*done, *passed_over]}
+                raise BrokerUnavailable(str(answer), confirmed=confirmed, refusals=refusals, suspicious=False)
+        return refusals
+
+    async def _at_once(self, messages: Sequence[StoredMessage]) -> bool:
+        """All in one transaction. False: each must be asked alone, so that one is refused and not all."""
+        try:
+            await self._handling.many([received(message) for message in messages])
+        except Exception:  # what went wrong is said of the one that it goes wrong with
+            return False
+        return True
+
+    async def _one(self, message: StoredMessage) -> Refusal | BrokerUnavailable | None:
+        async with self._slots:
+            began = time.monotonic()
+            try:
+                first = await self._handling.one(received(message))
+            except (StoreOut, Busy) as out:
+                return BrokerUnavailable(str(out))
+            except Unreadable as error:
+                return Refusal(message.position, str(error), permanent=True)
+            except Exception as error:
+                return Refusal(message.position, cut(f"{type(error).__name__}: {error}"))
+            if first and events.is_wanted(events.MessageHandled):
+                took = (time.monotonic() - began) * 1000
+                tell(events.MessageHandled(self.name, str(message.id), message.type, duration_ms=took))
+            return None

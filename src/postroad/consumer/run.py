@@ -1,0 +1,268 @@
+"""A consumer at work: receive, hand out by keys, wait between attempts, bury, ack; until it is stopped.
+
+The rules:
+
+- A message is acked only after its transaction was committed, or after it is durably among the dead letters.
+- A message that failed keeps its key busy until it is dealt with; other keys go on.
+- An attempt counts when the handler failed. That a database or a broker is out counts for nobody.
+- When a session has ended, what was not begun is forgotten: it comes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from postroad import events
+from postroad.brokers.opening import opened
+from postroad.consumer.attempts import cut
+from postroad.consumer.keys import Keys
+from postroad.consumer.transactions import StoreOut
+from postroad.consumer.treatment import FIRST_PAUSE, LONGEST_PAUSE, Summary, Treatment, Work
+from postroad.errors import BrokerUnavailable
+from postroad.events import tell
+from postroad.received import Unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Sequence
+
+    from postroad.brokers.base import Delivery, Subscriber
+    from postroad.consumer.attempts import Attempts
+    from postroad.consumer.handlers import Handlers
+    from postroad.consumer.handling import Handling
+    from postroad.consumer.treatment import Plan
+
+__all__ = ["Run"]
+
+
+class Run:
+    """One run of a consumer. A subscriber is opened and closed here."""
+
+    def __init__(
+        self, plan: Plan, subscriber: Subscriber, handlers: Handlers, handling: Handling, attempts: Attempts
+    ) -> None:
+        self.summary = Summary()
+        self._plan = plan
+        self._subscriber = subscriber
+        self._handlers = handlers
+        self._handling = handling
+        self._treatment = Treatment(plan, subscriber, handling, attempts, self.summary)
+        self._keys: Keys[Work] = Keys()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._batch: asyncio.Task[None] | None = None
+        self._parked: dict[Work, asyncio.TimerHandle] = {}
+        self._one_suspect = asyncio.Lock()
+        self._stopping = asyncio.Event()
+        self._idle = asyncio.Event()
+
+    async def run(self, *, until_empty: bool) -> Summary:
+        """Receive until stopped, or until there is nothing left."""
+        began = time.monotonic()
+        receiving = asyncio.create_task(
+            self._receive(must_work=until_empty), name=f"postroad consumer {self._plan.consumer}"
+        )
+        ending = asyncio.create_task(self._until_empty() if until_empty else self._stopping.wait())
+        try:
+            await asyncio.wait((receiving, ending), return_when=asyncio.FIRST_COMPLETED)
+            if receiving.done():
+                receiving.result()  # it ends only by an error
+            self._stopping.set()
+        finally:
+            await _ended(receiving, ending)
+            await self._finish()
+            self.summary.seconds = time.monotonic() - began
+        return self.summary
+
+    def stop(self) -> None:
+        """Begin nothing more, let handlers end, ack, and give back the rest."""
+        self._stopping.set()
+
+    async def _finish(self) -> None:
+        """Give back what was not begun, and wait for what was, as long as the grace allows."""
+        self._stopping.set()
+        waiting = self._keys.clear() + list(self._parked)
+        for timer in self._parked.values():
+            timer.cancel()
+        self._parked.clear()
+        with suppress(BrokerUnavailable):
+            await self._subscriber.pause()
+        self._subscriber.give_back([work.delivery for work in waiting])
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=self._plan.grace)
+            await _ended(*late)
+        await self._subscriber.close()
+
+    async def _until_empty(self) -> None:
+        while True:
+            self._idle.clear()
+            if not self._tasks and not self._parked and not self._keys.ready:
+                with suppress(BrokerUnavailable):
+                    if not await self._subscriber.waiting() and not self._tasks and not self._parked:
+                        return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FIRST_PAUSE):
+                    await self._idle.wait()
+
+    # -- receiving ---------------------------------------------------------------------------------------------------
+
+    async def _receive(self, *, must_work: bool) -> None:
+        pause, outages = FIRST_PAUSE, 0
+        while True:
+            try:
+                await self._subscriber.open()
+                tell(events.Receiving(self._plan.consumer, source=self._subscriber.name, attempts=outages + 1))
+                pause, outages, must_work = FIRST_PAUSE, 0, False
+                while True:
+                    for delivery in await self._subscriber.receive():
+                        work = self._work(delivery)
+                        self._keys.add(work.key, work)
+                    self._hand_out()
+            except BrokerUnavailable as outage:
+                if must_work:
+                    raise
+                self._forget()
+                outages += 1
+                tell(events.SubscriberOut(self._plan.consumer, reason=str(outage), retry_ms=pause * 1000))
+                await self._pause(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _work(self, delivery: Delivery) -> Work:
+        try:
+            message = opened(delivery)
+        except Unreadable as error:
+            return Work(delivery, None, str(error), None)
+        except Exception as error:  # whatever others may send, it ends among the dead letters, and not the consumer
+            return Work(delivery, None, f"it can't be read: {type(error).__name__}: {error}", None)
+        # Without a key, and where no order is wanted, copies of one message still wait for each other: only one of them
+        # could go on anyway.
+        key = f"key {message.key}" if self._plan.keep_order and message.key is not None else f"id {message.identity}"
+        return Work(delivery, message, None, key, alone=delivery.redelivered)
+
+    def _forget(self) -> None:
+        """The session has ended: what was not begun comes again."""
+        self._keys.clear()
+        for work in list(self._parked):
+            self._parked.pop(work).cancel()
+            self._keys.finish(work.key)
+
+    # -- handing out -------------------------------------------------------------------------------------------------
+
+    def _hand_out(self) -> None:
+        """Begin what can be begun."""
+        while self._keys.ready and len(self._tasks) < self._plan.concurrency and not self._stopping.is_set():
+            if self._handlers.batch is None:
+                self._begin(self._one(self._keys.take()))
+            elif self._batch is None or self._batch.done():
+                self._take_batch()
+            else:
+                return
+
+    def _take_batch(self) -> None:
+        """One batch at a time: that keeps the order, and the next one grows meanwhile."""
+        works: list[Work] = []
+        while self._keys.ready and len(works) < self._handlers.batch_size:
+            work = self._keys.take()
+            if work.alone or work.message is None:
+                self._begin(self._one(work))
+                continue
+            works.append(work)
+            works += self._keys.follow(work.key, self._handlers.batch_size - len(works))
+        if works:
+            self._batch = self._begin(self._many(sorted(works, key=lambda work: work.delivery.tag)))
+
+    def _begin(self, doing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(doing)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            tell(events.ConsumerBroke(self._plan.consumer, reason=f"{type(error).__name__}: {error}"))
+        self._hand_out()
+        if not self._tasks:
+            self._idle.set()
+
+    # -- one message -------------------------------------------------------------------------------------------------
+
+    async def _one(self, work: Work) -> None:
+        """Deal with a message, or park it; its key stays busy until it is dealt with."""
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                again_in = await self._treatment.attempt(work)
+            except (StoreOut, BrokerUnavailable) as out:
+                tell(events.ConsumerWaits(self._plan.consumer, reason=str(out), retry_ms=pause * 1000))
+                await self._pause(pause)
+                if self._stopping.is_set():
+                    return None
+                pause = min(2 * pause, LONGEST_PAUSE)
+            else:
+                if again_in is not None:
+                    return self._park(work, again_in)
+                self._subscriber.ack((work.delivery,))
+                return self._keys.finish(work.key)
+
+    def _park(self, work: Work, seconds: float) -> None:
+        if self._stopping.is_set():
+            return  # closing gives it back
+        self._parked[work] = asyncio.get_running_loop().call_later(seconds, self._unpark, work)
+
+    def _unpark(self, work: Work) -> None:
+        del self._parked[work]
+        self._keys.restore(work.key, [work])
+        self._hand_out()
+
+    # -- a batch -----------------------------------------------------------------------------------------------------
+
+    async def _many(self, works: Sequence[Work]) -> None:
+        """Deal with all of them in one transaction; if that can't be done, with each of them alone."""
+        messages = [work.message for work in works if work.message is not None]
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                handled = await self._handling.many(messages)
+            except StoreOut as out:
+                tell(events.ConsumerWaits(self._plan.consumer, reason=str(out), retry_ms=pause * 1000))
+                await self._pause(pause)
+                if self._stopping.is_set():
+                    return None
+                pause = min(2 * pause, LONGEST_PAUSE)
+            except Exception as error:
+                reason = cut(f"{type(error).__name__}: {error}")
+                tell(events.BatchFailed(self._plan.consumer, size=len(works), reason=reason))
+                return self._one_by_one(works)
+            else:
+                self.summary.handled += handled
+                self.summary.duplicates += len(works) - handled
+                self._subscriber.ack([work.delivery for work in works])
+                for key in dict.fromkeys(work.key for work in works):
+                    self._keys.finish(key)
+                return None
+
+    def _one_by_one(self, works: Sequence[Work]) -> None:
+        by_key: dict[str | None, list[Work]] = {}
+        for work in works:
+            work.alone = True
+            by_key.setdefault(work.key, []).append(work)
+        if self._stopping.is_set():
+            return  # closing gives them back
+        for key, of_key in reversed(by_key.items()):
+            self._keys.restore(key, of_key)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but not when the consumer is being stopped."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+
+
+async def _ended(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel them, and wait until they are gone."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)

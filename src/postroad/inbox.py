@@ -1,0 +1,158 @@
+"""RECEIVE: note in the handler's own transaction that a message was processed. Nothing here commits or connects."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+from uuid import UUID
+
+from postroad.config import DEFAULT_SCHEMA, checked_schema, duration
+from postroad.errors import InvalidMessage, InvalidSetting, NoTransaction
+from postroad.stores.connections import ask_through
+from postroad.stores.connections.pending import Call
+from postroad.stores.memory import MemoryTransaction
+from postroad.stores.statements import Question, first_times
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from postroad.config import Duration
+    from postroad.stores.connections import AsyncConnection, Pending, SyncConnection
+    from postroad.stores.statements import Rows
+
+__all__ = ["Inbox", "checked_consumer"]
+
+T = TypeVar("T")
+
+_ONE = Call("inbox.first_time", undone="the inbox was not asked about")
+_MANY = Call("inbox.first_times", undone="the inbox was not asked about")
+
+LONGEST_CONSUMER = 255  # bytes
+LONGEST_ID = 1024
+LONGEST_TYPE = 255
+
+
+class Inbox:
+    """What consumers have processed. Cheap, thread- and fork-safe: it holds settings and no connection."""
+
+    def __init__(self, *, schema: str = DEFAULT_SCHEMA, lock_timeout: Duration = "5s") -> None:
+        """`schema` is where the tables are; `lock_timeout` is how long PostgreSQL waits for another transaction that is
+        about to process the same message, 0 for as long as it takes.
+        """
+        self.schema = checked_schema(schema)
+        self.lock_timeout = duration("lock_timeout", lock_timeout)
+        self._patience = f"{self.lock_timeout.total_seconds() * 1000:.0f}ms"
+
+    @overload
+    def first_time(
+        self, connection: SyncConnection, message_id: UUID | str, /, *, consumer: str, type: str = ...
+    ) -> bool: ...
+
+    @overload
+    def first_time(
+        self, connection: AsyncConnection, message_id: UUID | str, /, *, consumer: str, type: str = ...
+    ) -> Pending[bool]: ...
+
+    def first_time(
+        self, connection: Any, message_id: UUID | str, /, *, consumer: str, type: str = ""
+    ) -> bool | Pending[bool]:
+        """Note the message as processed, in the connection's own transaction, and say whether this is the first time.
+
+        When another transaction is about to process it, this one waits: it is told False after a commit and True after
+        a rollback. On an async connection the answer must be awaited. The driver's error is raised when waiting took
+        longer than `lock_timeout`, and in the isolation levels above READ COMMITTED when the other has committed: roll
+        back and try again. Raises InvalidMessage, NoTransaction, ConnectionClosed, NotMigrated or UnknownConnection,
+        and in each case nothing was written.
+        """
+        return self._ask(connection, [(_checked_id(message_id), _checked_type(type))], consumer, _only, _ONE)
+
+    @overload
+    def first_times(
+        self, connection: SyncConnection, messages: Iterable[tuple[UUID | str, str]], /, *, consumer: str
+    ) -> list[bool]: ...
+
+    @overload
+    def first_times(
+        self, connection: AsyncConnection, messages: Iterable[tuple[UUID | str, str]], /, *, consumer: str
+    ) -> Pending[list[bool]]: ...
+
+    def first_times(
+        self, connection: Any, messages: Iterable[tuple[UUID | str, str]], /, *, consumer: str
+    ) -> list[bool] | Pending[list[bool]]:
+        """The same for a batch of ids and types, in one round trip: an answer for each, in the order given.
+
+        Of an id that is in the batch twice, the first can be new and the second never is. Two batches never wait for
+        each other in a circle: the rows are written in the order of their ids.
+        """
+        checked = [(_checked_id(id), _checked_type(type)) for id, type in messages]
+        return self._ask(connection, checked, consumer, lambda answers: answers, _MANY)
+
+    def _ask(
+        self,
+        connection: Any,
+        messages: Sequence[tuple[str, str]],
+        consumer: str,
+        shape: Callable[[list[bool]], T],
+        call: Call,
+    ) -> T | Pending[T]:
+        checked_consumer(consumer)
+        if isinstance(connection, MemoryTransaction):
+            if not connection.open:
+                raise NoTransaction("this transaction of the memory store has ended; begin another")
+            return shape([connection.first_time(consumer, id) for id, _ in messages])
+        return ask_through(
+            connection,
+            self.schema,
+            lambda tongue: Question(
+                [first_times(*tongue, self.schema, consumer, messages, patience=self._patience)],
+                lambda answered: shape(_answers(messages, *answered)),
+            ),
+            call,
+            messages[0][0] if len(messages) == 1 else f"{len(messages)} messages",
+        )
+
+
+def _answers(messages: Sequence[tuple[str, str]], rows: Rows) -> list[bool]:
+    """For each message whether it is among the new ones, and the first of its kind in the batch."""
+    new = Counter(row[0] for row in rows)
+    answers = []
+    for id, _ in messages:
+        answers.append(new[id] > 0)
+        new[id] -= 1
+    return answers
+
+
+def _only(answers: list[bool]) -> bool:
+    return answers[0]
+
+
+def checked_consumer(consumer: Any) -> str:
+    """The name that a consumer's messages are noted under."""
+    if not _is_text(consumer, 1, LONGEST_CONSUMER):
+        raise InvalidSetting(f"consumer is {consumer!r}; it must be a name of 1 to {LONGEST_CONSUMER} bytes")
+    return str(consumer)
+
+
+def _checked_id(id: Any) -> str:
+    if isinstance(id, UUID):
+        return str(id)
+    if not _is_text(id, 1, LONGEST_ID):
+        raise InvalidMessage(
+            f"message_id is {ascii(id)[:80]}; it must be a UUID, or a text of 1 to {LONGEST_ID:,} bytes"
+        )
+    return str(id)
+
+
+def _checked_type(type: Any) -> str:
+    if not _is_text(type, 0, LONGEST_TYPE):
+        raise InvalidMessage(f"type is {ascii(type)[:80]}; it must be a text of at most {LONGEST_TYPE} bytes")
+    return str(type)
+
+
+def _is_text(value: Any, least: int, most: int) -> bool:
+    if not isinstance(value, str) or "\0" in value:
+        return False
+    try:
+        return least <= len(value.encode()) <= most
+    except UnicodeEncodeError:
+        return False

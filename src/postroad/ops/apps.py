@@ -1,0 +1,44 @@
+"""`--app module:name`: a consumer in the user's own code. Whatever is wrong with it is one line that names it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+from postroad.consumer import Consumer
+from postroad.errors import InvalidSetting
+
+__all__ = ["consumer_named"]
+
+
+def consumer_named(app: str) -> Consumer[object]:
+    """The consumer `name` of the module `module`, which is looked for in the working directory too."""
+    module_name, _, name = app.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: object = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
+            raise InvalidSetting(
+                f"app is {app!r}; there is no module {error.name!r}, neither here nor installed"
+            ) from None
+        raise InvalidSetting(f"app is {app!r}; importing {module_name!r} failed: {error}") from error
+    except Exception as error:  # whatever the user's code raises
+        raise InvalidSetting(
+            f"app is {app!r}; importing {module_name!r} failed: {type(error).__name__}: {error}"
+        ) from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise InvalidSetting(f"app is {app!r}; {module_name!r} has no {name!r}{_consumers_of(found)}")
+        found = getattr(found, part)
+    if not isinstance(found, Consumer):
+        raise InvalidSetting(f"app is {app!r}, which is of type {type(found).__name__}; it must be a postroad.Consumer")
+    return found
+
+
+def _consumers_of(module: object) -> str:
+    names = [name for name, value in vars(module).items() if isinstance(value, Consumer)]
+    return f"; it has the consumers {', '.join(names)}" if names else "; nor has it any other consumer"

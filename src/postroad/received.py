@@ -1,0 +1,117 @@
+"""What a handler is given: a message as it arrived, and how its payload becomes an event again.
+
+Nothing here does I/O. Reading undoes what `message` wrote: the same kinds of classes, by the same libraries.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from postroad.message import StoredMessage
+
+__all__ = ["Received", "Unreadable", "decoder_for", "is_readable", "received"]
+
+Decoder = Callable[[bytes], Any]
+
+_UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+class Unreadable(ValueError):
+    """This message can't be read, and never will be: it has no id, or its payload is not what its type says."""
+
+
+class Received(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as it arrived."""
+
+    id: str
+    """What the producer calls it; the same whenever it comes again, so it serves as an idempotency key."""
+    type: str
+    source: str | None = None
+    key: str | None = None
+    payload: bytes = b""
+    content_type: str = ""
+    headers: Mapping[str, str] = {}
+    """The user's own headers."""
+    correlation_id: str | None = None
+    causation_id: str | None = None
+    time: str | None = None
+    """When it was added, as the producer wrote it (RFC 3339)."""
+    attempt: int = 1
+    """The number of this attempt, as far as it is known: it is counted from the first failure on."""
+    identity: str = ""
+    """What the inbox knows it by: a UUID is unique, any other id only together with its source."""
+
+    def __post_init__(self) -> None:
+        """Find out what is unique, once: it is asked several times for each message."""
+        if not self.identity:
+            alone = not self.source or _UUID.fullmatch(self.id)
+            msgspec.structs.force_setattr(self, "identity", self.id if alone else f"{self.source} {self.id}")
+
+
+def received(message: StoredMessage) -> Received:
+    """A message from the log as a handler is given it."""
+    known = message.all_headers
+    return Received(
+        id=str(message.id),
+        type=message.type,
+        source=known.get("source"),
+        key=message.key,
+        payload=message.payload,
+        content_type=message.content_type,
+        headers=message.headers,
+        correlation_id=known.get("correlation_id"),
+        causation_id=known.get("causation_id"),
+        time=message.created_at.isoformat(),
+    )
+
+
+def is_readable(cls: type) -> bool:
+    """Whether payloads can be turned into objects of this class."""
+    return cls in {bytes, str, dict} or _is_pydantic(cls) or _is_for_msgspec(cls)
+
+
+@lru_cache(maxsize=1024)
+def decoder_for(cls: type[Any]) -> Decoder:
+    """What turns a payload into an object of this class. It raises Unreadable."""
+    decode = _decode_with(cls)
+
+    def checked(payload: bytes) -> Any:
+        try:
+            return decode(payload)
+        except Exception as error:  # whatever a user's own type raises while it is made
+            raise Unreadable(f"its payload is no {cls.__name__}: {error}") from error
+
+    return checked
+
+
+def _decode_with(cls: type) -> Decoder:
+    if cls is bytes:
+        return bytes
+    if cls is str:
+        return bytes.decode
+    if _is_pydantic(cls):  # knows best how to read its own models
+        validate: Decoder = cls.model_validate_json  # type: ignore[attr-defined]
+        return validate
+    return msgspec.json.Decoder(cls, dec_hook=_decode_nested).decode
+
+
+def _decode_nested(cls: type, value: Any) -> Any:
+    """What msgspec does not know inside an event: pydantic models."""
+    if _is_pydantic(cls):
+        return cls.model_validate(value)  # type: ignore[attr-defined]
+    raise TypeError(f"{cls.__name__} is not supported")
+
+
+def _is_pydantic(cls: type) -> bool:
+    return hasattr(cls, "model_validate_json")
+
+
+def _is_for_msgspec(cls: type) -> bool:
+    return issubclass(cls, msgspec.Struct) or dataclasses.is_dataclass(cls) or hasattr(cls, "__attrs_attrs__")

@@ -1,0 +1,177 @@
+"""A consumer's handlers as a relay's destination: no broker, one effect per message, each key in order."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import aiosqlite
+import msgspec
+import pytest
+
+from postroad import BrokerUnavailable, Consumer, InvalidSetting, Message, Outbox, Received
+from postroad.config import RelaySettings
+from postroad.message import StoredMessage
+from postroad.relay import Relay
+from postroad.stores.sqlite import SQLiteStore, migrate_sqlite
+from tests.destinations import stored
+from tests.places import Place, on_sqlite
+
+OUTBOX = Outbox(source="/shop")
+
+
+class Numbered(msgspec.Struct):
+    number: int
+
+
+@pytest.fixture(params=["sqlite3", "aiosqlite"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return on_sqlite(request.param, tmp_path / "shop.sqlite")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "shop.sqlite"
+
+
+def consumer(place: Place) -> Consumer[Any]:
+    return Consumer(name="stock", begin=place.begin)
+
+
+def add(path: Path, *numbers: int, **fields: Any) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        OUTBOX.add_many(connection, [Message(Numbered(n), key=n % 3, **fields) for n in numbers])
+
+
+def a_message(number: int, **fields: Any) -> StoredMessage:
+    payload = b'{"number":%d}' % number
+    return stored(number, **({"type": "numbered", "payload": payload} | fields))
+
+
+async def test_the_log_reaches_the_handlers_in_order_per_key(place: Place, path: Path) -> None:
+    it = consumer(place)
+    it.on(Numbered)(place.handler())
+    add(path, *range(60))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        OUTBOX.add(connection, "x", type="for others")
+    relay = Relay(SQLiteStore(path), it.publisher(), sink=it.name)
+    assert (await relay.run_until_empty()).refused == 0
+    effects = await place.effects()
+    assert sorted(effects) == list(range(60))
+    for key in range(3):
+        assert [n for n in effects if n % 3 == key] == list(range(key, 60, 3))
+    assert len(await place.noted()) == 60, "what no handler takes is passed over"
+
+
+async def test_what_was_committed_and_not_settled_has_no_second_effect(place: Place, path: Path) -> None:
+    it = consumer(place)
+    it.on(Numbered)(place.handler())
+    add(path, *range(10))
+    await Relay(SQLiteStore(path), it.publisher(), sink="stock").run_until_empty()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("update postroad_lanes set position = 0")  # as if the relay had been killed
+    summary = await Relay(SQLiteStore(path), it.publisher(), sink="stock").run_until_empty()
+    assert summary.published == 10
+    assert sorted(await place.effects()) == list(range(10))
+
+
+async def test_a_failed_handler_is_a_refusal_of_its_message_alone(place: Place) -> None:
+    def fail(event: Numbered, message: Received) -> None:
+        if event.number == 2:
+            raise LookupError("no two")
+
+    it = consumer(place)
+    it.on(Numbered)(place.handler(fail))
+    publisher = it.publisher()
+    await publisher.open()
+    bad = a_message(4, payload=b"{")
+    refusals = await publisher.publish([a_message(1), a_message(2), a_message(3), bad])
+    assert [(each.position, each.permanent) for each in refusals] == [(2, False), (4, True)]
+    assert [each.reason.partition(":")[0] for each in refusals] == ["LookupError", "its payload is no Numbered"]
+    assert sorted(await place.effects()) == [1, 3]
+    assert await place.attempts() == [], "the relay counts"
+    await publisher.close()
+
+
+async def test_a_page_is_a_batch_and_one_bad_message_costs_only_itself(place: Place) -> None:
+    sizes: list[int] = []
+
+    def note(batch: Any) -> None:
+        sizes.append(len(batch))
+        if any(event.number == 3 for event, _ in batch):
+            raise LookupError("no three")
+
+    it = consumer(place)
+    it.on_batch(Numbered)(place.batch_handler(note))
+    publisher = it.publisher()
+    await publisher.open()
+    assert await publisher.publish([a_message(1), a_message(2)]) == []
+    assert sizes == [2]
+    (refusal,) = await publisher.publish([a_message(3), a_message(4)])
+    assert (refusal.position, sorted(await place.effects())) == (3, [1, 2, 4])
+    await publisher.close()
+
+
+async def test_a_database_that_is_out_is_an_outage(path: Path) -> None:
+    migrate_sqlite(path)
+    out = False
+
+    @asynccontextmanager
+    async def begin() -> AsyncIterator[Any]:
+        if out:
+            raise ConnectionRefusedError("no database")
+        async with aiosqlite.connect(path) as connection:
+            yield connection
+            await connection.commit()
+
+    it: Consumer[Any] = Consumer(name="stock", begin=begin, concurrency=1)
+
+    @it.on(Numbered)
+    async def handle(event: Numbered, tx: Any, message: Received) -> None:
+        nonlocal out
+        out = event.number == 2
+
+    publisher = it.publisher()
+    await publisher.open()
+    with pytest.raises(BrokerUnavailable, match="no database") as outage:
+        await publisher.publish([a_message(1), a_message(2), a_message(3), a_message(9, type="for others")])
+    assert (set(outage.value.confirmed), list(outage.value.refusals)) == ({1, 2, 9}, [])
+    out = False
+    assert await publisher.publish([a_message(3)]) == []
+    await publisher.close()
+
+
+async def test_keys_are_handled_side_by_side(path: Path) -> None:
+    """As far as the database allows: here only the handlers meet."""
+    migrate_sqlite(path)
+    all_three = asyncio.Barrier(3)
+
+    @asynccontextmanager
+    async def begin() -> AsyncIterator[Any]:
+        await all_three.wait()
+        async with aiosqlite.connect(path) as connection:
+            yield connection
+            await connection.commit()
+
+    it: Consumer[Any] = Consumer(name="stock", begin=begin)
+
+    @it.on(Numbered)
+    async def handle(event: Numbered, tx: Any, message: Received) -> None: ...
+
+    publisher = it.publisher()
+    it._start = _nothing  # type: ignore[method-assign, assignment]
+    async with asyncio.timeout(20):
+        assert await publisher.publish([a_message(1), a_message(2), a_message(3)]) == []
+
+
+async def _nothing(*_: Any) -> None: ...
+
+
+async def test_what_is_wrong_is_said_at_the_start(place: Place, path: Path) -> None:
+    relay = Relay(SQLiteStore(path), consumer(place).publisher(), settings=RelaySettings(lanes=1))
+    with pytest.raises(InvalidSetting, match="'stock' has no handler"):
+        await relay.run_until_empty()

@@ -1,0 +1,299 @@
+"""The words of `Subscriber`, tested on every source. A new one needs a class here and its name in the list below."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Protocol
+
+import aio_pika
+import pytest
+
+from postroad import BrokerUnavailable, InvalidSetting
+from postroad.brokers.base import Delivery, Subscriber
+from postroad.brokers.memory import MemoryQueue
+from postroad.brokers.rabbitmq_subscriber import RabbitMQSubscriber
+from tests.destinations import bound_queue, consumed, rabbitmq_channel
+from tests.services.rabbitmq import RabbitMQ
+
+
+class Source(Protocol):
+    @property
+    def subscriber(self) -> Subscriber: ...
+
+    async def put(self, *bodies: bytes) -> None: ...
+
+    async def left(self) -> list[bytes]:
+        """What the broker still has when the subscriber is closed, in order."""
+        ...
+
+    async def dead(self) -> list[tuple[bytes, dict[str, Any]]]: ...
+
+    async def drop(self) -> None:
+        """The session ends, as by a lost connection."""
+
+
+class MemorySource:
+    def __init__(self) -> None:
+        self.subscriber = self._queue = MemoryQueue()
+
+    async def put(self, *bodies: bytes) -> None:
+        for body in bodies:
+            self._queue.put(body, headers={"mine": "yes"})
+
+    async def left(self) -> list[bytes]:
+        return [each.body for each in self._queue.queue]
+
+    async def dead(self) -> list[tuple[bytes, dict[str, Any]]]:
+        return [(delivery.body, {**delivery.headers, **notes}) for delivery, notes in self._queue.dead]
+
+    async def drop(self) -> None:
+        self._queue.drop()
+
+
+class RabbitMQSource:
+    def __init__(self, server: RabbitMQ, vhost: str) -> None:
+        self._server = server
+        self._vhost = vhost
+        self.subscriber = RabbitMQSubscriber(vhost, "orders", bindings=["order.#"])
+
+    async def put(self, *bodies: bytes) -> None:
+        async with rabbitmq_channel(self._vhost) as channel:
+            for body in bodies:
+                message = aio_pika.Message(body, headers={"mine": "yes"})
+                await channel.default_exchange.publish(message, "orders")
+
+    async def left(self) -> list[bytes]:
+        return [message.body for message in await consumed(self._vhost, "orders")]
+
+    async def dead(self) -> list[tuple[bytes, dict[str, Any]]]:
+        return [(message.body, dict(message.headers)) for message in await consumed(self._vhost, "orders.dead")]
+
+    async def drop(self) -> None:
+        self._server.restart()
+
+
+@pytest.fixture(params=["memory", "rabbitmq"])
+async def source(request: pytest.FixtureRequest) -> AsyncIterator[Source]:
+    source: Source
+    if request.param == "memory":
+        source = MemorySource()
+    else:
+        source = RabbitMQSource(request.getfixturevalue("rabbitmq"), request.getfixturevalue("vhost"))
+    yield source
+    await source.subscriber.close()
+
+
+async def taken(source: Source, count: int) -> list[Delivery]:
+    deliveries: list[Delivery] = []
+    async with asyncio.timeout(20):
+        while len(deliveries) < count:
+            deliveries += await source.subscriber.receive()
+    return deliveries
+
+
+def bodies(deliveries: list[Delivery]) -> list[bytes]:
+    return [delivery.body for delivery in deliveries]
+
+
+async def test_messages_come_in_order(source: Source) -> None:
+    await source.subscriber.open()
+    sent = [b"%d" % n for n in range(150)]
+    await source.put(*sent)
+    deliveries = await taken(source, 150)
+    assert bodies(deliveries) == sent
+    assert [each.tag for each in deliveries] == sorted(each.tag for each in deliveries)
+    assert not any(each.redelivered for each in deliveries)
+
+
+async def test_what_is_acked_is_gone_and_all_else_is_given_back(source: Source) -> None:
+    await source.subscriber.open()
+    await source.put(*(b"%d" % n for n in range(10)))
+    deliveries = await taken(source, 10)
+    source.subscriber.ack(deliveries[:3])
+    source.subscriber.ack([deliveries[6]])
+    await source.subscriber.close()
+    assert await source.left() == [b"3", b"4", b"5", b"7", b"8", b"9"]
+
+
+async def test_what_was_not_begun_is_given_back_to_its_place(source: Source) -> None:
+    await source.subscriber.open()
+    await source.put(b"a", b"b", b"c", b"d")
+    deliveries = await taken(source, 4)
+    source.subscriber.ack(deliveries[:1])
+    source.subscriber.give_back(deliveries[1:3])
+    again = await taken(source, 2)
+    assert bodies(again) == [b"b", b"c"]
+    assert all(each.redelivered for each in again)
+    source.subscriber.ack(again)
+    source.subscriber.ack(again)  # once more does no harm
+    source.subscriber.ack(deliveries)
+    await source.subscriber.close()
+    assert await source.left() == []
+
+
+async def test_a_session_that_ends_is_an_outage_and_all_that_was_open_comes_again(source: Source) -> None:
+    await source.subscriber.open()
+    async with asyncio.timeout(60):
+        waiting = asyncio.create_task(taken(source, 1))
+        await asyncio.sleep(0)
+        await source.drop()
+        with pytest.raises(BrokerUnavailable):
+            await waiting
+        with pytest.raises(BrokerUnavailable):
+            await source.subscriber.receive()
+        await source.subscriber.open()
+    await source.put(b"a", b"b")
+    old = await taken(source, 2)
+    await source.subscriber.open()
+    new = await taken(source, 2)
+    assert bodies(new) == [b"a", b"b"]
+    assert all(each.redelivered for each in new)
+    source.subscriber.ack(old)  # of a session that has ended: nobody hears it
+    source.subscriber.ack(new[:1])
+    await source.subscriber.close()
+    assert await source.left() == [b"b"]
+
+
+async def test_a_dead_letter_is_there_when_it_is_acked(source: Source) -> None:
+    await source.subscriber.open()
+    await source.put(b"bad", b"good")
+    bad, good = await taken(source, 2)
+    await source.subscriber.bury(bad, {"postroad-reason": "it is bad"})
+    source.subscriber.ack([bad])
+    await source.subscriber.close()
+    assert await source.left() == [b"good"]
+    ((body, headers),) = await source.dead()
+    assert (body, headers["postroad-reason"], headers["mine"]) == (b"bad", "it is bad", "yes")
+    assert good.body == b"good"
+
+
+async def test_how_many_wait(source: Source) -> None:
+    await source.subscriber.open()
+    assert await source.subscriber.waiting() == 0
+    await source.put(b"a", b"b")
+    deliveries = await taken(source, 2)
+    assert await source.subscriber.waiting() == 0
+    source.subscriber.give_back(deliveries)
+    assert await source.subscriber.waiting() == 2, "they may have come to us again, but nobody has taken them"
+
+
+async def test_nothing_is_received_after_a_pause_and_acks_are_heard(source: Source) -> None:
+    await source.subscriber.open()
+    await source.put(b"a")
+    deliveries = await taken(source, 1)
+    await source.subscriber.pause()
+    await source.put(b"b")
+    source.subscriber.ack(deliveries)
+    await source.subscriber.close()
+    assert await source.left() == [b"b"]
+
+
+async def test_close_can_be_called_again_and_open_after_it(source: Source) -> None:
+    await source.subscriber.close()
+    await source.subscriber.open()
+    await source.subscriber.close()
+    await source.subscriber.close()
+    with pytest.raises(BrokerUnavailable):
+        await source.subscriber.receive()
+    await source.subscriber.open()
+    await source.put(b"a")
+    assert bodies(await taken(source, 1)) == [b"a"]
+
+
+# -- RabbitMQ's own --------------------------------------------------------------------------------------------------
+
+
+async def test_no_more_than_prefetch_is_open_and_acks_make_room(vhost: str) -> None:
+    subscriber = RabbitMQSubscriber(vhost, "orders", prefetch=3)
+    await subscriber.open()
+    async with rabbitmq_channel(vhost) as channel:
+        for n in range(7):
+            await channel.default_exchange.publish(aio_pika.Message(b"%d" % n), "orders")
+        queue = await channel.declare_queue("orders", passive=True)
+        seen: list[Delivery] = []
+        while len(seen) < 3:
+            seen += await subscriber.receive()
+        assert (await channel.declare_queue("orders", passive=True)).declaration_result.message_count == 4
+        subscriber.ack([seen[1]])
+        while len(seen) < 4:
+            seen += await subscriber.receive()
+        subscriber.ack(seen)
+        while len(seen) < 7:
+            seen += await subscriber.receive()
+            subscriber.ack(seen)
+        assert [each.body for each in seen] == [b"%d" % n for n in range(7)]
+        await subscriber.close()
+        assert (await queue.get(fail=False)) is None
+
+
+async def test_the_queue_is_bound_and_one_consumer_is_active(vhost: str) -> None:
+    first, second = (RabbitMQSubscriber(vhost, "orders", bindings=["order.*"]) for _ in range(2))
+    await first.open()
+    await second.open()
+    async with rabbitmq_channel(vhost) as channel:
+        exchange = await channel.get_exchange("postroad")
+        for n in range(4):
+            await exchange.publish(aio_pika.Message(b"%d" % n), "order.created")
+    seen: list[Delivery] = []
+    while len(seen) < 4:
+        seen += await first.receive()
+    await first.close()
+    again: list[Delivery] = []
+    while len(again) < 4:
+        again += await second.receive()
+    assert [each.body for each in again] == [b"0", b"1", b"2", b"3"]
+    await second.close()
+
+
+async def test_a_queue_that_is_there_with_other_properties(vhost: str) -> None:
+    async with rabbitmq_channel(vhost) as channel:
+        await bound_queue(channel, "orders")
+    with pytest.raises(BrokerUnavailable, match="other properties; set declare='check'"):
+        await RabbitMQSubscriber(vhost, "orders").open()
+    with pytest.raises(BrokerUnavailable, match="is missing; create it"):
+        await RabbitMQSubscriber(vhost, "orders", declare="check", dead_letter_queue="nowhere").open()
+    subscriber = RabbitMQSubscriber(vhost, "orders", declare="check", dead_letter_queue="orders")
+    await subscriber.open()
+    await subscriber.close()
+
+
+async def test_a_deleted_queue_ends_the_session(vhost: str) -> None:
+    subscriber = RabbitMQSubscriber(vhost, "orders")
+    await subscriber.open()
+    waiting = asyncio.create_task(subscriber.receive())
+    async with rabbitmq_channel(vhost) as channel:
+        await channel.queue_delete("orders")
+    with pytest.raises(BrokerUnavailable, match="deleted"):
+        await asyncio.wait_for(waiting, 20)
+    await subscriber.open()  # which makes it again
+    await subscriber.close()
+
+
+async def test_a_dead_letter_without_a_queue_is_not_lost(vhost: str) -> None:
+    subscriber = RabbitMQSubscriber(vhost, "orders")
+    await subscriber.open()
+    async with rabbitmq_channel(vhost) as channel:
+        await channel.default_exchange.publish(aio_pika.Message(b"bad"), "orders")
+        (bad,) = await subscriber.receive()
+        await channel.queue_delete("orders.dead")
+        with pytest.raises(BrokerUnavailable, match="dead-letter queue 'orders.dead'"):
+            await subscriber.bury(bad, {})
+        await channel.declare_queue("orders.dead", durable=True)
+        await subscriber.bury(bad, {})
+    await subscriber.close()
+    assert [message.body for message in await consumed(vhost, "orders.dead")] == [b"bad"]
+
+
+async def test_nobody_is_there(unused_tcp_port: int) -> None:
+    with pytest.raises(BrokerUnavailable, match=f"127.0.0.1:{unused_tcp_port}"):
+        await RabbitMQSubscriber(f"amqp://guest@127.0.0.1:{unused_tcp_port}/", "orders").open()
+
+
+@pytest.mark.parametrize(
+    ("settings", "wrong"),
+    [({"queue": ""}, "queue is ''"), ({"prefetch": 0}, "prefetch is 0"), ({"declare": "maybe"}, "declare is 'maybe'")],
+)
+def test_settings_that_are_wrong(settings: dict[str, Any], wrong: str) -> None:
+    with pytest.raises(InvalidSetting, match=wrong):
+        RabbitMQSubscriber("amqp://localhost", **({"queue": "orders"} | settings))

@@ -1,0 +1,82 @@
+"""The order of what was received: of each key one at a time, whatever is taken, finished, restored and cleared."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from postroad.consumer.keys import Keys
+
+
+def taken(keys: Keys[str]) -> list[str]:
+    return [keys.take() for _ in iter(lambda: keys.ready, False)]
+
+
+def with_items(*items: str) -> Keys[str]:
+    """The first letter is the key; a dash is none."""
+    keys: Keys[str] = Keys()
+    for item in items:
+        keys.add(None if item[0] == "-" else item[0], item)
+    return keys
+
+
+def test_of_each_key_one_and_all_without() -> None:
+    keys = with_items("a1", "a2", "-1", "b1", "-2")
+    assert taken(keys) == ["a1", "-1", "b1", "-2"]
+    keys.finish("b")
+    assert taken(keys) == []
+    keys.finish("a")
+    assert taken(keys) == ["a2"]
+    keys.finish("a")
+    keys.add("a", "a3")
+    assert taken(keys) == ["a3"]
+
+
+def test_those_behind_go_along() -> None:
+    keys = with_items("a1", "a2", "a3", "a4")
+    assert keys.take() == "a1"
+    assert keys.follow("a", 2) == ["a2", "a3"]
+    assert keys.follow(None, 5) == []
+    keys.finish("a")
+    assert taken(keys) == ["a4"]
+
+
+def test_what_was_taken_together_can_be_taken_one_by_one() -> None:
+    keys = with_items("a1", "a2", "a3", "-1", "-2")
+    together = [keys.take(), *keys.follow("a", 1)]
+    assert together == ["a1", "a2"]
+    keys.restore("a", together)
+    keys.restore(None, ["-0"])
+    assert taken(keys) == ["-0", "a1", "-1", "-2"]
+    keys.finish("a")
+    assert taken(keys) == ["a2"], "before a3, which came later"
+    keys.finish("a")
+    assert taken(keys) == ["a3"]
+
+
+def test_what_is_under_way_keeps_its_key_busy() -> None:
+    keys = with_items("a1", "a2", "b1", "b2")
+    assert keys.take() == "a1"
+    assert sorted(keys.clear()) == ["a2", "b1", "b2"]
+    keys.add("a", "a1 again")
+    keys.add("b", "b1 again")
+    assert taken(keys) == ["b1 again"]
+    keys.finish("a")
+    assert taken(keys) == ["a1 again"]
+
+
+@given(st.lists(st.sampled_from("abc-")), st.randoms(use_true_random=False))
+def test_no_order_of_finishing_disturbs_a_key(keys_of: list[str], chance: object) -> None:
+    items = [f"{key}{number}" for number, key in enumerate(keys_of)]
+    keys = with_items(*items)
+    done: list[str] = []
+    open_: list[str] = []
+    while keys.ready or open_:
+        open_ += taken(keys)
+        assert len({item[0] for item in open_ if item[0] != "-"}) == len([item for item in open_ if item[0] != "-"])
+        item = open_.pop(chance.randrange(len(open_)))  # type: ignore[attr-defined]
+        done.append(item)
+        keys.finish(None if item[0] == "-" else item[0])
+    assert sorted(done) == sorted(items)
+    for key in "abc":
+        assert [item for item in done if item[0] == key] == [item for item in items if item[0] == key]

@@ -1,0 +1,136 @@
+"""What was written with an envelope is read back as it was; and what others write, as far as it can be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import attrs
+import msgspec
+import pydantic
+import pytest
+
+from postroad.brokers.base import Delivery
+from postroad.brokers.envelope import headers_and_body
+from postroad.brokers.opening import opened
+from postroad.message import Message, encode
+from postroad.received import Unreadable, decoder_for, is_readable, received
+from tests.destinations import stored
+from tests.unit.test_envelope import TRACE, everything
+
+
+def delivered(body: bytes = b"", **fields: Any) -> Delivery:
+    return Delivery(session=None, tag=1, body=body, **fields)
+
+
+@pytest.mark.parametrize("mode", ["binary", "structured"])
+@pytest.mark.parametrize("prefix", ["ce-", "ce_", "cloudEvents:", "cloudEvents_"])
+def test_what_was_wrapped_is_opened(mode: Any, prefix: str) -> None:
+    message = everything()
+    wire = headers_and_body(message, mode, prefix)
+    found = opened(delivered(wire.body, content_type=wire.content_type, headers=wire.headers))
+    assert (found.id, found.type, found.source, found.key) == (str(message.id), "order.created", "/tests", "order-1")
+    assert (found.correlation_id, found.causation_id) == ("c-1", "b-1")
+    assert (found.payload, found.content_type) == (b'{"number":1}', "application/json")
+    assert found.headers == {"tenant": "acme", **TRACE}
+    assert found.time == "2025-01-02T03:04:05.123456Z"
+
+
+@pytest.mark.parametrize("payload", [b"\xff\x00", b"", "täxt".encode()])
+@pytest.mark.parametrize("content_type", ["application/octet-stream", "text/plain; charset=utf-8"])
+@pytest.mark.parametrize("mode", ["binary", "structured"])
+def test_payloads_of_every_kind(mode: Any, content_type: str, payload: bytes) -> None:
+    wire = headers_and_body(stored(payload=payload, content_type=content_type), mode)
+    found = opened(delivered(wire.body, content_type=wire.content_type, headers=wire.headers))
+    assert (found.payload, found.content_type) == (payload, content_type)
+
+
+def test_a_plain_message_is_known_by_its_properties() -> None:
+    found = opened(
+        delivered(b"x", message_id="7", type="note", correlation_id="c", headers={"n": 3, "b": b"y", "t": {"a": 1}})
+    )
+    assert (found.id, found.type, found.correlation_id, found.payload) == ("7", "note", "c", b"x")
+    assert found.headers == {"n": "3", "b": "y", "t": "{'a': 1}"}
+
+
+def test_extensions_of_others_are_headers() -> None:
+    headers = {"ce-id": "1", "ce-type": "t", "ce-source": "/s", "ce-tenant": "acme"}
+    assert opened(delivered(headers=headers)).headers == {"tenant": "acme"}
+    body = b'{"id": "1", "type": "t", "source": "/s", "tenant": "acme", "data": {"a": 1}}'
+    found = opened(delivered(body, content_type="application/cloudevents+json"))
+    assert (found.headers, found.payload) == ({"tenant": "acme"}, b'{"a": 1}')
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({}, "no id"),
+        ({"message_id": "x" * 256}, "longer than 255"),
+        ({"message_id": "x", "type": "y" * 256}, "its type"),
+        ({"content_type": "application/cloudevents+json", "body": b"{"}, "no CloudEvent"),
+        ({"content_type": "application/cloudevents+json", "body": b"[]"}, "no CloudEvent"),
+        ({"content_type": "application/cloudevents+json", "body": b'{"id":"1","data_base64":"?"}'}, "no CloudEvent"),
+    ],
+)
+def test_what_can_t_be_read(fields: dict[str, Any], why: str) -> None:
+    with pytest.raises(Unreadable, match=why):
+        opened(delivered(**fields))
+
+
+def test_an_id_that_is_no_uuid_is_unique_only_with_its_source() -> None:
+    uuid = "01890a5d-ac96-774b-bcce-b302099a8057"
+    assert opened(delivered(headers={"ce-id": uuid, "ce-source": "/s", "ce-type": "t"})).identity == uuid
+    assert opened(delivered(headers={"ce-id": "7", "ce-source": "/s", "ce-type": "t"})).identity == "/s 7"
+    assert opened(delivered(message_id="7")).identity == "7"
+
+
+def test_a_message_from_the_log() -> None:
+    message = everything()
+    found = received(message)
+    assert (found.id, found.source, found.correlation_id, found.causation_id) == (
+        str(message.id), "/tests", "c-1", "b-1",
+    )  # fmt: skip
+    assert found.headers == {"tenant": "acme", **TRACE}
+
+
+class Money(pydantic.BaseModel):
+    amount: int
+
+
+@dataclass
+class ByDataclass:
+    order: int
+    total: Money
+
+
+class ByStruct(msgspec.Struct):
+    order: int
+
+
+@attrs.define
+class ByAttrs:
+    order: int
+
+
+@pytest.mark.parametrize(
+    "event", [ByDataclass(1, Money(amount=3)), ByStruct(1), ByAttrs(1), Money(amount=1), {"order": 1}, b"\xff", "ä"]
+)
+def test_events_come_back_as_they_were(event: Any) -> None:
+    payload = encode(Message(event, type="t"), "/s").payload
+    assert is_readable(type(event))
+    cls: Any = type(event)
+    assert decoder_for(cls)(payload) == event
+
+
+@pytest.mark.parametrize("cls", [ByDataclass, ByStruct, ByAttrs, Money, dict])
+@pytest.mark.parametrize("payload", [b"", b"{", b"[]", b'{"order": "x"}', b"\xff"])
+def test_payloads_that_are_something_else(cls: type, payload: bytes) -> None:
+    if cls is dict and payload == b'{"order": "x"}':
+        return
+    with pytest.raises(Unreadable, match=f"no {cls.__name__}"):
+        decoder_for(cls)(payload)
+
+
+def test_classes_that_can_t_be_read() -> None:
+    assert not is_readable(int)
+    assert not is_readable(object)
