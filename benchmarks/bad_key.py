@@ -1,24 +1,45 @@
 """bad_key: every second message has one key, and that key's first message is refused. How fast do the others go?
 
-The same log three times, each time as a sink of its own: nothing is refused; the key's head is refused and its
-followers are held; and that sink again, mended, so that the held ones drain in order.
+Beside it, a log with the same messages of the other keys and none of the bad one's: that is their own rate. Then the
+key is mended, and what was held drains in order. All of it into RabbitMQ, and into a publisher in memory that takes
+everything at once, behind which no cost can hide.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
+import aio_pika
+import msgspec
+
 from benchmarks.backlog import create_log, create_sinks, fill_sql
+from benchmarks.bad_key_process import BAD
 from benchmarks.payload import transactions
-from benchmarks.process import Broken, Process
+from benchmarks.process import Broken, Outcome, Process
+from benchmarks.rabbitmq_yardsticks import bound_queue
 from benchmarks.sections import Plan, Section, median, spread
+from tests.services.rabbitmq import RabbitMQ
+from tests.services.server import ServerMissing
 
 if TYPE_CHECKING:
-    from benchmarks.process import Outcome
     from tests.services.postgresql import PostgreSQL
 
-BAD = "bad"
 OTHERS = 10_000
+MEMORY = "null://"
+ROUNDS = 3
+
+
+class Turns(msgspec.Struct, frozen=True):
+    """What was measured, round by round."""
+
+    alone: list[Outcome]
+    beside: list[Outcome]
+    mended: list[Outcome]
+
+    def share(self) -> float:
+        """What the other keys keep of their rate."""
+        return median([one.rate / other.rate for one, other in zip(self.beside, self.alone, strict=True)])
 
 
 def run(server: PostgreSQL, plan: Plan) -> Section:
@@ -28,36 +49,49 @@ def run(server: PostgreSQL, plan: Plan) -> Section:
         f"One bad key with {followers:,} followers, and as many messages of {OTHERS:,} other keys",
         ["", "messages/s", "CPU each", "peak memory"],
     )
-    sinks = [f"round {number}" for number in range(plan.rounds())]
-    url = create_log(server)
-    create_sinks(url, [f"{sink} {kind}" for sink in sinks for kind in ("well", "bad")])
-    server.psql(url, ";".join(_every_second(first, last) for first, last in transactions(2 * followers)))
-    well, bad, mended = [], [], []
-    for sink in sinks:
-        well.append(_carry(server, url, f"{sink} well", "well", 2 * followers))
-        bad.append(_carry(server, url, f"{sink} bad", "refuse", followers))
-        mended.append(_carry(server, url, f"{sink} bad", "mended", followers))
-    # With nothing refused both halves take the same time, so the others' rate is half of the whole.
-    others = [each.rate / 2 for each in well]
-    section.rows += [
-        _row("the other keys, when nothing is refused", others, well),
-        _row("the other keys, while the bad key's messages are held", [each.rate for each in bad], bad),
-        _row("the bad key when it is mended, in order", [each.rate for each in mended], mended),
-    ]
-    shares = [one.rate / other for one, other in zip(bad, others, strict=True)]
-    section.at_least("of their rate is what the other keys keep", 0.8, median(shares), "{:.0%}")
-    section.notes.append("To a publisher in memory that takes everything but that message, so nothing hides the cost.")
-    section.raw = {"well": well, "bad": bad, "mended": mended}
+    sinks = [f"{name} {number}" for name in ("memory", "rabbitmq") for number in range(plan.rounds(ROUNDS))]
+    others = _log(server, followers, sinks, key="key")
+    mixed = _log(server, 2 * followers, sinks, key=f"case when n % 2 = 0 then '{BAD}' else key end")
+    memory = _turns(server, others, mixed, sinks[: len(sinks) // 2], to=MEMORY, followers=followers)
+    _describe(section, "memory", memory)
+    section.notes.append(f"To a publisher in memory the other keys keep {memory.share():.0%} of their rate.")
+    try:
+        broker = RabbitMQ()
+    except ServerMissing as missing:
+        section.notes.append(f"Without RabbitMQ: {missing}")
+        return section
+    with broker:
+        asyncio.run(_bind(broker.url()))
+        rabbitmq = _turns(server, others, mixed, sinks[len(sinks) // 2 :], to=broker.url(), followers=followers)
+    _describe(section, "RabbitMQ", rabbitmq)
+    section.at_least("of their rate is what the other keys keep", 0.8, rabbitmq.share(), "{:.0%}")
     return section
 
 
-def _every_second(first: int, last: int) -> str:
-    one_key = f"case when n % 2 = 0 then '{BAD}' else 'key-' || (n::bigint * 7919 % {OTHERS})::text end"
-    return fill_sql(first, last, key=one_key)
+def _log(server: PostgreSQL, messages: int, sinks: list[str], *, key: str) -> str:
+    url = create_log(server)
+    create_sinks(url, sinks)
+    key = key.replace("key", f"'key-' || (n::bigint * 7919 % {OTHERS})::text")
+    server.psql(url, ";".join(fill_sql(first, last, key=key) for first, last in transactions(messages)))
+    return url
 
 
-def _carry(server: PostgreSQL, url: str, sink: str, how: str, messages: int) -> Outcome:
-    with Process("bad_key_process", url, sink, how, str(messages)) as relay:
+async def _bind(url: str) -> None:
+    async with await aio_pika.connect(url) as connection:
+        await bound_queue(connection)
+
+
+def _turns(server: PostgreSQL, others: str, mixed: str, sinks: list[str], *, to: str, followers: int) -> Turns:
+    turns = Turns([], [], [])
+    for sink in sinks:
+        turns.alone.append(_carry(server, others, sink, "well", to=to, messages=followers))
+        turns.beside.append(_carry(server, mixed, sink, "refuse", to=to, messages=followers))
+        turns.mended.append(_carry(server, mixed, sink, "mended", to=to, messages=followers))
+    return turns
+
+
+def _carry(server: PostgreSQL, url: str, sink: str, how: str, *, to: str, messages: int) -> Outcome:
+    with Process("bad_key_process", url, sink, how, to, str(messages)) as relay:
         server.psql(url, "vacuum (analyze)")
         server.psql(url, "checkpoint")
         relay.say()
@@ -67,7 +101,16 @@ def _carry(server: PostgreSQL, url: str, sink: str, how: str, messages: int) -> 
     return outcome
 
 
-def _row(name: str, rates: list[float], outcomes: list[Outcome]) -> list[str]:
+def _describe(section: Section, to: str, turns: Turns) -> None:
+    section.rows += [
+        _row(f"{to}: the other keys, without the bad one", turns.alone),
+        _row(f"{to}: the other keys, while the bad key's messages are held", turns.beside),
+        _row(f"{to}: the bad key when it is mended, in order", turns.mended),
+    ]
+    section.raw[to] = turns
+
+
+def _row(name: str, outcomes: list[Outcome]) -> list[str]:
     cpu = median([each.cpu_seconds / each.messages for each in outcomes])
     peak = max(each.peak_bytes for each in outcomes)
-    return [name, spread(rates), f"{cpu * 1e6:.1f} µs", f"{peak / 1e6:.0f} MB"]
+    return [name, spread([each.rate for each in outcomes]), f"{cpu * 1e6:.1f} µs", f"{peak / 1e6:.0f} MB"]

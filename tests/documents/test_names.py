@@ -6,12 +6,13 @@ import importlib
 import inspect
 import pkgutil
 import re
+from typing import Literal
 
 import pytest
 
 import postroad
 from postroad import errors
-from postroad.stores.queries import migration_files, named_queries
+from postroad.stores.queries import migration_files, named_queries, sql_file
 
 MODULES = [
     name for _, name, _ in pkgutil.walk_packages(postroad.__path__, "postroad.") if not name.endswith("__main__")
@@ -37,7 +38,7 @@ def test_everything_that_postroad_offers_is_there() -> None:
     offered = {
         each for each in vars(postroad) if not each.startswith("_") and not inspect.ismodule(getattr(postroad, each))
     }
-    assert offered - {"annotations"} == set(postroad.__all__)
+    assert offered - {"annotations"} | {"__version__"} == set(postroad.__all__)
 
 
 def test_the_error_tree_is_drawn_as_it_is() -> None:
@@ -46,13 +47,19 @@ def test_the_error_tree_is_drawn_as_it_is() -> None:
     assert sorted(drawn) == sorted(set(real) - {"PostroadError"})
 
 
+@pytest.mark.parametrize("dialect", ["postgresql", "sqlite"])
+def test_no_two_queries_have_one_name(dialect: Literal["postgresql", "sqlite"]) -> None:
+    written = "".join(sql_file(dialect, name, "postroad") for name in ("queries.sql", "leases.sql", "operating.sql"))
+    assert written.count("-- name: ") == len(named_queries(dialect, "postroad"))
+
+
 def test_databases_share_their_query_names() -> None:
     """SQLite has no snapshots, servers or restores, and takes small steps where PostgreSQL has one statement."""
     postgresql, sqlite = named_queries("postgresql", "postroad"), named_queries("sqlite", "postroad")
     only_postgresql = {
-        "add_many", "server_facts", "lock_for_restore", "restore", "count_lanes", "lock_lanes", "read_late_page",
-        "settle_and_note", "try_alone", "try_to_move", "begin_nap", "end_naps", "writers", "server_process",
-        "borrow_session", "bury", "try_lock", "note_lock", "join_in",
+        "add_many", "server_facts", "lock_for_restore", "restore", "count_lanes", "lock_lanes",
+        "read_late_page", "settle_and_note", "hold_behind", "try_alone", "try_to_move", "begin_nap", "end_naps",
+        "writers", "server_process", "borrow_session", "bury", "try_lock", "note_lock", "join_in",
     }  # fmt: skip
     only_sqlite = {
         "look_at_batch", "delete_finished", "delete_history", "find_due", "find_routed", "find_followers", "read_one",

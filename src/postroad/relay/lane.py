@@ -98,7 +98,8 @@ class Lane:
         self._max_attempts: int | str = getattr(retry, "max_attempts", "as many as the policy allows")
         self._confirmed = lease.cursor
         self._deferred: list[Deferral] = []
-        """Decided and not yet saved, like the cursor."""
+        self._held: list[StoredMessage] = []
+        """Decided and not yet saved, like the cursor; and those that merely wait for an earlier one of their key."""
         self._unsaved = False
         self._saved_at = clock.now()
         self._ahead: Collection[int] = frozenset()
@@ -250,24 +251,28 @@ class Lane:
         """
         if self._stopping.is_set():
             raise Interrupted("stopped; what was confirmed is saved")
-        waves = in_waves(messages) if self._ordered else [messages]
+        free = self._free(messages, outcome, heads)
         sent: list[Sequence[StoredMessage]] = []
         try:
-            for wave in waves:
-                free, held = split(wave, heads)
-                if held:
-                    outcome.held.update((message.position, message) for message in held)
+            for each in in_waves(free) if self._ordered else [free]:
+                wave = self._free(each, outcome, heads) if outcome.refused else each
                 refused = len(outcome.refused)
-                sent.append(free)
-                await self._sending.send(free, outcome)
+                sent.append(wave)
+                await self._sending.send(wave, outcome)
                 if len(outcome.refused) > refused:
-                    self._decide(free, outcome, heads, attempts)
+                    self._decide(wave, outcome, heads, attempts)
                     if self._settings.dead_letter_topic is not None:
-                        await self._send_dead_letters(free, outcome, self._settings.dead_letter_topic)
+                        await self._send_dead_letters(wave, outcome, self._settings.dead_letter_topic)
         except (Interrupted, asyncio.CancelledError):
             for wave in sent[:-1]:
                 outcome.confirmed.update(each.position for each in wave if each.position not in outcome.refused)
             raise
+
+    def _free(self, messages: Sequence[StoredMessage], outcome: Outcome, heads: Heads) -> Sequence[StoredMessage]:
+        """Those that may go; the others are held."""
+        free, held = split(messages, heads)
+        outcome.held.update(message.position for message in held)
+        return free
 
     def _decide(
         self, wave: Sequence[StoredMessage], outcome: Outcome, heads: Heads, attempts: Mapping[int, int]
@@ -407,25 +412,19 @@ class Lane:
         self._confirmed = loaded.lease.cursor
         self._ahead = loaded.ahead
         self._paused = loaded.paused
-        self._deferred = []
+        self._deferred, self._held = [], []
         self._unsaved = False
         self._saved_at = self._clock.now()
 
     def _note(self, messages: Sequence[StoredMessage], outcome: Outcome, cursor: Cursor) -> None:
         """So far the page was dealt with; what was deferred behind that will be read again."""
-        published = len(messages)
-        if outcome.held or outcome.deferred or outcome.skipped:
-            for message in messages:
-                if message.position in outcome.skipped:
-                    self.skipped += 1
-                elif message.position in outcome.held:
-                    self._deferred.append(self._trouble.held(message))
-                elif message.position in outcome.deferred:
-                    self._deferred.append(outcome.deferred[message.position])
-                else:
-                    continue
-                published -= 1
-        self.published += published
+        held = [message for message in messages if message.position in outcome.held] if outcome.held else ()
+        decided = [outcome.deferred[each.position] for each in messages if each.position in outcome.deferred]
+        skipped = sum(message.position in outcome.skipped for message in messages) if outcome.skipped else 0
+        self._held += held
+        self._deferred += decided
+        self.skipped += skipped
+        self.published += len(messages) - len(held) - len(decided) - skipped
         self._unsaved = self._unsaved or bool(messages)
         self._confirmed = cursor
 
@@ -437,9 +436,9 @@ class Lane:
         tally = self._tally(time, last=last) if now or moved else None
         if not (moved or tally) or not (now or time - self._saved_at >= self._settings.seconds("settle_interval")):
             return
-        if self._deferred:
-            await self._record(cursor, self._deferred, last=last)
-            self._deferred = []
+        if self._deferred or self._held:
+            await self._record(cursor, self._deferred, held=self._held, last=last)
+            self._deferred, self._held = [], []
         else:
             self._lease = await self._store.settle(self._lease, cursor, tally)
             self._has_noted(tally, time)
@@ -463,6 +462,7 @@ class Lane:
         cursor: Cursor,
         deferred: Sequence[Deferral],
         *,
+        held: Sequence[StoredMessage] = (),
         published: Sequence[int] = (),
         freed: Collection[str] = (),
         last: bool = False,
@@ -470,7 +470,7 @@ class Lane:
         freed, time = freed_by(deferred).union(freed), self._clock.now()
         tally = self._tally(time, last=last)
         recorded = await self._store.record(
-            self._lease, cursor, deferred=deferred, published=published, freed=freed, tally=tally
+            self._lease, cursor, deferred=deferred, held=held, published=published, freed=freed, tally=tally
         )
         self._lease = recorded.lease
         self._has_noted(tally, time)
@@ -499,7 +499,7 @@ class Lane:
         if not events.is_wanted(events.PageTaken):
             yield
             return
-        began, published, refused, held = self._clock.now(), self.published, self.refused, len(self._deferred)
+        began, published, refused, held = self._clock.now(), self.published, self.refused, len(self._held)
         tell(events.PageTaken(*self._where, size=len(page.messages), position=page.after.position))
         try:
             yield
@@ -510,7 +510,7 @@ class Lane:
                     *self._where,
                     published=self.published - published,
                     refused=refused,
-                    held=len(self._deferred) - held - refused,
+                    held=len(self._held) - held,
                     duration_ms=(self._clock.now() - began) * 1000,
                     position=self._confirmed.position,
                 )

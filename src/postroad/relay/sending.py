@@ -45,7 +45,8 @@ class Outcome:
         self.refused: dict[int, Refusal] = {}
         self.deferred: dict[int, Deferral] = {}
         """What was decided about each refused one."""
-        self.held: dict[int, StoredMessage] = {}
+        self.held: set[int] = set()
+        """They wait for an earlier message of their key."""
         self.skipped: set[int] = set()
         """A person has decided about them."""
 

@@ -36,11 +36,12 @@ def split(
     """Which of the messages may go, and which must wait for an earlier one of their key."""
     if not heads:
         return messages, ()
-    held = [message for message in messages if message.position > heads.get(message.key or "", message.position)]
-    if not held:
-        return messages, ()
-    waiting = {message.position for message in held}
-    return [message for message in messages if message.position not in waiting], held
+    free: list[StoredMessage] = []
+    held: list[StoredMessage] = []
+    for message in messages:
+        position = message.position
+        (held if position > heads.get(message.key or "", position) else free).append(message)
+    return free, held
 
 
 def freed_by(deferred: Iterable[Deferral]) -> set[str]:
@@ -128,10 +129,6 @@ class Trouble:
         """A late message went in front of its key's head, and that may have been the one to ask for a route."""
         self.released |= self._probes
         self._probes.clear()
-
-    def held(self, message: StoredMessage) -> Deferral:
-        """It waits behind an earlier message of its key."""
-        return Deferral(message.position, message.key, State.HELD)
 
     def given_back(self, claimed: Claimed, *, due: bool) -> Deferral:
         """Claimed, and not sent, because an earlier one of its key was refused; or, with `due`, left without an answer

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 import msgspec
 
 from postroad.errors import LaneChanged, LeaseLost
+from postroad.lifecycle import State
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from datetime import timedelta
     from uuid import UUID
 
-    from postroad.lifecycle import State
     from postroad.message import StoredMessage
     from postroad.stores.cursor import Cursor, Page, PageLimit
     from postroad.stores.leases import Beat, Leases, Standing
@@ -40,6 +40,7 @@ __all__ = [
     "Tally",
     "Tick",
     "Writer",
+    "as_held",
 ]
 
 Start = Literal["oldest", "now"]
@@ -124,6 +125,11 @@ class Deferral(msgspec.Struct, frozen=True):
         if self.error is None:
             return None
         return self.error[:_LONGEST_ERROR].replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
+
+
+def as_held(held: Iterable[StoredMessage]) -> list[Deferral]:
+    """What is to be written of those that wait for an earlier message of their key."""
+    return [Deferral(message.position, message.key, State.HELD) for message in held]
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -332,14 +338,16 @@ class Store(Protocol):
         cursor: Cursor,
         *,
         deferred: Sequence[Deferral] = (),
+        held: Sequence[StoredMessage] = (),
         published: Sequence[int] = (),
         freed: Collection[str] = (),
         tally: Tally | None = None,
     ) -> Recorded:
         """Save the cursor and what became of messages in trouble, in one transaction that is on disk when it returns.
 
-        `deferred` is written, with its history, and an error that was there is kept unless there is a new one; rows of
-        `published` positions are deleted; of the `freed` keys, the message that is now the first to be held is due.
+        `deferred` is written, with its history, and an error that was there is kept unless there is a new one; `held`
+        are those that merely wait for an earlier message of their key, perhaps very many; rows of `published` positions
+        are deleted; of the `freed` keys, the message that is now the first to be held is due.
         Raises LaneChanged, and writes nothing, unless the lane is as `lease` says.
         """
         ...

@@ -35,6 +35,7 @@ from postroad.stores.base import (
     Moved,
     Recorded,
     Tick,
+    as_held,
 )
 from postroad.stores.cursor import turn_page
 from postroad.stores.memory_leases import MemoryLeases
@@ -222,12 +223,13 @@ class MemoryStore:
         cursor: Cursor,
         *,
         deferred: Sequence[Deferral] = (),
+        held: Sequence[StoredMessage] = (),
         published: Sequence[int] = (),
         freed: Collection[str] = (),
         tally: Tally | None = None,
     ) -> Recorded:
         settled = await self.settle(lease, cursor, tally)
-        for each in deferred:
+        for each in [*deferred, *as_held(held)]:
             self._defer(lease, each)
         for position in published:
             self._deferred.pop((lease.sink, position), None)

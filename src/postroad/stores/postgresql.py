@@ -189,12 +189,14 @@ class PostgreSQLStore:
         cursor: Cursor,
         *,
         deferred: Sequence[Deferral] = (),
+        held: Sequence[StoredMessage] = (),
         published: Sequence[int] = (),
         freed: Collection[str] = (),
         tally: Tally | None = None,
     ) -> Recorded:
         async with self._fenced(lease, cursor) as trouble:
             await trouble.defer(deferred)
+            await trouble.hold(held)
             await trouble.forget(published)
             heads = await trouble.free(freed)
             await trouble.note(tally)

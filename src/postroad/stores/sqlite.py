@@ -18,7 +18,7 @@ from uuid import UUID
 from postroad.config import DEFAULT_SCHEMA, checked_schema
 from postroad.errors import StoreUnavailable
 from postroad.message import StoredMessage
-from postroad.stores.base import ANY_SIZE, Claim, Cleaned, Lease, Loaded, Moved, Recorded
+from postroad.stores.base import ANY_SIZE, Claim, Cleaned, Lease, Loaded, Moved, Recorded, as_held
 from postroad.stores.cursor import Cursor, turn_page
 from postroad.stores.migrations import check_version, missing_migrations, not_migrated
 from postroad.stores.queries import named_queries, sql_file
@@ -114,13 +114,14 @@ class SQLiteStore:
         cursor: Cursor,
         *,
         deferred: Sequence[Deferral] = (),
+        held: Sequence[StoredMessage] = (),
         published: Sequence[int] = (),
         freed: Collection[str] = (),
         tally: Tally | None = None,
     ) -> Recorded:
         def record() -> Recorded:
             with self._fenced(lease, cursor) as trouble:
-                trouble.defer(deferred)
+                trouble.defer([*deferred, *as_held(held)])
                 trouble.forget(published)
                 trouble.note(tally)
                 return Recorded(lease.settled(cursor), trouble.free(freed))

@@ -23,35 +23,40 @@ create index if not exists naps_until on {schema}.naps (until);
 -- processes is kept for a whole transaction unless it is cleared. Whoever finds such a nap deletes it, unless another one
 -- is at it: nobody here ever waits for a nap's row.
 -- A queue of notifications that is half full has a listener that does not listen; a full one would fail our commit.
+-- Every INSERT pays for this function, and a SET clause would double its price: so it trusts no search_path instead, and
+-- says of each function and operator where it is.
 create or replace function {schema}.wake_naps() returns trigger
-language plpgsql volatile security definer
-set search_path = pg_catalog, pg_temp set enable_seqscan = off as
+language plpgsql volatile security definer as
 $$
 declare
     nap record;
 begin
-    if current_setting('postroad.notify', true) = 'off' then
+    if pg_catalog.current_setting('postroad.notify', true) operator(pg_catalog.=) 'off' then
         return null;
-    elsif current_setting('transaction_isolation') <> 'read committed' then
-        if exists (select from added) and pg_notification_queue_usage() <= 0.5 then
-            perform pg_notify('{schema}', '');
+    elsif pg_catalog.current_setting('transaction_isolation') operator(pg_catalog.<>) 'read committed' then
+        if exists (select from added) and pg_catalog.pg_notification_queue_usage() operator(pg_catalog.<=) 0.5 then
+            perform pg_catalog.pg_notify('{schema}', '');
         end if;
-    elsif exists (select from {schema}.naps
-                   where until > now() and until > clock_timestamp() -- by the index, and as of this moment
-                     and exists (select from added where slot between first_slot and last_slot)) then
+    elsif exists (select from {schema}.naps n
+                   where n.until operator(pg_catalog.>) pg_catalog.now()             -- by the index,
+                     and n.until operator(pg_catalog.>) pg_catalog.clock_timestamp() -- and as of this moment
+                     and exists (select from added a where a.slot operator(pg_catalog.>=) n.first_slot
+                                                       and a.slot operator(pg_catalog.<=) n.last_slot)) then
         -- Almost nobody comes here, and a loop costs those who do not as much as the question above.
         for nap in
-            select id, channel, first_slot, last_slot, listener
-              from {schema}.naps
-             where until > now() and until > clock_timestamp()
-               and exists (select from added where slot between first_slot and last_slot)
+            select n.id, n.channel, n.first_slot, n.last_slot, n.listener
+              from {schema}.naps n
+             where n.until operator(pg_catalog.>) pg_catalog.clock_timestamp()
+               and exists (select from added a where a.slot operator(pg_catalog.>=) n.first_slot
+                                                 and a.slot operator(pg_catalog.<=) n.last_slot)
         loop
-            perform pg_stat_clear_snapshot();
-            if not exists (select from pg_stat_get_activity(nap.listener)) then
-                delete from {schema}.naps
-                 where id in (select id from {schema}.naps where id = nap.id for update skip locked);
-            elsif pg_notification_queue_usage() <= 0.5 then
-                perform pg_notify(nap.channel, nap.first_slot || '-' || nap.last_slot);
+            perform pg_catalog.pg_stat_clear_snapshot();
+            if not exists (select from pg_catalog.pg_stat_get_activity(nap.listener)) then
+                delete from {schema}.naps d
+                 where d.id operator(pg_catalog.=) (select n.id from {schema}.naps n
+                                                     where n.id operator(pg_catalog.=) nap.id for update skip locked);
+            elsif pg_catalog.pg_notification_queue_usage() operator(pg_catalog.<=) 0.5 then
+                perform pg_catalog.pg_notify(nap.channel, pg_catalog.concat(nap.first_slot, '-', nap.last_slot));
             end if;
         end loop;
     end if;

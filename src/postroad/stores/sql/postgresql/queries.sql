@@ -320,6 +320,14 @@ on conflict (position, sink) do update
        first_failed_at = coalesce(deferred.first_failed_at, excluded.first_failed_at),
        last_failed_at = coalesce(excluded.last_failed_at, deferred.last_failed_at)
 
+-- name: hold_behind
+-- As `defer`, with next to nothing to say of each. $3: positions; $4: keys.
+insert into {schema}.deferred (sink, lane, position, key, state, blocks)
+select $1, $2, position, key, 'held', true from unnest($3::bigint[], $4::text[]) as new (position, key)
+on conflict (position, sink) do update
+   set lane = excluded.lane, key = excluded.key, state = excluded.state, attempts = 0, due_at = null, epoch = null,
+       route = null, blocks = excluded.blocks
+
 -- name: note_attempts
 insert into {schema}.attempts (sink, position, attempt, failed_at, error)
 select $1, position, attempt, now(), error
