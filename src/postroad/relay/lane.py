@@ -22,18 +22,17 @@ from typing import TYPE_CHECKING
 from postroad import events
 from postroad.errors import LaneChanged, LeaseLost, LogNotReadable, NotMigrated, StoreUnavailable
 from postroad.events import tell
-from postroad.lifecycle import State
 from postroad.relay.breaker import FIRST_PAUSE
-from postroad.relay.copies import dead_letter, rewound
+from postroad.relay.copies import rewound
+from postroad.relay.dispatch import Dispatch
 from postroad.relay.sending import Interrupted, Outcome, Sending, is_being_cancelled
 from postroad.relay.tenure import LeaseInDoubt
-from postroad.relay.trouble import Trouble, freed_by, split
-from postroad.relay.waves import in_waves
+from postroad.relay.trouble import Trouble, freed_by
 from postroad.stores.base import Tally
 from postroad.stores.cursor import PageLimit
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Coroutine, Iterator, Sequence
 
     from postroad.brokers.base import Publisher
     from postroad.config import RelaySettings
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from postroad.relay.breaker import Breaker
     from postroad.relay.clock import Clock
     from postroad.relay.tenure import Tenure
-    from postroad.relay.trouble import Heads
     from postroad.relay.wakeup import Rest
     from postroad.retry import RetryPolicy
     from postroad.stores.base import Claimed, Deferral, Store
@@ -81,7 +79,7 @@ class Lane:
         self._stopping = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._publishing: asyncio.Task[None] | None = None
-        self._sending = Sending(
+        sending = Sending(
             (lease.sink, lease.lane),
             publisher,
             breaker,
@@ -94,8 +92,15 @@ class Lane:
             ordered=self._ordered,
             longest_pause=settings.seconds("outage_backoff"),
         )
+        self._dispatch = Dispatch(
+            (lease.sink, lease.lane),
+            sending,
+            self._trouble,
+            ordered=self._ordered,
+            dead_letter_topic=settings.dead_letter_topic,
+            max_attempts=getattr(retry, "max_attempts", "as many as the policy allows"),
+        )
         self._first_pause = min(FIRST_PAUSE, settings.seconds("outage_backoff"))
-        self._max_attempts: int | str = getattr(retry, "max_attempts", "as many as the policy allows")
         self._confirmed = lease.cursor
         self._deferred: list[Deferral] = []
         self._held: list[StoredMessage] = []
@@ -110,8 +115,6 @@ class Lane:
         self._noted_at = float("-inf")
         self.published = 0
         self.pages = 0
-        self.refused = 0
-        self.died = 0
         self.skipped = 0
         self.lost = False
 
@@ -119,6 +122,16 @@ class Lane:
     def name(self) -> str:
         """The lane as logs call it."""
         return f"{self._lease.sink}/{self._lease.lane}"
+
+    @property
+    def refused(self) -> int:
+        """How many attempts have failed."""
+        return self._dispatch.refused
+
+    @property
+    def died(self) -> int:
+        """How many messages will not be tried again."""
+        return self._dispatch.died
 
     @property
     def waits(self) -> bool:
@@ -216,14 +229,18 @@ class Lane:
                 reading.exception()  # whatever it was, nobody needs that page any more
 
     def _begin_reading(self, cursor: Cursor) -> asyncio.Task[Page]:
-        return asyncio.create_task(self._store.read(self._lease, cursor, self._limit))
+        return asyncio.create_task(self._read(cursor))
+
+    async def _read(self, cursor: Cursor) -> Page:
+        await asyncio.sleep(0)  # who publishes the page before goes first
+        return await self._store.read(self._lease, cursor, self._limit)
 
     async def _publish(self, page: Page) -> None:
         """Have every message of the page dealt with. Raises Interrupted with its beginning noted."""
         outcome = Outcome()
         messages = self._without_ahead(page.messages, outcome) if self._ahead else page.messages
         try:
-            await self._until_given_up(self._send_in_waves(messages, outcome, self._trouble.heads, {}))
+            await self._until_given_up(self._dispatch.send(messages, outcome, self._trouble.heads, {}))
         except Interrupted:
             dealt_with = [outcome.is_dealt_with(message) for message in page.messages]
             beginning = dealt_with.index(False) if False in dealt_with else len(dealt_with)
@@ -237,86 +254,11 @@ class Lane:
         outcome.skipped.update(message.position for message in messages if message.position in self._ahead)
         return [message for message in messages if message.position not in outcome.skipped]
 
-    async def _send_in_waves(
-        self,
-        messages: Sequence[StoredMessage],
-        outcome: Outcome,
-        heads: Heads,
-        attempts: Mapping[int, int],
-    ) -> None:
-        """Send wave after wave; what must wait for an earlier message of its key is held.
-
-        A page that was begun is finished also when the relay is being stopped: the first wave has messages from all
-        over the page, so a page that is left after it would almost all go again.
-        """
-        if self._stopping.is_set():
-            raise Interrupted("stopped; what was confirmed is saved")
-        free = self._free(messages, outcome, heads)
-        sent: list[Sequence[StoredMessage]] = []
-        try:
-            for each in in_waves(free) if self._ordered else [free]:
-                wave = self._free(each, outcome, heads) if outcome.refused else each
-                refused = len(outcome.refused)
-                sent.append(wave)
-                await self._sending.send(wave, outcome)
-                if len(outcome.refused) > refused:
-                    self._decide(wave, outcome, heads, attempts)
-                    if self._settings.dead_letter_topic is not None:
-                        await self._send_dead_letters(wave, outcome, self._settings.dead_letter_topic)
-        except (Interrupted, asyncio.CancelledError):
-            for wave in sent[:-1]:
-                outcome.confirmed.update(each.position for each in wave if each.position not in outcome.refused)
-            raise
-
-    def _free(self, messages: Sequence[StoredMessage], outcome: Outcome, heads: Heads) -> Sequence[StoredMessage]:
-        """Those that may go; the others are held."""
-        free, held = split(messages, heads)
-        outcome.held.update(message.position for message in held)
-        return free
-
-    def _decide(
-        self, wave: Sequence[StoredMessage], outcome: Outcome, heads: Heads, attempts: Mapping[int, int]
-    ) -> None:
-        """Each refusal becomes a decision, before the next wave: its followers must know whether to wait."""
-        for message in wave:
-            refusal = outcome.refused.get(message.position)
-            if refusal is None:
-                continue
-            if refusal.route is not None and not self._trouble.is_out(refusal.route):
-                tell(events.RouteOut(*self._where, route=refusal.route, reason=refusal.reason))
-            deferral = self._trouble.refused(message, refusal, attempts.get(message.position, 0))
-            outcome.deferred[message.position] = deferral
-            self._trouble.blocked(deferral, heads)
-            if deferral.counted:
-                self._tell_refused(message, deferral, permanent=refusal.permanent)
-
-    async def _send_dead_letters(self, wave: Sequence[StoredMessage], outcome: Outcome, topic: str) -> None:
-        """Copies of what has died in this wave, before that is recorded: after a crash in between they go twice.
-
-        Who refuses a copy is not asked again, for the message itself is in the log. But a death whose copy was
-        interrupted is forgotten: the message goes again, dies again, and then there is another copy.
-        """
-        died = [
-            message
-            for message in wave
-            if (deferral := outcome.deferred.get(message.position)) and deferral.state is State.DEAD
-        ]
-        letters = [dead_letter(each, outcome.deferred[each.position], self._lease.sink, topic) for each in died]
-        copies = Outcome()
-        try:
-            await self._sending.send(letters, copies)
-        except (Interrupted, asyncio.CancelledError):
-            outcome.confirmed.update(each.position for each in wave if each.position not in outcome.refused)
-            for message in died:
-                if not copies.is_answered(message):
-                    del outcome.deferred[message.position], outcome.refused[message.position]
-            raise
-        for message in died:
-            if refusal := copies.refused.get(message.position):
-                tell(events.DeadLetterRefused(*self._where, id=message.id, topic=topic, reason=refusal.reason))
-
     async def _until_given_up(self, publishing: Coroutine[None, None, None]) -> None:
         """Wait for confirms, unless the relay is being stopped and its grace has ended."""
+        if self._stopping.is_set():
+            publishing.close()
+            raise Interrupted("stopped; what was confirmed is saved")
         self._publishing = asyncio.create_task(publishing)
         try:
             await self._publishing
@@ -344,7 +286,7 @@ class Lane:
         attempts = {each.message.position: each.attempts for each in claim.claimed if each.attempts}
         outcome = Outcome()
         try:
-            await self._until_given_up(self._send_in_waves(messages, outcome, {}, attempts))
+            await self._until_given_up(self._dispatch.send(messages, outcome, {}, attempts))
         except Interrupted:
             await self._record_claim(claim.claimed, outcome, whole=False)
             raise
@@ -373,33 +315,6 @@ class Lane:
         self._trouble.answered(claimed)
         await self._record(self._confirmed, deferred, published=published, freed=freed)
         self.published += len(published)
-
-    def _tell_refused(self, message: StoredMessage, deferral: Deferral, *, permanent: bool) -> None:
-        self.refused += 1
-        if deferral.state is State.DEAD:
-            self.died += 1
-            tell(
-                events.MessageDied(
-                    *self._where,
-                    id=message.id,
-                    position=message.position,
-                    attempts=deferral.attempts,
-                    reason=deferral.error or "",
-                    permanent=permanent,
-                )
-            )
-            return
-        tell(
-            events.MessageRefused(
-                *self._where,
-                id=message.id,
-                position=message.position,
-                attempts=deferral.attempts,
-                max_attempts=self._max_attempts,
-                reason=deferral.error or "",
-                retry_ms=(deferral.due_in or 0) * 1000,
-            )
-        )
 
     # -- the cursor --------------------------------------------------------------------------------------------------
 

@@ -232,6 +232,7 @@ class Wakeup:
             self._listening = None
 
     async def _clear(self) -> None:
+        await asyncio.sleep(0)  # whatever woke the lane goes first
         while self._over:
             over, self._over = self._over, set()
             with suppress(*_STORE_ERRORS):  # a nap that can't be ended ends by itself

@@ -1,0 +1,154 @@
+"""Sends a lane's messages wave by wave, and decides about those that are refused.
+
+- A key's next message goes only after the one before it was confirmed; one that is refused or waits holds it.
+- Each refusal becomes a decision before the next wave goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from postroad import events
+from postroad.events import tell
+from postroad.lifecycle import State
+from postroad.relay.copies import dead_letter
+from postroad.relay.sending import Interrupted, Outcome
+from postroad.relay.trouble import split
+from postroad.relay.waves import in_waves
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from postroad.message import StoredMessage
+    from postroad.relay.sending import Sending
+    from postroad.relay.trouble import Heads, Trouble
+    from postroad.stores.base import Deferral
+
+__all__ = ["Dispatch"]
+
+
+class Dispatch:
+    """Sends for one lane."""
+
+    def __init__(
+        self,
+        where: tuple[str, int],
+        sending: Sending,
+        trouble: Trouble,
+        *,
+        ordered: bool,
+        dead_letter_topic: str | None,
+        max_attempts: int | str,
+    ) -> None:
+        self._where = where
+        self._sending = sending
+        self._trouble = trouble
+        self._ordered = ordered
+        self._dead_letter_topic = dead_letter_topic
+        self._max_attempts = max_attempts
+        self.refused = 0
+        self.died = 0
+
+    async def send(
+        self,
+        messages: Sequence[StoredMessage],
+        outcome: Outcome,
+        heads: Heads,
+        attempts: Mapping[int, int],
+    ) -> None:
+        """Send wave after wave; what must wait for an earlier message of its key is held.
+
+        A page that was begun is finished also when the relay is being stopped: the first wave has messages from all
+        over the page, so a page that is left after it would almost all go again.
+        """
+        free = self._free(messages, outcome, heads)
+        sent: list[Sequence[StoredMessage]] = []
+        try:
+            for each in in_waves(free) if self._ordered else [free]:
+                wave = self._free(each, outcome, heads) if outcome.refused else each
+                refused = len(outcome.refused)
+                sent.append(wave)
+                await self._sending.send(wave, outcome)
+                if len(outcome.refused) > refused:
+                    self._decide(wave, outcome, heads, attempts)
+                    if self._dead_letter_topic is not None:
+                        await self._send_dead_letters(wave, outcome, self._dead_letter_topic)
+        except (Interrupted, asyncio.CancelledError):
+            for wave in sent[:-1]:
+                outcome.confirmed.update(each.position for each in wave if each.position not in outcome.refused)
+            raise
+
+    def _free(self, messages: Sequence[StoredMessage], outcome: Outcome, heads: Heads) -> Sequence[StoredMessage]:
+        """Those that may go; the others are held."""
+        free, held = split(messages, heads)
+        outcome.held.update(message.position for message in held)
+        return free
+
+    def _decide(
+        self, wave: Sequence[StoredMessage], outcome: Outcome, heads: Heads, attempts: Mapping[int, int]
+    ) -> None:
+        """Each refusal becomes a decision, before the next wave: its followers must know whether to wait."""
+        for message in wave:
+            refusal = outcome.refused.get(message.position)
+            if refusal is None:
+                continue
+            if refusal.route is not None and not self._trouble.is_out(refusal.route):
+                tell(events.RouteOut(*self._where, route=refusal.route, reason=refusal.reason))
+            deferral = self._trouble.refused(message, refusal, attempts.get(message.position, 0))
+            outcome.deferred[message.position] = deferral
+            self._trouble.blocked(deferral, heads)
+            if deferral.counted:
+                self._tell_refused(message, deferral, permanent=refusal.permanent)
+
+    async def _send_dead_letters(self, wave: Sequence[StoredMessage], outcome: Outcome, topic: str) -> None:
+        """Copies of what has died in this wave, before that is recorded: after a crash in between they go twice.
+
+        Who refuses a copy is not asked again, for the message itself is in the log. But a death whose copy was
+        interrupted is forgotten: the message goes again, dies again, and then there is another copy.
+        """
+        died = [
+            message
+            for message in wave
+            if (deferral := outcome.deferred.get(message.position)) and deferral.state is State.DEAD
+        ]
+        letters = [dead_letter(each, outcome.deferred[each.position], self._where[0], topic) for each in died]
+        copies = Outcome()
+        try:
+            await self._sending.send(letters, copies)
+        except (Interrupted, asyncio.CancelledError):
+            outcome.confirmed.update(each.position for each in wave if each.position not in outcome.refused)
+            for message in died:
+                if not copies.is_answered(message):
+                    del outcome.deferred[message.position], outcome.refused[message.position]
+            raise
+        for message in died:
+            if refusal := copies.refused.get(message.position):
+                tell(events.DeadLetterRefused(*self._where, id=message.id, topic=topic, reason=refusal.reason))
+
+    def _tell_refused(self, message: StoredMessage, deferral: Deferral, *, permanent: bool) -> None:
+        self.refused += 1
+        if deferral.state is State.DEAD:
+            self.died += 1
+            tell(
+                events.MessageDied(
+                    *self._where,
+                    id=message.id,
+                    position=message.position,
+                    attempts=deferral.attempts,
+                    reason=deferral.error or "",
+                    permanent=permanent,
+                )
+            )
+            return
+        tell(
+            events.MessageRefused(
+                *self._where,
+                id=message.id,
+                position=message.position,
+                attempts=deferral.attempts,
+                max_attempts=self._max_attempts,
+                reason=deferral.error or "",
+                retry_ms=(deferral.due_in or 0) * 1000,
+            )
+        )
