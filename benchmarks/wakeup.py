@@ -55,7 +55,7 @@ def run(server: PostgreSQL, plan: Plan) -> Section:
 
 def _latency(server: PostgreSQL, plan: Plan, section: Section) -> None:
     """All contestants idle at the same time, and are woken one after the other."""
-    idle, times = (1.0, 5) if plan.quick else (10.0, 100)
+    idle, times = (1.0, 5) if plan.quick else (10.0, 40)
     found: dict[str, list[float]] = {}
     with ExitStack() as stack:
         contestants = {OURS: stack.enter_context(Process("wakeup_process", create_log(server)))}
@@ -132,14 +132,14 @@ _NAPS_BEGUN = "select last_value from postroad.naps_id_seq"
 
 
 def _writers(server: PostgreSQL, plan: Plan, section: Section) -> None:
-    seconds, rounds = (2, 1) if plan.quick else (10, 5)
+    seconds, rounds = (2, 1) if plan.quick else (3, 10)
     url = create_log(server)
     rates: dict[str, list[float]] = {}
-    for _ in range(rounds):
-        for way in WAYS:
+    for number in range(rounds):
+        for way in WAYS[:: -1 if number % 2 else 1]:  # whoever comes later has a larger log and a fuller disk
             rates.setdefault(way.name, []).append(rate(server, url, way, seconds))
-    for _ in range(rounds):
-        for way, wakeup in WITH_RELAY.items():  # which sleeps or polls, and then has its hands full
+    for number in range(rounds):
+        for way, wakeup in list(WITH_RELAY.items())[:: -1 if number % 2 else 1]:  # it sleeps or polls, and then has its hands full
             with Process("wakeup_process", url, wakeup):
                 rates.setdefault(way.name, []).append(rate(server, url, way, seconds))
     for name, values in rates.items():

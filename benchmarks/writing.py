@@ -57,6 +57,7 @@ def rate(server: PostgreSQL, url: str, way: Way, seconds: int) -> float:
     script.chmod(0o644)
     server.psql(url, AS_BEFORE)
     server.psql(url, way.before)
+    server.psql(url, "checkpoint")
     options = ("-n", "-M", "prepared", "-c", str(WRITERS), "-j", "2", "-T", str(seconds), "-f", str(script))
     try:
         said = server.run("pgbench", *options, "-d", url)
