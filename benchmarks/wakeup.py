@@ -139,7 +139,9 @@ def _writers(server: PostgreSQL, plan: Plan, section: Section) -> None:
         for way in WAYS[:: -1 if number % 2 else 1]:  # whoever comes later has a larger log and a fuller disk
             rates.setdefault(way.name, []).append(rate(server, url, way, seconds))
     for number in range(rounds):
-        for way, wakeup in list(WITH_RELAY.items())[:: -1 if number % 2 else 1]:  # it sleeps or polls, and then has its hands full
+        for way, wakeup in list(WITH_RELAY.items())[
+            :: -1 if number % 2 else 1
+        ]:  # it sleeps or polls, and then has its hands full
             with Process("wakeup_process", url, wakeup):
                 rates.setdefault(way.name, []).append(rate(server, url, way, seconds))
     for name, values in rates.items():
