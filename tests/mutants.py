@@ -244,6 +244,8 @@ MUTANTS = [
            "rest.get_up()\n        self._rests.remove(rest)", "self._rests.remove(rest)", (WAKING,)),
     Mutant("waking: only READ COMMITTED notifies", PG_NAPS, "operator(pg_catalog.<>) 'read committed'",
            "= 'nonsense'", (NAPS,)),
+    Mutant("waking: the trigger trusts a search_path", PG_NAPS, "n.until operator(pg_catalog.>) pg_catalog.now()",
+           "n.until > pg_catalog.now()", (NAPS,)),
     Mutant("waking: the trigger runs as the application", PG_NAPS, "volatile security definer", "volatile",
            (NAPS,), times=2),
     Mutant("waking: every nap is notified, whatever its slots", PG_NAPS, "(select from added a where a.slot",

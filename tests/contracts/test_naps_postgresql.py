@@ -115,6 +115,51 @@ async def test_only_who_naps_on_a_new_rows_slot_is_notified(log: PostgreSQLLog, 
     assert await ears.heard() == []
 
 
+HIJACK = """
+create schema evil;
+create function evil.hijacked() returns boolean language plpgsql as
+$$ begin raise exception 'the trigger trusts a search_path'; end $$;
+create function evil.now() returns timestamptz language sql as $$ select null::timestamptz where evil.hijacked() $$;
+create function evil.clock_timestamp() returns timestamptz language sql as $$ select evil.now() $$;
+create function evil.current_setting(text) returns text language sql as $$ select evil.now()::text $$;
+create function evil.current_setting(text, boolean) returns text language sql as $$ select evil.now()::text $$;
+create function evil.pg_notification_queue_usage() returns float8 language sql as $$ select 0 where evil.hijacked() $$;
+create function evil.pg_notify(text, text) returns void language sql as $$ select evil.now() $$;
+create function evil.pg_stat_clear_snapshot() returns void language sql as $$ select evil.now() $$;
+create function evil.pg_stat_get_activity(integer) returns setof integer language sql as
+$$ select 1 where evil.hijacked() $$;
+"""
+
+
+async def test_a_search_path_of_somebody_elses_changes_nothing(log: PostgreSQLLog, connect: Any, ears: Ears) -> None:
+    """The trigger may do what its caller may not, so nothing that the caller can bring along may run in it."""
+    writer, (low, _) = await connect(), await lanes(log)
+    await nap(log, low)
+    await writer.execute(HIJACK)
+    for operator in ("=", "<>", ">", ">=", "<="):
+        for kind in ("text", "timestamptz", "smallint", "bigint", "float8", "numeric"):
+            compare = f"evil.compare(a {kind}, b {kind})"
+            await writer.execute(
+                f"create or replace function {compare} returns boolean language sql as $$ select evil.hijacked() $$;"
+                f"create operator evil.{operator} (leftarg = {kind}, rightarg = {kind}, function = evil.compare)"
+            )
+    await writer.execute("set search_path = evil, pg_catalog")
+    with pytest.raises(asyncpg.RaiseError):
+        await writer.execute("select 'a'::text = 'b'::text")
+    insert = """
+        insert into postroad.outbox (id, topic, slot, type, payload, content_type, headers)
+        values ($1, 't', 3, 't', '1', 'text/plain', '{}')"""
+    await writer.execute(insert, uuid4())
+    assert await ears.heard() == [(CHANNEL, "0-511")]
+    async with writer.transaction(isolation="serializable"):
+        await writer.execute(insert, uuid4())
+    assert await ears.heard() == [("postroad", "")]
+    await log.execute("update postroad.naps set listener = 0")
+    await writer.execute(insert, uuid4())
+    await writer.execute("reset search_path")
+    assert await writer.fetch("select from postroad.naps") == [], "nobody listens for it any more"
+
+
 async def test_a_nap_ends_by_itself(log: PostgreSQLLog, connect: Any, ears: Ears) -> None:
     writer, (low, _) = await connect(), await lanes(log)
     await nap(log, low, seconds=-1)
