@@ -63,7 +63,7 @@ def test_databases_share_their_query_names() -> None:
     }  # fmt: skip
     only_sqlite = {
         "look_at_batch", "delete_finished", "delete_history", "find_due", "find_routed", "find_followers", "read_one",
-        "cancel_scheduled", "cancel_deferred", "raise_versions", "scheduled_due_in", "undate_lanes", "forget_ahead",
+        "cancel_scheduled", "cancel_deferred", "raise_versions", "undate_lanes", "forget_ahead",
         "forget_rewound", "note_delivered", "delete_delivered", "delete_rewound", "find_old_progress",
         "undate_progress", "data_version", "tick", "clock", "renew", "look", "peers", "note_lease",
     }  # fmt: skip

@@ -41,6 +41,7 @@ class PostgreSQL(Server):
         super().__init__(f"postgresql{major}")
         self.port = free_port()
         self.data = self.folder / "data"
+        self.log = self.folder / "log"
         self._account = unprivileged_account()
         self._account.give(self.folder)
         self._make_programs_reachable()
@@ -53,11 +54,10 @@ class PostgreSQL(Server):
             # No sync here: it is the server that must be durable, not its birth.
             self.run("initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
             self._configure()
-        log = self.folder / "log"
         try:
-            self.run("pg_ctl", "start", "--wait", "-D", str(self.data), "-l", str(log))
+            self.run("pg_ctl", "start", "--wait", "-D", str(self.data), "-l", str(self.log))
         except subprocess.CalledProcessError as error:
-            error.add_note(log.read_text() if log.exists() else "(no log)")
+            error.add_note(self.log.read_text() if self.log.exists() else "(no log)")
             raise
 
     def stop(self, mode: ShutdownMode = "fast") -> None:

@@ -216,10 +216,14 @@ class PostgreSQLStore:
         return Claim(lease.settled(lease.cursor), claimed, due_in)
 
     async def move_scheduled(self, limit: int) -> Moved:
-        async with self._connection() as connection, connection.transaction():
-            if not await connection.fetchval(self._sql["try_to_move"]):
-                return Moved(0, MOVING_SECONDS)
-            return Moved(*await connection.fetchrow(self._sql["move_scheduled"], limit))
+        async with self._connection() as connection:
+            due_in = await connection.fetchval(self._sql["scheduled_due_in"])
+            if due_in is None or due_in > 0:  # most of the time, and then one statement is all
+                return Moved(0, due_in)
+            async with connection.transaction():
+                if not await connection.fetchval(self._sql["try_to_move"]):
+                    return Moved(0, MOVING_SECONDS)
+                return Moved(*await connection.fetchrow(self._sql["move_scheduled"], limit))
 
     async def delete_passed(self, *, after: int, older_than: timedelta, batch: int) -> Cleaned:
         async with self._connection() as connection, connection.transaction():

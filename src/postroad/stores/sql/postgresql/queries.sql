@@ -42,6 +42,10 @@ on conflict (id) do nothing
 -- name: cancel
 select {schema}.cancel($1::uuid)
 
+-- name: scheduled_due_in
+-- Seconds until something is due; below zero when it is already.
+select extract(epoch from min(due_at) - clock_timestamp())::float8 from {schema}.scheduled
+
 -- name: try_to_move
 -- One at a time, until the transaction ends: two would change the order of a key's messages.
 select pg_try_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.scheduled'))
