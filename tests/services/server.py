@@ -3,7 +3,7 @@
 import atexit
 import contextlib
 import os
-import random
+import secrets
 import shutil
 import socket
 import subprocess
@@ -69,7 +69,7 @@ def free_port() -> int:
     no client is given its port, or is connected to itself.
     """
     while True:
-        port = random.randint(20_000, 32_000)
+        port = 20_000 + secrets.randbelow(12_000)  # whatever a test has seeded
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
