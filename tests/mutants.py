@@ -133,7 +133,7 @@ MUTANTS = [
            "where sink = $2 and owner = $1 and $7 for update skip locked",
            "where sink = $2 and owner = $1 and $7 for update", (LEASES,)),
     Mutant("who died on a server before this one is robbed", PG_LEASES,
-           "and r.lock_key is not null and r.server_started = pg_postmaster_start_time()", "and r.lock_key is not null",
+           "and r.lock_key is not null and r.server_started = {schema}.server_started()", "and r.lock_key is not null",
            (LEASES,)),
     Mutant("who was heard of just now is robbed", PG_LEASES,
            "and r.heartbeat_at < clock_timestamp() - interval '1 second'", "", (LEASES,)),

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from postroad.stores.leases import Beat, Peer, RelayStatus, Standing, Suspect, relay_state
+from postroad.stores.postgresql_patience import in_transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -52,7 +53,7 @@ class PostgreSQLLeases:
         self._taken = taken
 
     async def create(self, sink: str, *, lanes: int, start: Start) -> None:
-        async with self._connection() as connection, connection.transaction():
+        async with self._connection() as connection, in_transaction(connection):
             if not await connection.fetchval(self._sql["count_lanes"], sink):
                 await connection.execute(self._sql["lock_lanes"])
                 await connection.execute(self._sql["create_lanes"], sink, lanes, start)
@@ -72,18 +73,25 @@ class PostgreSQLLeases:
         self, runner: Runner, suspects: Collection[Suspect], presence: Presence | None = None
     ) -> Collection[UUID]:
         owners, beats = [each.owner for each in suspects], [each.beats for each in suspects]
-        async with self._connection() as connection, connection.transaction():
+        async with self._connection() as connection, in_transaction(connection):
             rows = await connection.fetch(self._sql["bury"], runner.sink, owners, beats, _process(presence))
-            dead: list[UUID] = [row["owner"] for row in rows]
-            if dead:
-                await connection.execute(self._sql["free_lanes"], dead)
-        return dead
+            if not rows:
+                return []
+            dead = [row["owner"] for row in rows]
+            await connection.execute(self._sql["free_lanes"], dead)
+            return [row["owner"] for row in await connection.fetch(self._sql["mark_dead"], dead)]
 
     async def take(
-        self, runner: Runner, at_most: int, seconds: float, *, again: Collection[int] = ()
+        self,
+        runner: Runner,
+        at_most: int,
+        seconds: float,
+        *,
+        again: Collection[int] = (),
+        but: Collection[int] = (),
     ) -> Sequence[Lease]:
         async with self._connection() as connection:
-            values = (runner.sink, runner.owner, at_most, seconds, list(again))
+            values = (runner.sink, runner.owner, at_most, seconds, list(again), list(but))
             rows = await connection.fetch(self._sql["take_lanes"], *values)
         return sorted(map(self._taken, rows), key=lambda lease: lease.lane)
 
@@ -92,7 +100,7 @@ class PostgreSQLLeases:
             await connection.execute(self._sql["give_up"], lease.sink, lease.lane, lease.owner, lease.epoch)
 
     async def leave(self, runner: Runner) -> None:
-        async with self._connection() as connection, connection.transaction():
+        async with self._connection() as connection, in_transaction(connection):
             await connection.execute(self._sql["free_lanes"], [runner.owner])
             await connection.execute(self._sql["leave"], runner.owner)
 
@@ -106,6 +114,7 @@ class PostgreSQLLeases:
             if process != connection.get_server_pid():
                 connection.terminate()
                 return None
+            await connection.execute(self._sql["keep_alive"])
             session = PostgreSQLPresence(
                 connection,
                 self._sql,
@@ -161,6 +170,11 @@ class PostgreSQLPresence:
                     await self._connection.execute(self._sql["note_lock"], self._owner, self._key)
         return self.holds
 
+    async def holder(self) -> str | None:
+        with self._translated():
+            holder: str | None = await self._connection.fetchval(self._sql["lock_holder"], self._key)
+        return holder
+
     def heard(self, *_: object) -> None:
         """Somebody has given up a lane, or has come."""
         self._stirred()
@@ -188,7 +202,8 @@ def looking(runner: Runner, presence: Presence | None = None) -> tuple[Any, ...]
 
 def standing(row: Any, runner: Runner, *, has_beaten: bool) -> Standing:
     """What `beat` answers, without what is about naps."""
-    peers = [Peer(*peer) for peer in zip(row["peers"], row["peers_lanes"], row["peers_beats"], strict=True)]
+    columns = (row[name] for name in ("peers", "peers_lanes", "peers_beats", "peers_locks"))
+    peers = [Peer(*peer) for peer in zip(*columns, strict=True)]
     if has_beaten and runner.owner not in row["peers"]:
         # Its first heartbeat: the statement can't see the row that it makes.
         peers.append(Peer(runner.owner, len(row["mine"]), beats=1))
@@ -199,6 +214,7 @@ def standing(row: Any, runner: Runner, *, has_beaten: bool) -> Standing:
         free=row["free"],
         peers=peers,
         suspects=[Suspect(*each) for each in zip(row["suspects"], row["suspects_beats"], strict=True)],
+        present=row["present"],
     )
 
 

@@ -9,6 +9,7 @@ from postroad.config import DEFAULT_SCHEMA
 from postroad.stores.asking import Rows
 from postroad.stores.changing import Changing
 from postroad.stores.postgresql import PostgreSQLStore
+from postroad.stores.postgresql_patience import in_transaction
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
@@ -36,7 +37,7 @@ class PostgreSQLOperating(PostgreSQLStore, Changing):
             if not changes:
                 yield ask
                 return
-            async with connection.transaction():
+            async with in_transaction(connection):
                 yield ask
 
 
