@@ -11,7 +11,15 @@ import msgspec
 import pytest
 
 from postroad.config import RelaySettings
-from postroad.relay.leases import A_LITTLE_LATER, BEATS_PER_LEASE, EAGER_SECONDS, LOOK_SECONDS, MARGIN, Holdings
+from postroad.relay.leases import (
+    A_LITTLE_LATER,
+    BEATS_PER_LEASE,
+    DEAD_SECONDS,
+    EAGER_SECONDS,
+    LOOK_SECONDS,
+    MARGIN,
+    Holdings,
+)
 from postroad.relay.tenure import LEFT_SECONDS, Tenure
 from postroad.stores.leases import Peer, Presence, Runner, Standing, Suspect
 from postroad.stores.memory import MemoryStore
@@ -159,11 +167,11 @@ async def test_who_seems_dead_must_seem_so_twice(held: Held) -> None:
     assert held.leases.buried == []
     await held.once()
     assert held.leases.buried == [], "at the same time is not twice"
-    held.clock.time += EAGER_SECONDS
+    held.clock.time += DEAD_SECONDS
     await held.once()
     assert held.leases.buried == [[suspect]]
     held.leases.suspects = [Suspect(suspect.owner, 8)]
-    held.clock.time += EAGER_SECONDS
+    held.clock.time += DEAD_SECONDS
     await held.once()
     assert len(held.leases.buried) == 1, "he has beaten since, and begins anew"
 

@@ -42,7 +42,9 @@ MARGIN: Final = 0.2
 LOOK_SECONDS: Final = 0.5
 """How often a relay looks for one that died, if there are others that have lanes; for the lock; and at what is free."""
 EAGER_SECONDS: Final = 0.25
-"""How often it looks while it has less than its share, or somebody seems dead; and how long he must seem so."""
+"""How often it looks while it has less than its share, or somebody seems dead."""
+DEAD_SECONDS: Final = 0.75
+"""How long somebody must seem dead. If he lives, and his session was cut without a word, he has looked meanwhile."""
 A_LITTLE_LATER: Final = 1.2
 """A tick that beats may take its time."""
 FIRST_PAUSE: Final = 0.05
@@ -274,7 +276,7 @@ class Holdings:
         """Who has seemed dead for a while is taken for dead, if he is."""
         now = self._clock.now()
         self._suspected = {each: self._suspected.get(each, now) for each in standing.suspects}
-        long_enough = [each for each, since in self._suspected.items() if now - since >= EAGER_SECONDS * 0.9]
+        long_enough = [each for each, since in self._suspected.items() if now - since >= DEAD_SECONDS]
         if long_enough:
             for owner in await self._leases.bury(self._runner, long_enough, self._attendance.presence):
                 tell(events.RelayDied(self._runner.sink, owner=owner))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
 
     from postroad.stores.asking import Ask
+    from postroad.stores.leases import RelayStatus
 
 __all__ = ["PostgreSQLOperating"]
 
@@ -39,6 +40,9 @@ class PostgreSQLOperating(PostgreSQLStore, Changing):
                 return
             async with in_transaction(connection):
                 yield ask
+
+    async def relays(self) -> Sequence[RelayStatus]:
+        return await self.leases.relays()
 
 
 def _spread(values: Iterable[Any]) -> list[Any]:
