@@ -25,6 +25,9 @@ TROUBLE = "postroad/relay/trouble.py"
 WAKEUP = "postroad/relay/wakeup.py"
 PG = "postroad/stores/postgresql.py"
 PG_LEASES = "postroad/stores/sql/postgresql/leases.sql"
+PG_LEASES_SCHEMA = "postroad/stores/sql/postgresql/0005_leases.sql"
+PG_PATIENCE = "postroad/stores/postgresql_patience.py"
+ATTENDANCE = "postroad/relay/attendance.py"
 TENURE = "postroad/relay/tenure.py"
 HOLDINGS = "postroad/relay/leases.py"
 PG_SCHEMA = "postroad/stores/sql/postgresql/0001_log.sql"
@@ -145,6 +148,45 @@ MUTANTS = [
     Mutant("a lease counts from its answer", HOLDINGS, "tenure.until = self._end_of_lease(sent)",
            "tenure.until = self._end_of_lease(self._clock.now())", (HOLDINGS_TEST,)),
     Mutant("who has too much keeps it", HOLDINGS, "for number in kept[share:]:", "for number in []:", (RELAYS,)),
+    Mutant("leases: a session that can't be opened is waited for", ATTENDANCE,
+           "asyncio.timeout(self._patience)", "asyncio.timeout(None)", (HOLDINGS_TEST,)),
+    Mutant("leases: who holds the lock and is frozen keeps all from working", HOLDINGS,
+           "and stands_in(standing.peers, self._runner.owner, lock_id)", "and False", (HOLDINGS_TEST,)),
+    Mutant("leases: two work although one has the lock", TENURE, "peer.lock == lock_id and peer.owner != me", "False",
+           (TENURES,)),
+    Mutant("leases: a lock that changes hands is not left to who gets it", HOLDINGS,
+           "and (self._free.left or bool(self._tenures))", "", (HOLDINGS_TEST,)),
+    Mutant("leases: a session that is gone without a word is believed", PG_LEASES,
+           "select $8::integer is null or $8 in", "select true or $8 in", (LEASES,)),
+    Mutant("leases: that the server knows of no session goes unheard", HOLDINGS,
+           "if not standing.present:", "if False:", (HOLDINGS_TEST,)),
+    Mutant("leases: a crash of the server makes suspects", PG_LEASES_SCHEMA,
+           "coalesce(' ' || (select stats_reset::text from pg_stat_bgwriter), '')", "''", (LEASES,)),
+    Mutant("leases: a silent server is waited for", PG_PATIENCE,
+           "await pool.release(connection, timeout=FAREWELL_SECONDS)", "await pool.release(connection)", (LEASES,)),
+    Mutant("leases: a silent server is waited for in a transaction", PG_PATIENCE,
+           "asyncio.timeout(FAREWELL_SECONDS)", "asyncio.timeout(None)", (LEASES,)),
+    Mutant("leases: lanes wait out an outage", "postroad/relay/breaker.py", "for event in (self._closed, stopping)",
+           "for event in (self._closed,)", (RELAYS,)),
+    Mutant("leases: what was just given up is taken back", HOLDINGS,
+           "if lane not in running or", "if lane not in self._tenures or", (HOLDINGS_TEST,)),
+    Mutant("leases: a lost lane is taken back while it runs", HOLDINGS, "again=again, but=lost", "again=again",
+           (HOLDINGS_TEST,)),
+    Mutant("leases: a lane that is to be given up waits for its confirms for ever", "postroad/relay/loop.py",
+           "tenure.stop = lambda: self._stop_lane(lane)", "tenure.stop = lane.stop", (RELAYS,)),
+    Mutant("leases: a lane is left to one that does not come", HOLDINGS,
+           "share = fair_share(standing.lanes, peers,", "share = fair_share(standing.lanes, standing.peers,",
+           (HOLDINGS_TEST,)),
+    Mutant("leases: a new sink holds up every heartbeat", PG_LEASES,
+           "select pg_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.create'))",
+           "lock table {schema}.lanes in share row exclusive mode", (LEASES,)),
+    Mutant("leases: who has a locked lane left is dead", PG_LEASES,
+           "where r.owner = any($1::uuid[]) and not exists (select from {schema}.lanes l where l.owner = r.owner)",
+           "where r.owner = any($1::uuid[])", (LEASES,)),
+    Mutant("leases: who leaves a locked lane is forgotten", PG_LEASES,
+           "and (r.lock_key is null or not exists (select from {schema}.lanes l where l.owner = $1))", "", (LEASES,)),
+    Mutant("leases: the dead are never forgotten", PG_LEASES, "and alive_until < clock_timestamp() - interval '1 day'",
+           "and false", (LEASES,)),
     Mutant("a connection that was made anew goes unnoticed", PG,
            "if lease is not None and self._loaded.get((lease.sink, lease.lane)) != self._made:", "if False:",
            (RESTARTS,)),

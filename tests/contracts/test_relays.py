@@ -378,7 +378,7 @@ async def test_a_lock_id_needs_a_session(tmp_path: Path) -> None:
 
 
 async def test_a_broker_that_is_out_keeps_no_lane_from_being_handed_over(log: Log) -> None:
-    async with Team(log) as team:
+    async with Team(log, grace="1h") as team:
         await team.join()
         await team.until_lanes(4)
         team.broker.go_out()
@@ -394,6 +394,24 @@ async def test_a_broker_that_is_out_keeps_no_lane_from_being_handed_over(log: Lo
         team.broker.come_back()
         await team.broker.until(*range(40))
     assert sorted(team.broker.numbers) == list(range(40))
+
+
+async def test_a_lane_is_handed_over_when_its_grace_has_ended(log: Log) -> None:
+    async with Team(log, grace="100ms") as team:
+        await team.join()
+        await team.until_lanes(4)
+        team.broker.hold()
+        await log.add(*numbered(*range(40)))
+        ((it, _),) = team.running
+
+        async def sending() -> bool:
+            return all(lane._publishing is not None for lane in it._lanes)
+
+        await team.until(sending)
+        await team.join()
+        await team.until_lanes(2, 2)
+        team.broker.release()
+        await team.broker.until(*range(40))
 
 
 # -- in an application -----------------------------------------------------------------------------------------------

@@ -234,20 +234,21 @@ async def test_one_that_is_lost_and_has_not_ended_keeps_it_from_no_other(held: H
     """Nor is it taken back beneath the feet of the lane that runs."""
     await held.once()
     robber = runner()
-    held.leases._until["s", 0] = 0.0
-    (robbed,) = await held.leases.take(robber, 1, LEASE)
-    del held.holdings._tenures[2]
+    held.leases._until |= {("s", 0): 0.0, ("s", 1): 0.0}
+    robbed = await held.leases.take(robber, 2, LEASE)
+    held.clock.time += 1
+    await held.once()
+    first, second, *_ = held.tenures
+    assert (first.lost, second.lost) == (True, True)
+    await held.holdings.ended(second)
+    for lease in robbed:
+        await held.leases.give_up(lease)
     held.tenures.clear()
-    held.clock.time += 1
     await held.once()
-    assert held.lanes == [2]
-    await held.leases.give_up(robbed)
-    held.clock.time += 1
+    assert held.lanes == [1], "0 is free, too"
+    await held.holdings.ended(first)
     await held.once()
-    assert held.lanes == [2], "free as it is"
-    await held.holdings.ended(held.holdings._tenures[0])
-    await held.once()
-    assert held.lanes == [0, 2]
+    assert held.lanes == [0, 1]
 
 
 async def test_what_one_that_does_not_come_leaves_free_is_taken(held: Held) -> None:
