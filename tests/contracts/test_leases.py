@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,6 +17,7 @@ from postroad import LaneChanged, LeaseLost
 from postroad.stores.leases import Presence, Standing, Suspect
 from postroad.stores.postgresql import PostgreSQLStore
 from postroad.stores.postgresql_leases import PostgreSQLPresence
+from postroad.stores.postgresql_patience import in_transaction
 from tests.conftest import serving
 from tests.lanes import runner
 from tests.logs import PLENTY, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
@@ -481,14 +483,15 @@ async def test_who_has_waited_long_enough_does_not_wait_for_a_silent_server(
     """asyncpg would wait until the server has said that it has cancelled the statement."""
     port = urlsplit(served.url).port
     assert port is not None
-    async with Proxy(port) as proxy:
+    async with Proxy(port) as proxy, asyncio.timeout(30):
         store = PostgreSQLStore(proxy.url(served.url), connections=1)
         await store.open()
-        (lease, *_) = await store.leases.take(A, 1, LONG)
-        proxy.go_silent()
-        async with asyncio.timeout(30):
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.1):
-                    await (store.leases.leave(A) if in_a_transaction else store.leases.give_up(lease))
-            assert (await store.leases.look(A)).lanes == 4, "by another connection"
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(None) as patience, store._connection() as connection:
+                transaction = in_transaction(connection) if in_a_transaction else nullcontext()
+                async with transaction:
+                    proxy.go_silent()
+                    patience.reschedule(asyncio.get_running_loop().time() + 0.1)
+                    await connection.fetchval("select 1")
+        assert (await store.leases.look(A)).lanes == 4, "by another connection"
         await store.close()

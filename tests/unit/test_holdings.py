@@ -230,6 +230,16 @@ async def test_a_lane_that_was_given_up_while_it_looked_is_not_taken_back(held: 
     assert list((await held.leases.look(runner())).free) == [3]
 
 
+async def test_a_database_that_does_not_answer_keeps_no_lane_from_ending(
+    held: Held, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await held.once()
+    monkeypatch.setattr(held.leases, "give_up", lambda _: asyncio.Event().wait())
+    await asyncio.wait_for(held.holdings.ended(held.tenures[3]), 30)
+    assert "leases: the database did not answer in time" in caplog.text
+    assert 3 not in held.holdings._tenures
+
+
 async def test_one_that_is_lost_and_has_not_ended_keeps_it_from_no_other(held: Held) -> None:
     """Nor is it taken back beneath the feet of the lane that runs."""
     await held.once()
@@ -245,7 +255,8 @@ async def test_one_that_is_lost_and_has_not_ended_keeps_it_from_no_other(held: H
         await held.leases.give_up(lease)
     held.tenures.clear()
     await held.once()
-    assert held.lanes == [1], "0 is free, too"
+    assert held.lanes == [1]
+    assert list((await held.leases.look(robber)).free) == [0]
     await held.holdings.ended(first)
     await held.once()
     assert held.lanes == [0, 1]

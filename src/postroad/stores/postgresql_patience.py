@@ -24,7 +24,7 @@ async def lent(pool: Any) -> AsyncIterator[Any]:
     connection = await pool.acquire()
     try:
         yield connection
-    except asyncio.CancelledError:
+    except BaseException:
         with suppress(Exception):  # then it is gone, and the next one who asks has another
             await pool.release(connection, timeout=FAREWELL_SECONDS)
         raise
@@ -39,15 +39,12 @@ async def in_transaction(connection: Any) -> AsyncIterator[None]:
     await transaction.start()
     try:
         yield
-    except asyncio.CancelledError:
+    except BaseException:
         try:
             async with asyncio.timeout(FAREWELL_SECONDS):
                 await transaction.rollback()
         except Exception:
             connection.terminate()
-        raise
-    except BaseException:
-        await transaction.rollback()
         raise
     else:
         await transaction.commit()
