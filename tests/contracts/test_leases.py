@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from postroad import LaneChanged, LeaseLost
+from postroad import LaneChanged, LeaseLost, StoreUnavailable
 from postroad.stores.leases import Presence, Standing, Suspect
-from postroad.stores.postgresql import PostgreSQLStore
+from postroad.stores.postgresql import PostgreSQLStore, migrate_postgresql
 from postroad.stores.postgresql_leases import PostgreSQLPresence
 from postroad.stores.postgresql_patience import in_transaction
 from tests.conftest import serving
@@ -464,6 +464,19 @@ async def test_who_gives_up_or_comes_is_heard(watched: Watched) -> None:
     other = await Watched(watched.log).begin()
     await asyncio.wait_for(watched.stirred.wait(), 30)
     other.presence.close()
+
+
+async def test_a_session_at_another_database_is_refused(served: PostgreSQLLog, postgresql15: PostgreSQL) -> None:
+    """Nobody here would see its lock."""
+    elsewhere = postgresql15.create_database()
+    await migrate_postgresql(elsewhere)
+    store = PostgreSQLStore(served.url, direct=elsewhere)
+    await store.open()
+    await store.leases.beat(A, LONG)
+    with pytest.raises(StoreUnavailable, match="`direct` leads to another database"):
+        await store.leases.attend(A, None, lambda: None)
+    await store.close()
+    postgresql15.drop_database(elsewhere)
 
 
 async def test_a_pooler_lends_no_session(served: PostgreSQLLog, monkeypatch: pytest.MonkeyPatch) -> None:

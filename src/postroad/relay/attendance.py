@@ -9,7 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from postroad import events
-from postroad.errors import InvalidSetting, StoreUnavailable
+from postroad.errors import InvalidSetting, LogNotReadable, NotMigrated, StoreUnavailable
 from postroad.events import tell
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Attendance:
         self._lock_id = lock_id
         self._clock = clock
         self._retry_seconds = retry_seconds
-        self._patience = min(LONGEST_PATIENCE, retry_seconds / 2)
+        self._patience = min(LONGEST_PATIENCE, retry_seconds * 3 / 4)
         self._try_at = float("-inf")
         self._told: bool | None = None
         """It was said that this relay has the lock of everybody's, or who has it."""
@@ -77,7 +77,7 @@ class Attendance:
         try:
             async with asyncio.timeout(self._patience):
                 await asking
-        except StoreUnavailable as error:
+        except (StoreUnavailable, LogNotReadable, NotMigrated) as error:
             self._put_off(str(error))
         except TimeoutError:
             self._put_off(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from postroad.errors import StoreUnavailable
 from postroad.stores.leases import Beat, Peer, RelayStatus, Standing, Suspect, relay_state
 from postroad.stores.postgresql_patience import in_transaction
 
@@ -165,9 +166,10 @@ class PostgreSQLPresence:
     async def lock(self) -> bool:
         if not self.holds and not self.lost:
             with self._translated():
-                self.holds = await self._connection.fetchval(self._sql["try_lock"], self._key)
-                if self.holds:
-                    await self._connection.execute(self._sql["note_lock"], self._owner, self._key)
+                held = await self._connection.fetchval(self._sql["try_lock"], self._key)
+                if held and not await self._connection.fetchval(self._sql["note_lock"], self._owner, self._key):
+                    raise StoreUnavailable("PostgreSQL: `direct` leads to another database than this relay's")
+                self.holds = held
         return self.holds
 
     async def holder(self) -> str | None:

@@ -176,7 +176,7 @@ select pg_try_advisory_lock($1)
 
 -- name: note_lock
 -- Asked on the session that holds the lock, so that the server's start is that of the server which has it.
-update {schema}.relays set lock_key = $2, server_started = {schema}.server_started() where owner = $1
+update {schema}.relays set lock_key = $2, server_started = {schema}.server_started() where owner = $1 returning true
 
 -- name: lock_holder
 -- Who has a lock, as people find it.
