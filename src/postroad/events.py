@@ -45,7 +45,9 @@ __all__ = [
     "LanesElsewhere",
     "LanesTaken",
     "LeasesOut",
+    "LockHeld",
     "LockLost",
+    "LockReleased",
     "LockTaken",
     "MessageBuried",
     "MessageBusy",
@@ -69,6 +71,7 @@ __all__ = [
     "RouteBack",
     "RouteOut",
     "ScheduledOut",
+    "StandsIn",
     "Stopping",
     "StoreOut",
     "SubscriberOut",
@@ -186,9 +189,9 @@ class LanesElsewhere(_OfSink, frozen=True, kw_only=True):
 
 
 class RelayStandsBy(_OfSink, frozen=True, kw_only=True):
-    """Others have all the lanes; this relay takes over when one of them ends."""
+    """This relay has no lane: others have them, or the lock. It takes over when one of them ends."""
 
-    text = "relay {e.sink}: standing by, as one of {e.relays} relays; the others have the lanes"
+    text = "relay {e.sink}: standing by, as one of {e.relays} relays"
     relays: int
 
 
@@ -204,6 +207,29 @@ class LockTaken(_OfSink, frozen=True, kw_only=True):
     """With `lock_id`: this relay is the one that works."""
 
     text = "relay {e.sink}: holds the lock {e.lock_id}, and takes all lanes"
+    lock_id: int
+
+
+class LockHeld(_OfSink, frozen=True, kw_only=True):
+    """With `lock_id`: another has the lock, which may be one of another sink, or no relay at all."""
+
+    text = "relay {e.sink}: the lock {e.lock_id} is held by {e.holder}"
+    lock_id: int
+    holder: str
+
+
+class LockReleased(_OfSink, frozen=True, kw_only=True):
+    """With `lock_id`: this relay does not hold the lock any more."""
+
+    text = "relay {e.sink}: released the lock {e.lock_id}"
+    lock_id: int
+
+
+class StandsIn(_OfSink, frozen=True, kw_only=True):
+    """With `lock_id`: no relay of the sink that lives holds the lock, so this one works, by its lease alone."""
+
+    level = logging.WARNING
+    text = "relay {e.sink}: no relay that lives holds the lock {e.lock_id}; working without it"
     lock_id: int
 
 

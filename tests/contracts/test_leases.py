@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import asyncpg
 import pytest
 
-from postroad import LaneChanged, LeaseLost
+from postroad import LaneChanged, LeaseLost, StoreUnavailable
 from postroad.stores.leases import Presence, Standing, Suspect
-from postroad.stores.postgresql import PostgreSQLStore
+from postroad.stores.postgresql import PostgreSQLStore, migrate_postgresql
 from postroad.stores.postgresql_leases import PostgreSQLPresence
+from postroad.stores.postgresql_patience import in_transaction
+from tests.conftest import serving
 from tests.lanes import runner
 from tests.logs import PLENTY, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
+from tests.services.postgresql import PostgreSQL
+from tests.services.proxy import Proxy
 
 LONG = 3600.0
 OVER = -1.0
@@ -42,6 +51,13 @@ async def served(postgresql15: object) -> AsyncIterator[PostgreSQLLog]:
     await log.store.leases.create("s", lanes=4, start="oldest")
     yield log
     await log.store.close()
+
+
+@pytest.fixture
+def database() -> Iterator[PostgreSQL]:
+    """One of its own, because it crashes."""
+    with serving(lambda: PostgreSQL(15, durable=False)) as server:
+        yield server
 
 
 def peers(standing: Standing) -> dict[object, int]:
@@ -86,6 +102,12 @@ async def test_ones_own_are_taken_again_only_where_that_is_asked_for(log: Log) -
     assert [(lease.lane, lease.epoch) for lease in again] == [(2, first[2].epoch + 1)]
     assert await leases.take(B, 4, LONG, again=[2]) != [], "the others' leases are over"
     assert (await leases.look(A)).mine == {2: 2}
+
+
+async def test_what_is_to_be_left_alone_is_not_taken(log: Log) -> None:
+    leases = log.store.leases
+    assert [lease.lane for lease in await leases.take(A, 2, LONG, but=[0, 2])] == [1, 3]
+    assert await leases.take(A, 4, LONG, again=[1], but=[0, 1, 2]) == []
 
 
 async def test_a_lane_that_was_given_up_is_free(log: Log) -> None:
@@ -170,6 +192,14 @@ async def test_who_leaves_leaves_nothing_behind(log: Log) -> None:
     assert [relay.owner for relay in await leases.relays()] == [B.owner]
 
 
+async def test_who_died_more_than_a_day_ago_is_forgotten(log: Log) -> None:
+    leases = log.store.leases
+    await leases.beat(A, -23 * LONG)
+    await leases.beat(B, -25 * LONG)
+    await leases.beat(C, LONG)
+    assert [relay.owner for relay in await leases.relays()] == [A.owner, C.owner]
+
+
 async def test_what_an_operator_sees(log: Log) -> None:
     leases = log.store.leases
     for who, seconds in ((A, LONG), (B, LONG), (C, OVER)):
@@ -215,6 +245,15 @@ async def test_many_who_take_at_once_share_the_lanes_without_waiting(served: Pos
     assert len(numbers) == len(set(numbers))
     rest = await served.store.leases.take(runner("wide"), 64, LONG)
     assert len(numbers) + len(rest) == 64
+
+
+async def test_a_new_sink_is_created_while_others_beat(served: PostgreSQLLog) -> None:
+    beating = await served.connect()
+    async with asyncio.timeout(30), beating.transaction():
+        await beating.execute("update postroad.lanes set lease_until = now()")
+        await served.store.leases.create("another", lanes=2, start="oldest")
+    await beating.close()
+    assert (await served.store.leases.look(runner("another"))).lanes == 2
 
 
 # -- PostgreSQL: a session that shows who lives ----------------------------------------------------------------------
@@ -310,11 +349,82 @@ async def test_who_has_beaten_since_it_was_suspected_is_not_dead(watched: Watche
 
 async def test_a_server_that_was_started_anew_makes_nobody_a_suspect(watched: Watched) -> None:
     """Its locks are gone, whoever lives."""
-    await watched.log.execute("update postroad.relays set server_started = server_started - interval '1 s'")
+    await watched.log.execute("update postroad.relays set server_started = 'before'")
     await watched.cut()
     await watched.make_older()
     assert await watched.suspects() == []
     assert await watched.leases.bury(B, [Suspect(watched.runner.owner, 1)]) == []
+
+
+async def test_a_lane_that_somebody_has_locked_is_come_back_for(watched: Watched) -> None:
+    """As by an application that cancels a message, and takes its time to commit."""
+    await watched.cut()
+    await watched.make_older()
+    suspects = await watched.suspects()
+    application = await watched.log.connect()
+    async with asyncio.timeout(30), application.transaction():
+        await application.execute("select from postroad.lanes where lane = 2 for update")
+        assert await watched.leases.bury(B, suspects) == []
+    standing = await watched.leases.beat(B, LONG)
+    assert (list(standing.free), list(standing.suspects)) == ([0, 1, 3], suspects)
+    await application.close()
+    assert await watched.leases.bury(B, suspects) == [watched.runner.owner]
+    assert list((await watched.leases.look(B)).free) == [0, 1, 2, 3]
+
+
+async def test_who_leaves_a_locked_lane_behind_is_come_back_for(watched: Watched) -> None:
+    application = await watched.log.connect()
+    async with asyncio.timeout(30), application.transaction():
+        await application.execute("select from postroad.lanes where lane = 2 for update")
+        await watched.cut()
+        await watched.leases.leave(watched.runner)
+    await application.close()
+    await watched.make_older()
+    assert await watched.leases.bury(B, await watched.suspects()) == [watched.runner.owner]
+    assert list((await watched.leases.look(B)).free) == [0, 1, 2, 3]
+
+
+async def test_a_session_that_is_gone_without_a_word_is_known_to_be_gone(watched: Watched) -> None:
+    """As when a router forgets the connection: the server has ended it, and the relay was not told."""
+    process = watched.presence.process
+    assert (await watched.leases.beat(watched.runner, LONG, watched.presence)).present
+    await watched.cut()
+    watched.presence.holds = True  # as far as the relay knows
+    assert not (await watched.leases.look(watched.runner, watched.presence)).present
+    assert await watched.suspects() != [], "looking says nothing"
+    assert not (await watched.leases.beat(watched.runner, LONG, watched.presence)).present
+    await watched.make_older()
+    assert await watched.suspects() == [], "it holds no lock, and says so"
+    assert watched.presence.process == process
+
+
+async def test_a_crash_of_the_server_makes_nobody_a_suspect(database: PostgreSQL) -> None:
+    """When one of its processes is killed the server ends all sessions, and the time of its start stays."""
+    log = await PostgreSQLLog.fresh(database)
+    await log.store.open()
+    await log.store.leases.create("s", lanes=4, start="oldest")
+    watched = await Watched(log).begin()
+    before = await starts(log)
+    os.kill(watched.presence.process, signal.SIGKILL)
+    async with asyncio.timeout(30):
+        while not (after := await starts(log)) or after[1] == before[1]:  # noqa: ASYNC110 - it is another process
+            await asyncio.sleep(0.05)
+    assert after[0] == before[0]
+    await log.store.close()
+    await log.store.open()
+    await watched.make_older()
+    assert await watched.suspects() == []
+    assert await watched.leases.bury(B, [Suspect(watched.runner.owner, 1)]) == []
+    await log.store.close()
+
+
+async def starts(log: PostgreSQLLog) -> list[object]:
+    """When the server was started, and when it has forgotten its statistics; nothing while it can't be asked."""
+    try:
+        (row,) = await log.execute("select pg_postmaster_start_time(), stats_reset from pg_stat_bgwriter")
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        return []
+    return list(row)
 
 
 async def test_who_said_nothing_of_a_lock_is_no_suspect(served: PostgreSQLLog) -> None:
@@ -329,10 +439,13 @@ async def test_one_lock_for_all_is_held_by_one(served: PostgreSQLLog) -> None:
     first, second = await Watched(served, lock=-42).begin(), await Watched(served, lock=-42).begin()
     assert (first.presence.holds, second.presence.holds) == (True, False)
     assert await second.presence.lock() is False
+    assert await second.presence.holder() == f"server process {first.presence.process} (postroad lives)"
     held = await served.execute("select pid from pg_locks where locktype = 'advisory' and objsubid = 1 and granted")
     assert [row["pid"] for row in held] == [first.presence.process], "an operator finds it"
     await first.cut()
+    assert await second.presence.holder() is None
     assert await second.presence.lock() is True
+    assert [peer.lock for peer in (await second.leases.look(B)).peers] == [-42, -42], "as far as they say"
     await first.make_older()
     suspects = await second.suspects(second.presence)
     assert [each.owner for each in suspects] == [first.runner.owner], "that it is ours makes it no less free"
@@ -353,8 +466,45 @@ async def test_who_gives_up_or_comes_is_heard(watched: Watched) -> None:
     other.presence.close()
 
 
+async def test_a_session_at_another_database_is_refused(served: PostgreSQLLog, postgresql15: PostgreSQL) -> None:
+    """Nobody here would see its lock."""
+    elsewhere = postgresql15.create_database()
+    await migrate_postgresql(elsewhere)
+    store = PostgreSQLStore(served.url, direct=elsewhere)
+    await store.open()
+    await store.leases.beat(A, LONG)
+    with pytest.raises(StoreUnavailable, match="`direct` leads to another database"):
+        await store.leases.attend(A, None, lambda: None)
+    await store.close()
+    postgresql15.drop_database(elsewhere)
+
+
 async def test_a_pooler_lends_no_session(served: PostgreSQLLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """It makes up the process number that a client is told when it connects."""
     monkeypatch.setattr("asyncpg.Connection.get_server_pid", lambda _: 1)
     await served.store.leases.beat(A, LONG)
     assert await served.store.leases.attend(A, None, lambda: None) is None
+
+
+# -- PostgreSQL: a server that is silent -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("in_a_transaction", [False, True])
+async def test_who_has_waited_long_enough_does_not_wait_for_a_silent_server(
+    served: PostgreSQLLog, *, in_a_transaction: bool
+) -> None:
+    """asyncpg would wait until the server has said that it has cancelled the statement."""
+    port = urlsplit(served.url).port
+    assert port is not None
+    async with Proxy(port) as proxy, asyncio.timeout(30):
+        store = PostgreSQLStore(proxy.url(served.url), connections=1)
+        await store.open()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(None) as patience, store._connection() as connection:
+                transaction = in_transaction(connection) if in_a_transaction else nullcontext()
+                async with transaction:
+                    proxy.go_silent()
+                    patience.reschedule(asyncio.get_running_loop().time() + 0.1)
+                    await connection.fetchval("select 1")
+        assert (await store.leases.look(A)).lanes == 4, "by another connection"
+        await store.close()

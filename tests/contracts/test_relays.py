@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -21,8 +22,10 @@ from postroad.stores.base import Store
 from postroad.stores.leases import Presence, Runner, Standing
 from postroad.stores.memory import MemoryStore
 from postroad.stores.memory_leases import MemoryLeases
+from postroad.stores.postgresql import PostgreSQLStore
 from tests.lanes import runner
 from tests.logs import Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
+from tests.services.proxy import Proxy
 
 LONG = 3600.0
 
@@ -294,10 +297,121 @@ async def test_with_a_lock_id_one_works_and_the_next_takes_over(
     assert sorted(team.broker.numbers) == list(range(21))
 
 
+async def test_a_lock_that_no_relay_holds_keeps_nobody_from_working(
+    served: PostgreSQLLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may be of another sink, of a machine that is gone, or somebody's who looks after the database."""
+    caplog.set_level(logging.INFO)
+    somebody = await served.connect()
+    await somebody.execute("select pg_advisory_lock(4711)")
+    async with Team(served, lanes=4, lock_id=4711) as team:
+        for _ in range(2):
+            await team.join()
+        await team.until_lanes(4)
+        await served.add(*numbered(*range(20)))
+        await team.broker.until(*range(20))
+        assert f"the lock 4711 is held by server process {somebody.get_server_pid()}" in caplog.text
+        assert caplog.text.count("no relay that lives holds the lock 4711") == 1
+        await somebody.close()
+
+        async def taken() -> bool:
+            return "holds the lock 4711, and takes all lanes" in caplog.text and await team.lanes() == [4]
+
+        await team.until(taken)
+        await served.add(*numbered(20))
+        await team.broker.until(20)
+    assert sorted(team.broker.numbers) == list(range(21))
+    assert "released the lock 4711" in caplog.text
+
+
+async def test_a_session_that_is_never_opened_keeps_nobody_from_working(
+    served: PostgreSQLLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when a firewall swallows what is sent to `direct`."""
+    broker = Arrivals()
+    swallowed: list[asyncio.StreamWriter] = []
+    async with await asyncio.start_server(lambda _, sent: swallowed.append(sent), "127.0.0.1", 0) as firewall:
+        port = firewall.sockets[0].getsockname()[1]
+        store = PostgreSQLStore(served.url, direct=f"postgresql://postgres@127.0.0.1:{port}/postgres")
+        async with asyncio.timeout(30), relay(store, broker):
+            await served.add(*numbered(1))
+            await broker.until(1)
+        for each in swallowed:
+            each.transport.abort()
+    assert "leases: the session by which others see that this relay lives (at `direct`, if that is set)" in caplog.text
+
+
+async def test_a_session_that_ended_without_a_word_is_opened_anew(
+    served: PostgreSQLLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when a router forgets the connection: the relay does not hear that the server has ended it."""
+    caplog.set_level(logging.INFO)
+    port = urlsplit(served.url).port
+    assert port is not None
+    async with Proxy(port) as proxy, Team(served, lanes=2) as team:
+        await team.join()
+        await team.until_lanes(2)
+        (mine,) = await sessions(served)
+        store = PostgreSQLStore(served.url, direct=proxy.url(served.url))
+        other = relay(store, team.broker, lanes=2)
+        team.running.append((other, asyncio.create_task(other.run())))
+        await team.until_lanes(1, 1)
+        (before,) = set(await sessions(served)) - {mine}
+        proxy.go_silent()
+        await served.execute("select pg_terminate_backend($1)", before)
+
+        async def again() -> bool:
+            now = await sessions(served)
+            return len(now) == 2 and before not in now and await team.lanes() == [1, 1]
+
+        await team.until(again)
+        await served.add(*numbered(*range(20)))
+        await team.broker.until(*range(20))
+    assert caplog.text.count("the session that held its lock was cut") == 1
+    assert "is dead" not in caplog.text
+
+
 async def test_a_lock_id_needs_a_session(tmp_path: Path) -> None:
     log = SQLiteLog(tmp_path / "log.sqlite")
     with pytest.raises(InvalidSetting, match="lock_id is 1, and this connection has no session"):
         await relay(log.store, MemoryBroker(), lock_id=1).run()
+
+
+async def test_a_broker_that_is_out_keeps_no_lane_from_being_handed_over(log: Log) -> None:
+    async with Team(log, grace="1h") as team:
+        await team.join()
+        await team.until_lanes(4)
+        team.broker.go_out()
+        await log.add(*numbered(*range(40)))
+        ((it, _),) = team.running
+
+        async def out() -> bool:
+            return it._breaker.is_open and all(lane._publishing is not None for lane in it._lanes)
+
+        await team.until(out)
+        await team.join()
+        await team.until_lanes(2, 2)
+        team.broker.come_back()
+        await team.broker.until(*range(40))
+    assert sorted(team.broker.numbers) == list(range(40))
+
+
+async def test_a_lane_is_handed_over_when_its_grace_has_ended(log: Log) -> None:
+    async with Team(log, grace="100ms") as team:
+        await team.join()
+        await team.until_lanes(4)
+        team.broker.hold()
+        await log.add(*numbered(*range(40)))
+        ((it, _),) = team.running
+
+        async def sending() -> bool:
+            return all(lane._publishing is not None for lane in it._lanes)
+
+        await team.until(sending)
+        await team.join()
+        await team.until_lanes(2, 2)
+        team.broker.release()
+        await team.broker.until(*range(40))
 
 
 # -- in an application -----------------------------------------------------------------------------------------------
@@ -366,3 +480,24 @@ async def test_a_relay_that_is_cancelled_lets_go_of_its_lanes(log: Log) -> None:
     other = MemoryBroker()
     async with asyncio.timeout(30):
         assert (await relay(log.another_store(), other, lease="1h").run_until_empty()).published == 1
+
+
+async def test_who_is_cancelled_while_it_stops_leaves_nothing_running(log: Log) -> None:
+    broker = MemoryBroker()
+    broker.hold()
+    await log.add(*numbered(1))
+    it = relay(log.another_store(), broker, lanes=1, grace="1h")
+
+    async def application() -> None:
+        async with it:
+            await broker.asked.wait()
+
+    running = asyncio.create_task(application())
+    async with asyncio.timeout(30):
+        while not it._stopped:  # noqa: ASYNC110 - it waits for the confirm now
+            await asyncio.sleep(0.01)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    assert it._background is not None
+    assert it._background.done()

@@ -59,13 +59,14 @@ def test_databases_share_their_query_names() -> None:
     only_postgresql = {
         "add_many", "server_facts", "lock_for_restore", "restore", "count_lanes", "lock_lanes",
         "read_late_page", "settle_and_note", "hold_behind", "try_alone", "try_to_move", "begin_nap", "end_naps",
-        "writers", "server_process", "borrow_session", "bury", "try_lock", "note_lock", "join_in",
+        "writers", "server_process", "borrow_session", "bury", "mark_dead", "try_lock", "note_lock", "join_in",
+            "lock_holder", "keep_alive",
     }  # fmt: skip
     only_sqlite = {
         "look_at_batch", "delete_finished", "delete_history", "find_due", "find_routed", "find_followers", "read_one",
         "cancel_scheduled", "cancel_deferred", "raise_versions", "undate_lanes", "forget_ahead",
         "forget_rewound", "note_delivered", "delete_delivered", "delete_rewound", "find_old_progress",
-        "undate_progress", "data_version", "tick", "clock", "renew", "look", "peers", "note_lease",
+        "undate_progress", "data_version", "tick", "clock", "renew", "look", "peers", "note_lease", "forget",
     }  # fmt: skip
     assert set(postgresql) - only_postgresql == set(sqlite) - only_sqlite
     assert all(text and "{" not in text.replace("'{", "") for text in [*postgresql.values(), *sqlite.values()])

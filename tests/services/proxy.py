@@ -39,7 +39,9 @@ class Proxy:
         return url.replace(f":{self._to_port}/", f":{self.port}/")
 
     def go_silent(self) -> None:
-        """Hand on nothing more on the connections there are, as a router that has forgotten them. New ones work."""
+        """Hand on nothing more on the connections there are, as a router that has forgotten them: nor that the server
+        has ended one. New ones work.
+        """
         for link in self._links:
             link.silent = True
 
@@ -66,6 +68,7 @@ class Proxy:
         await asyncio.gather(self._send(reader, link), self._answer(from_server, link))
         self._links.discard(link)
         for closing in (writer, to_server):
+            closing.close()
             with suppress(ConnectionError):
                 await closing.wait_closed()
 
@@ -85,7 +88,8 @@ class Proxy:
                 await link.hand_on(data[:end], link.client)
                 if end is not None:
                     self._cut(link)
-        link.client.close()
+        if not link.silent:
+            link.client.close()
 
     def _end_of(self, data: bytes, link: "_Link") -> int | None:
         """How much of what a client has sent may pass before the connection is cut; None: it is not."""

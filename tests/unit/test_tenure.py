@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroad.relay.tenure import LeaseInDoubt, Tenure, fair_share
+from postroad.relay.tenure import LEFT_SECONDS, FreeLanes, LeaseInDoubt, Tenure, fair_share, stands_in
 from postroad.stores.base import Lease
 from postroad.stores.cursor import Cursor
-from postroad.stores.leases import Peer
+from postroad.stores.leases import Peer, Standing
 from tests.clocks import Flying
 
 
@@ -57,6 +57,53 @@ def test_once_everybody_has_its_share_nothing_moves(lanes: int, held: list[int])
 def test_who_is_not_among_them_yet_comes_last() -> None:
     assert fair_share(3, peers(1, 1), owner(7)) == 1
     assert fair_share(2, peers(1, 1), owner(7)) == 0
+
+
+def standing(*lanes: int, free: tuple[int, ...] = (), beats: int = 1) -> Standing:
+    there = [msgspec.structs.replace(peer, beats=beats) for peer in peers(*lanes)]
+    return Standing(lanes=4, mine={}, renewed=(), free=free, peers=there, suspects=())
+
+
+def counted(free: FreeLanes, standing: Standing, now: float) -> list[int]:
+    return [peer.owner.int for peer in free.look(standing, now)]
+
+
+def test_who_leaves_a_lane_of_its_share_is_not_counted_until_it_is_heard_of_again() -> None:
+    free = FreeLanes(owner(0))
+    assert counted(free, standing(2, 1, 0, free=(3,)), 10.0) == [0, 1, 2]
+    assert counted(free, standing(2, 1, 0, free=(3,)), 10.0 + LEFT_SECONDS - 0.1) == [0, 1, 2]
+    assert counted(free, standing(2, 1, 0, free=(3,)), 10.0 + LEFT_SECONDS) == [0, 1]
+    assert counted(free, standing(2, 2, 0), 12.0) == [0, 1], "it has not come since"
+    assert counted(free, standing(2, 2, 0, beats=2), 13.0) == [0, 1, 2]
+
+
+def test_a_lane_that_was_taken_in_between_was_not_left() -> None:
+    free = FreeLanes(owner(0))
+    free.look(standing(2, 1, free=(3,)), 10.0)
+    free.look(standing(2, 2), 10.5)
+    assert counted(free, standing(2, 1, free=(3,)), 11.0) == [0, 1]
+    assert not free.left
+
+
+@pytest.mark.parametrize(
+    ("lanes", "locks", "who"),
+    [
+        ([0, 0], [None, None], 0),  # the first one
+        ([0, 4], [None, None], 1),  # nothing moves that need not
+        ([2, 2], [None, None], 0),
+        ([0, 4], [42, None], None),  # the one that has the lock
+        ([0, 0], [None, 42], None),
+        ([0, 0], [41, None], 0),  # that is another lock
+    ],
+)
+def test_who_stands_in(lanes: list[int], locks: list[int | None], who: int | None) -> None:
+    there = [msgspec.structs.replace(each, lock=lock) for each, lock in zip(peers(*lanes), locks, strict=True)]
+    without = [each.owner.int for each in there if each.lock != 42 and stands_in(there, each.owner, 42)]
+    assert without == ([] if who is None else [who])
+
+
+def test_what_ones_own_row_said_of_a_lock_that_was_lost_does_not_count() -> None:
+    assert stands_in([Peer(owner(0), 4, 1, lock=42)], owner(0), 42)
 
 
 @pytest.fixture

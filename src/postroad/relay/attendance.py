@@ -1,20 +1,26 @@
-"""The session by which others see at once that this relay died: opened, lost, opened again."""
+"""The session by which others see at once that this relay died: opened, lost, opened again.
+
+It is never waited for long: what can't be opened must not keep a relay from its lanes.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Final
 
 from postroad import events
-from postroad.errors import InvalidSetting, StoreUnavailable
+from postroad.errors import InvalidSetting, LogNotReadable, NotMigrated, StoreUnavailable
 from postroad.events import tell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from postroad.relay.clock import Clock
     from postroad.stores.leases import Leases, Presence, Runner
 
 __all__ = ["Attendance"]
+
+LONGEST_PATIENCE: Final = 3.0
 
 
 class Attendance:
@@ -28,9 +34,10 @@ class Attendance:
         self._lock_id = lock_id
         self._clock = clock
         self._retry_seconds = retry_seconds
+        self._patience = min(LONGEST_PATIENCE, retry_seconds * 3 / 4)
         self._try_at = float("-inf")
-        self._told = False
-        """It was said that this relay has the lock of everybody's."""
+        self._told: bool | None = None
+        """It was said that this relay has the lock of everybody's, or who has it."""
         self.presence: Presence | None = None
 
     @property
@@ -42,33 +49,49 @@ class Attendance:
         """Whether the session was lost since this was asked last."""
         if self.presence is None or not self.presence.lost:
             return False
+        self.drop()
+        return True
+
+    def drop(self) -> None:
+        """The session is gone, or as good as that. Another may be opened at once."""
+        if self.presence is not None:
+            self.presence.close()
         self.presence = None
         self._try_at = float("-inf")
-        return True
 
     async def keep(self, stirred: Callable[[], None]) -> None:
         """Open the session, if there is none; with a lock of everybody's, try to get it."""
         if self.presence is None and self._clock.now() >= self._try_at:
-            await self._open(stirred)
+            await self._in_time(self._open(stirred))
         elif self.presence is not None and not self.presence.holds:
-            await self.presence.lock()
-        if self._lock_id is not None and self.may_work != self._told:
-            self._told = self.may_work
-            if self._told:
-                tell(events.LockTaken(self._runner.sink, lock_id=self._lock_id))
+            await self._in_time(self.presence.lock())
+        await self._in_time(self._tell())
 
     def close(self) -> None:
         """Let go of the lock."""
-        if self.presence is not None:
-            self.presence.close()
+        self.drop()
+        if self._told:
+            self._tell_released()
+
+    async def _in_time(self, asking: Awaitable[object]) -> None:
+        try:
+            async with asyncio.timeout(self._patience):
+                await asking
+        except (StoreUnavailable, LogNotReadable, NotMigrated) as error:
+            self._put_off(str(error))
+        except TimeoutError:
+            self._put_off(
+                "the session by which others see that this relay lives (at `direct`, if that is set) did not answer "
+                f"within {self._patience:g} s"
+            )
+
+    def _put_off(self, reason: str) -> None:
+        self.drop()
+        self._try_at = self._clock.now() + self._retry_seconds
+        tell(events.LeasesOut(self._runner.sink, reason=reason, retry_ms=self._retry_seconds * 1000))
 
     async def _open(self, stirred: Callable[[], None]) -> None:
-        self._try_at = self._clock.now() + self._retry_seconds
-        try:
-            self.presence = await self._leases.attend(self._runner, self._lock_id, stirred)
-        except StoreUnavailable as error:
-            tell(events.LeasesOut(self._runner.sink, reason=str(error), retry_ms=self._retry_seconds * 1000))
-            return
+        self.presence = await self._leases.attend(self._runner, self._lock_id, stirred)
         if self.presence is None:
             self._try_at = float("inf")
             if self._lock_id is not None:
@@ -76,3 +99,20 @@ class Attendance:
                     f"lock_id is {self._lock_id}, and this connection has no session that could hold a lock; "
                     "it must be to a PostgreSQL server, and not through a pooler"
                 )
+
+    async def _tell(self) -> None:
+        if self._lock_id is None or self.may_work is self._told:
+            return
+        if self._told:
+            self._tell_released()
+        if self.may_work:
+            self._told = True
+            tell(events.LockTaken(self._runner.sink, lock_id=self._lock_id))
+        elif self.presence is not None and (holder := await self.presence.holder()) is not None:
+            self._told = False
+            tell(events.LockHeld(self._runner.sink, lock_id=self._lock_id, holder=holder))
+
+    def _tell_released(self) -> None:
+        assert self._lock_id is not None  # noqa: S101 - otherwise nothing was told
+        self._told = None
+        tell(events.LockReleased(self._runner.sink, lock_id=self._lock_id))

@@ -45,9 +45,14 @@ class Breaker:
         """The broker is out, as far as is known."""
         return not self._closed.is_set()
 
-    async def closed(self) -> None:
-        """Wait until the broker may be asked again, or until the relay is being stopped."""
-        await self._closed.wait()
+    async def closed(self, stopping: asyncio.Event) -> None:
+        """Wait until the broker may be asked again, or until the relay, or the one who waits, is being stopped."""
+        waiting = [asyncio.create_task(event.wait()) for event in (self._closed, stopping)]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waiting:
+                each.cancel()
 
     def trip(self, outage: BrokerUnavailable) -> None:
         """A call failed. The first of several that fail together opens the breaker."""

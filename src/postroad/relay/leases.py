@@ -4,7 +4,8 @@ The rules:
 
 - A lease counts from when the renewal was sent, not from when it was answered, and a little less than it is long.
 - A relay has its fair share. What it has more it gives up after the page under way; what it has less it takes when it
-  is free.
+  is free. What is left free by one whose share it is, the others share.
+- With `lock_id` the one that holds the lock has all; if nobody who lives holds it, one stands in.
 - Nobody is robbed who lives: who seems dead must seem so twice, some time apart.
 - Who loses the session that holds its lock begins no wave, and takes its lanes anew.
 - An idle relay's beat is carried by its tick; what was asked here since counts more than what a tick has found.
@@ -21,17 +22,17 @@ from postroad.errors import LogNotReadable, NotMigrated, StoreUnavailable
 from postroad.events import tell
 from postroad.relay.attendance import Attendance
 from postroad.relay.clock import Monotonic
-from postroad.relay.tenure import Tenure, fair_share
+from postroad.relay.tenure import FreeLanes, Tenure, fair_share, stands_in
 from postroad.stores.leases import Beat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from uuid import UUID
 
     from postroad.config import RelaySettings
     from postroad.relay.clock import Clock
     from postroad.stores.base import Lease
-    from postroad.stores.leases import Leases, Runner, Standing, Suspect
+    from postroad.stores.leases import Leases, Peer, Runner, Standing, Suspect
 
 __all__ = ["Holdings"]
 
@@ -39,13 +40,16 @@ BEATS_PER_LEASE: Final = 3
 MARGIN: Final = 0.2
 """The part of a lease that is left to a wave that has begun."""
 LOOK_SECONDS: Final = 0.5
-"""How often a relay looks for one that died, if there are others that have lanes."""
+"""How often a relay looks for one that died, if there are others that have lanes; for the lock; and at what is free."""
 EAGER_SECONDS: Final = 0.25
-"""How often it looks while it has less than its share, or somebody seems dead; and how long he must seem so."""
+"""How often it looks while it has less than its share, or somebody seems dead."""
+DEAD_SECONDS: Final = 0.75
+"""How long somebody must seem dead. If he lives, and his session was cut without a word, he has looked meanwhile."""
 A_LITTLE_LATER: Final = 1.2
 """A tick that beats may take its time."""
 FIRST_PAUSE: Final = 0.05
 LEAVING_SECONDS: Final = 2.0
+NO_ANSWER: Final = "the database did not answer in time"
 _STORE_ERRORS: Final = (StoreUnavailable, LogNotReadable, NotMigrated)
 
 
@@ -66,6 +70,7 @@ class Holdings:
             leases, runner, settings.lock_id, clock=self._clock, retry_seconds=self._beat_every
         )
         self._tenures: dict[int, Tenure] = {}
+        self._free = FreeLanes(runner.owner)
         self._stirred = asyncio.Event()
         self._stopping = False
         self._began = False
@@ -85,6 +90,7 @@ class Holdings:
         self._seen: dict[UUID, int] = {}
         """How often others had been heard of when they were seen with lanes for the first time."""
         self._stands_by = False
+        self._stands_in = False
         self._pause = FIRST_PAUSE
 
     async def run(
@@ -123,20 +129,24 @@ class Holdings:
             return  # it is kept until all of them have ended, lest it be taken again
         try:
             if not tenure.lost:
-                await self._leases.give_up(tenure.lease)
+                async with asyncio.timeout(LEAVING_SECONDS):
+                    await self._leases.give_up(tenure.lease)
                 tell(events.LaneGivenUp(tenure.lease.sink, tenure.lease.lane))
-        except _STORE_ERRORS as error:
-            tell(events.LeasesOut(self._runner.sink, reason=str(error), retry_ms=FIRST_PAUSE * 1000))
+        except (*_STORE_ERRORS, TimeoutError) as error:
+            reason = str(error) or NO_ANSWER
+            tell(events.LeasesOut(self._runner.sink, reason=reason, retry_ms=FIRST_PAUSE * 1000))
         finally:
             del self._tenures[tenure.lease.lane]
             self._stir()
 
     async def leave(self) -> None:
-        """Be gone, as far as the database can be asked: all that is this relay's is free."""
+        """Be gone, as far as the database can be asked: all that is this relay's is free. The lock first, so that
+        whoever hears that the lanes are free finds it free, too.
+        """
+        self._attendance.close()
         with suppress(*_STORE_ERRORS, TimeoutError):
             async with asyncio.timeout(LEAVING_SECONDS):
                 await self._leases.leave(self._runner)
-        self._attendance.close()
 
     # -- with a tick -------------------------------------------------------------------------------------------------
 
@@ -171,7 +181,7 @@ class Holdings:
         except _STORE_ERRORS as error:
             return self._out(str(error))
         except TimeoutError:
-            return self._out("the database did not answer in time")
+            return self._out(NO_ANSWER)
         self._pause = FIRST_PAUSE
         return pause
 
@@ -180,6 +190,7 @@ class Holdings:
             return self._until_next_beat()  # whoever is to take over should not have to wait for what nobody needs
         if not self._began:
             await self._leases.create(self._runner.sink, lanes=self._settings.lanes, start=self._settings.start)
+        running = set(self._tenures)
         standing = await self._ask()
         if self._stopping:
             return self._until_next_beat()
@@ -187,23 +198,36 @@ class Holdings:
             tell(events.LanesDiffer(self._runner.sink, wanted=self._settings.lanes, lanes=standing.lanes))
         await self._attendance.keep(self._stir)
         await self._bury(standing)
+        peers = self._free.look(standing, self._clock.now())
+        again = self._again(standing, running)
         if self._until_empty:
-            return await self._take_all(standing, start)
-        wanted = self._balance(standing)
-        await self._take(standing, wanted, start)
+            return await self._take_all(standing, again, start)
+        wanted = self._balance(standing, peers)
+        await self._take(standing, wanted, again, start)
         self._began = True
         self._tell_standby(standing)
         return self._until_next_look(standing, wanted)
 
     async def _ask(self) -> Standing:
-        news, self._news = self._news, None
+        standing, self._news = self._news, None
         if self._attendance.notice_loss():
-            self._anew = True
-            for tenure in self._tenures.values():
-                tenure.until = float("-inf")
-            tell(events.LockLost(self._runner.sink, lanes=len(self._tenures)))
-        elif news is not None:
-            return news
+            standing = None
+            self._doubt()
+        standing = standing or await self._beat_or_look()
+        if not standing.present:  # the server knows nothing of the session, which was cut without a word
+            self._attendance.drop()
+            self._doubt()
+            standing = await self._beat_or_look()
+        return standing
+
+    def _doubt(self) -> None:
+        """Who has lost its session takes its lanes anew."""
+        self._anew = True
+        for tenure in self._tenures.values():
+            tenure.until = float("-inf")
+        tell(events.LockLost(self._runner.sink, lanes=len(self._tenures)))
+
+    async def _beat_or_look(self) -> Standing:
         sent, presence = self._clock.now(), self._attendance.presence
         if not self._must_beat():
             standing = await self._leases.look(self._runner, presence)
@@ -243,7 +267,8 @@ class Holdings:
         if wanted > 0 or self._suspected or self._anew:
             return EAGER_SECONDS
         others_have_lanes = any(peer.lanes for peer in standing.peers if peer.owner != self._runner.owner)
-        return min(LOOK_SECONDS, self._until_next_beat()) if others_have_lanes else self._until_next_beat()
+        watchful = others_have_lanes or standing.free or not self._attendance.may_work
+        return min(LOOK_SECONDS, self._until_next_beat()) if watchful else self._until_next_beat()
 
     # -- giving and taking -------------------------------------------------------------------------------------------
 
@@ -251,43 +276,72 @@ class Holdings:
         """Who has seemed dead for a while is taken for dead, if he is."""
         now = self._clock.now()
         self._suspected = {each: self._suspected.get(each, now) for each in standing.suspects}
-        long_enough = [each for each, since in self._suspected.items() if now - since >= EAGER_SECONDS * 0.9]
+        long_enough = [each for each, since in self._suspected.items() if now - since >= DEAD_SECONDS]
         if long_enough:
             for owner in await self._leases.bury(self._runner, long_enough, self._attendance.presence):
                 tell(events.RelayDied(self._runner.sink, owner=owner))
                 self._suspected = {each: since for each, since in self._suspected.items() if each.owner != owner}
                 self._stir()
 
-    def _balance(self, standing: Standing) -> int:
+    def _balance(self, standing: Standing, peers: Sequence[Peer]) -> int:
         """Give up what is too much; say how many are wanted."""
-        share = fair_share(standing.lanes, standing.peers, self._runner.owner)
-        if self._settings.lock_id is not None:
-            share = standing.lanes if self._attendance.may_work else 0
+        if self._settings.lock_id is None:
+            share = fair_share(standing.lanes, peers, self._runner.owner)
+        else:
+            share = standing.lanes if self._is_the_one(standing, self._settings.lock_id) else 0
         kept = sorted(number for number, tenure in self._tenures.items() if not (tenure.leaving or tenure.lost))
         for number in kept[share:]:
             self._tenures[number].leave()
         return share - len(kept)
 
-    async def _take_all(self, standing: Standing, start: Callable[[Tenure], None]) -> float:
-        await self._take(standing, 0 if self._began else standing.lanes, start)
-        others = {peer.owner: peer.beats for peer in standing.peers if peer.lanes and peer.owner != self._runner.owner}
+    def _is_the_one(self, standing: Standing, lock_id: int) -> bool:
+        """Whether this relay is the one that works: it has the lock, or stands in for who has it and does not live. A
+        lock that is just changing hands is left to who gets it.
+        """
+        stands_in_now = (
+            not self._attendance.may_work
+            and (self._free.left or bool(self._tenures))
+            and stands_in(standing.peers, self._runner.owner, lock_id)
+        )
+        if stands_in_now and not self._stands_in:
+            tell(events.StandsIn(self._runner.sink, lock_id=lock_id))
+        self._stands_in = stands_in_now
+        return self._attendance.may_work or stands_in_now
+
+    async def _take_all(self, standing: Standing, again: Sequence[int], start: Callable[[Tenure], None]) -> float:
+        lock_id = self._settings.lock_id
+        may = lock_id is None or self._is_the_one(standing, lock_id)
+        await self._take(standing, standing.lanes if may and not self._began else 0, again, start)
+        others = {
+            peer.owner: peer.beats
+            for peer in standing.peers
+            if peer.owner != self._runner.owner and (peer.lanes or (lock_id is not None and peer.lock == lock_id))
+        }
         self._seen = {owner: self._seen.get(owner, beats) for owner, beats in others.items()}
-        if not self._began and all(beats > self._seen[owner] for owner, beats in others.items()):
+        live = all(beats > self._seen[owner] for owner, beats in others.items())
+        if not self._began and live and (may or others):
             self._began = True
             if elsewhere := sorted(set(range(standing.lanes)) - set(self._tenures)):
                 tell(events.LanesElsewhere(self._runner.sink, lanes=len(elsewhere), numbers=elsewhere))
         return self._until_next_beat() if self._began and not self._anew else EAGER_SECONDS
 
-    async def _take(self, standing: Standing, wanted: int, start: Callable[[Tenure], None]) -> None:
-        if any(tenure.lost for tenure in self._tenures.values()):
-            return  # one that was lost has not ended yet, and might be taken back beneath its feet
-        # Its own that do not run, because it could not give them up; and those it keeps, when it must take them anew.
-        kept = [lane for lane, tenure in self._tenures.items() if self._anew and not tenure.leaving]
-        again = [lane for lane in standing.mine if lane in kept or lane not in self._tenures]
-        wanted = max(0, wanted) if standing.free else 0
+    def _again(self, standing: Standing, running: Collection[int]) -> Sequence[int]:
+        """Its own that do not run, because it could not give them up; and those it keeps, when it must take them anew.
+
+        `running` are those that ran before it was asked how things stand: one that was given up since is not its own.
+        """
+        kept = {lane for lane, tenure in self._tenures.items() if not (tenure.leaving or tenure.lost)}
+        return [lane for lane in standing.mine if lane not in running or (self._anew and lane in kept)]
+
+    async def _take(
+        self, standing: Standing, wanted: int, again: Sequence[int], start: Callable[[Tenure], None]
+    ) -> None:
+        # One that was lost and has not ended yet is not taken back beneath its feet.
+        lost = [lane for lane, tenure in self._tenures.items() if tenure.lost]
+        wanted = max(0, wanted) if set(standing.free).difference(lost) else 0
         if wanted or again:
             sent = self._clock.now()
-            taken = await self._leases.take(self._runner, wanted + len(again), self._lease, again=again)
+            taken = await self._leases.take(self._runner, wanted + len(again), self._lease, again=again, but=lost)
             self._hold(taken, self._end_of_lease(sent), start)
             if not {lease.lane for lease in taken} >= set(again):
                 return  # one was locked by somebody: the next time

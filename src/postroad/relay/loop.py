@@ -140,8 +140,7 @@ class Relay:
         try:
             await asyncio.wait((self._background, started), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            self._background.cancel()
-            await asyncio.wait((self._background,))
+            await self._cancel_background()
             raise
         finally:
             started.cancel()
@@ -155,9 +154,18 @@ class Relay:
         assert self._background is not None  # noqa: S101 - __aenter__ made it
         if not self._background.done():
             self.stop()
-        await asyncio.wait((self._background,))
+        try:
+            await asyncio.wait((self._background,))
+        except asyncio.CancelledError:
+            await self._cancel_background()
+            raise
         if kind is None:
             self._background.result()
+
+    async def _cancel_background(self) -> None:
+        assert self._background is not None  # noqa: S101 - __aenter__ made it
+        self._background.cancel()
+        await asyncio.wait((self._background,))
 
     def _tell_failure(self, background: asyncio.Task[Summary]) -> None:
         if not background.cancelled() and (error := background.exception()) is not None:
@@ -225,7 +233,7 @@ class Relay:
     def _start_lane(self, group: asyncio.TaskGroup, holdings: Holdings, tenure: Tenure, *, until_empty: bool) -> None:
         rest = self._wakeup.rest(tenure.lease)
         lane = self._lane(tenure, rest)
-        tenure.stop = lane.stop
+        tenure.stop = lambda: self._stop_lane(lane)
         self._lanes.append(lane)
         if self._stopped:
             self._stop_lane(lane)

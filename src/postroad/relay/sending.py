@@ -143,7 +143,7 @@ class Sending:
 
     async def _until_the_broker_may_be_asked(self) -> None:
         if self._breaker.is_open:
-            await self._breaker.closed()
+            await self._breaker.closed(self._stopping)
             if self._stopping.is_set():
                 raise Interrupted("stopped in an outage; what was confirmed is saved")
 

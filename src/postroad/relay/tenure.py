@@ -1,4 +1,7 @@
-"""What a lane knows of its lease, and how relays share lanes. No wave begins that the lease may not outlast."""
+"""What a lane knows of its lease, and how relays share lanes. No wave begins that the lease may not outlast.
+
+What is shared among those that live is not left to one who does not come for it.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,14 @@ if TYPE_CHECKING:
 
     from postroad.relay.clock import Clock
     from postroad.stores.base import Lease
-    from postroad.stores.leases import Peer
+    from postroad.stores.leases import Peer, Standing
 
-__all__ = ["LeaseInDoubt", "Tenure", "fair_share"]
+__all__ = ["FreeLanes", "LeaseInDoubt", "Tenure", "fair_share", "stands_in"]
 
 DOUBT_SECONDS: Final = 0.05
 """How often a lane in doubt asks again."""
+LEFT_SECONDS: Final = 1.0
+"""How long a free lane is left to the one whose share it is."""
 
 
 class LeaseInDoubt(PostroadError):
@@ -35,6 +40,44 @@ def fair_share(lanes: int, peers: Sequence[Peer], me: UUID) -> int:
         places.append(me)
     share, rest = divmod(lanes, len(places))
     return share + (places.index(me) < rest)
+
+
+def stands_in(peers: Sequence[Peer], me: UUID, lock_id: int) -> bool:
+    """Whether it is for this relay to work without the lock: nobody who lives says that it holds it, and of those who
+    have lanes, or if nobody has, of all, this one was there first.
+    """
+    if any(peer.lock == lock_id and peer.owner != me for peer in peers):
+        return False
+    first = next(iter([peer for peer in peers if peer.lanes] or peers), None)
+    return first is not None and first.owner == me
+
+
+class FreeLanes:
+    """Lanes that are free and that nobody takes.
+
+    Who lives, as far as is known, and leaves a lane of its share for a second, is not counted until it is heard of
+    again.
+    """
+
+    def __init__(self, me: UUID) -> None:
+        self._me = me
+        self._since: dict[int, float] = {}
+        self._absent: dict[UUID, int] = {}
+        """How often they had been heard of when they left a lane."""
+        self.left = False
+        """One has been free for some time."""
+
+    def look(self, standing: Standing, now: float) -> Sequence[Peer]:
+        """Note what is free. The peers that count."""
+        self._since = {lane: self._since.get(lane, now) for lane in standing.free}
+        self.left = any(now - since >= LEFT_SECONDS for since in self._since.values())
+        if self.left:
+            self._absent |= {
+                peer.owner: peer.beats
+                for peer in standing.peers
+                if peer.owner != self._me and peer.lanes < fair_share(standing.lanes, standing.peers, peer.owner)
+            }
+        return [peer for peer in standing.peers if self._absent.get(peer.owner) != peer.beats]
 
 
 class Tenure:

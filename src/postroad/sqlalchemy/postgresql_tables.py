@@ -260,7 +260,7 @@ def _leases(metadata: MetaData, schema: str) -> list[Table]:
         Column("heartbeat_at", TIMESTAMP(timezone=True), nullable=False, server_default=clock),
         Column("alive_until", TIMESTAMP(timezone=True), nullable=False),
         Column("lock_key", BIGINT),
-        Column("server_started", TIMESTAMP(timezone=True)),
+        Column("server_started", TEXT),
         Column("sink", TEXT, nullable=False),
         Column("host", TEXT, nullable=False),
         Column("version", TEXT, nullable=False),

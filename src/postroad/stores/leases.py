@@ -59,6 +59,8 @@ class Peer(msgspec.Struct, frozen=True):
     """How many it has."""
     beats: int
     """How often it was heard of."""
+    lock: int | None = None
+    """The key of the advisory lock that it says it holds."""
 
 
 class Suspect(msgspec.Struct, frozen=True):
@@ -81,6 +83,8 @@ class Standing(msgspec.Struct, frozen=True):
     peers: Sequence[Peer]
     """All relays of the sink that live, the one that asks among them, by when they were started."""
     suspects: Sequence[Suspect]
+    present: bool = True
+    """The session that was named when asking still holds its lock, as the server knows; or none was named."""
 
 
 class RelayStatus(msgspec.Struct, frozen=True):
@@ -120,6 +124,10 @@ class Presence(Protocol):
         """Try to get the lock, and say so in the relay's row. Nobody is waited for."""
         ...
 
+    async def holder(self) -> str | None:
+        """Who has the lock, in words; None: nobody."""
+        ...
+
     def close(self) -> None:
         """Let go of the lock."""
 
@@ -142,8 +150,8 @@ class Leases(Protocol):
         """The relay lives, and has its lanes, for so many seconds from now; and how things stand.
 
         A lane that somebody else has locked is not waited for, nor renewed; one that another has taken stays his. A
-        lease that was over, and whose lane nobody has taken, is renewed. Without a presence that holds, the relay says
-        that it holds no lock.
+        lease that was over, and whose lane nobody has taken, is renewed. Without a presence that holds, as the server
+        knows, the relay says that it holds no lock. Relays that died more than a day ago are forgotten.
         """
         ...
 
@@ -154,7 +162,8 @@ class Leases(Protocol):
     async def bury(
         self, runner: Runner, suspects: Collection[Suspect], presence: Presence | None = None
     ) -> Collection[UUID]:
-        """Of the suspects, take those for dead that are, free their lanes, and say who they were.
+        """Of the suspects, take those for dead that are, free their lanes, and say who they were. Whose lane somebody
+        has locked stays a suspect until that one is free, too.
 
         Dead is who holds no lock although it said so, on a server that was not started anew since, who was last heard
         of more than a second ago, and who has not beaten since it was suspected.
@@ -162,12 +171,18 @@ class Leases(Protocol):
         ...
 
     async def take(
-        self, runner: Runner, at_most: int, seconds: float, *, again: Collection[int] = ()
+        self,
+        runner: Runner,
+        at_most: int,
+        seconds: float,
+        *,
+        again: Collection[int] = (),
+        but: Collection[int] = (),
     ) -> Sequence[Lease]:
         """Make the relay the owner of up to so many lanes that are free, raising their epochs.
 
-        First come, of the lanes that are its own already, those of `again`. Whoever owned a lane before finds out at
-        its next write. What somebody has locked is passed over: nobody waits.
+        First come, of the lanes that are its own already, those of `again`; those of `but` are left alone. Whoever
+        owned a lane before finds out at its next write. What somebody has locked is passed over: nobody waits.
         """
         ...
 

@@ -24,6 +24,7 @@ __all__ = ["NOBODY", "MemoryLeases"]
 
 NOBODY: Final = UUID(int=0)
 """The owner of a lane that has none."""
+_DAY: Final = 86_400.0
 
 
 class _Row(msgspec.Struct):
@@ -56,6 +57,7 @@ class MemoryLeases:
 
     async def beat(self, runner: Runner, seconds: float, presence: Presence | None = None) -> Standing:
         now = self._clock()
+        self._relays = {owner: row for owner, row in self._relays.items() if row.alive_until > now - _DAY}
         row = self._relays.setdefault(runner.owner, _Row(runner, now, now, now))
         row.heartbeat_at, row.alive_until, row.beats = now, now + seconds, row.beats + 1
         renewed = self._lanes_of(runner.owner)
@@ -71,11 +73,17 @@ class MemoryLeases:
         return ()
 
     async def take(
-        self, runner: Runner, at_most: int, seconds: float, *, again: Collection[int] = ()
+        self,
+        runner: Runner,
+        at_most: int,
+        seconds: float,
+        *,
+        again: Collection[int] = (),
+        but: Collection[int] = (),
     ) -> Sequence[Lease]:
         own = [(runner.sink, lane) for lane in again if (runner.sink, lane) in self._lanes_of(runner.owner)]
         free = [place for place in self._lanes if place[0] == runner.sink and self._is_free(place, runner.owner)]
-        chosen = (own + free)[:at_most]
+        chosen = [place for place in own + free if place[1] not in but][:at_most]
         for place in chosen:
             lane = self._lanes[place]
             self._lanes[place] = msgspec.structs.replace(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from postroad.lifecycle import State
+    from postroad.stores.leases import RelayStatus
 
 __all__ = [
     "LOOK",
@@ -296,6 +297,10 @@ class Operating(Protocol):
 
     async def held_keys(self, sink: str | None = None) -> Sequence[HeldKey]:
         """The keys that people hold."""
+        ...
+
+    async def relays(self) -> Sequence[RelayStatus]:
+        """Every relay of every sink; of those that died, those of the last day."""
         ...
 
     async def audit(self, limit: int = 100) -> Sequence[AuditEntry]:

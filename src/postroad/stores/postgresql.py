@@ -25,6 +25,7 @@ from postroad.stores.cursor import Cursor, turn_page
 from postroad.stores.migrations import check_version, missing_migrations, not_migrated
 from postroad.stores.postgresql_leases import PostgreSQLLeases
 from postroad.stores.postgresql_naps import PostgreSQLNaps
+from postroad.stores.postgresql_patience import in_transaction, lent
 from postroad.stores.postgresql_trouble import PostgreSQLTrouble
 from postroad.stores.queries import named_queries, sql_file
 
@@ -131,7 +132,7 @@ class PostgreSQLStore:
             self._pool = None
 
     async def load(self, lease: Lease) -> Loaded:
-        async with self._connection() as connection, connection.transaction():
+        async with self._connection() as connection, in_transaction(connection):
             made = self._made
             owner = (lease.sink, lease.lane, lease.owner, lease.epoch)
             row = await connection.fetchrow(self._sql["load_lane"], *owner)
@@ -220,13 +221,13 @@ class PostgreSQLStore:
             due_in = await connection.fetchval(self._sql["scheduled_due_in"])
             if due_in is None or due_in > 0:  # most of the time, and then one statement is all
                 return Moved(0, due_in)
-            async with connection.transaction():
+            async with in_transaction(connection):
                 if not await connection.fetchval(self._sql["try_to_move"]):
                     return Moved(0, MOVING_SECONDS)
                 return Moved(*await connection.fetchrow(self._sql["move_scheduled"], limit))
 
     async def delete_passed(self, *, after: int, older_than: timedelta, batch: int) -> Cleaned:
-        async with self._connection() as connection, connection.transaction():
+        async with self._connection() as connection, in_transaction(connection):
             if not await connection.fetchval(self._sql["try_alone"]):
                 return Cleaned(deleted=0, through=after, more=False, busy=True)
             return Cleaned(*await connection.fetchrow(self._sql["delete_passed"], after, batch, older_than))
@@ -243,7 +244,7 @@ class PostgreSQLStore:
         if self._pool is None:
             raise StoreUnavailable("the store is not open")
         with _errors_translated(self._schema):
-            async with self._pool.acquire() as connection, self._session(connection):
+            async with lent(self._pool) as connection, self._session(connection):
                 if lease is not None and self._loaded.get((lease.sink, lease.lane)) != self._made:
                     raise StoreUnavailable("PostgreSQL: the connection was made anew since the lane was loaded")
                 yield connection
@@ -257,7 +258,7 @@ class PostgreSQLStore:
     @asynccontextmanager
     async def _fenced(self, lease: Lease, cursor: Cursor) -> AsyncIterator[PostgreSQLTrouble]:
         """A transaction of a lane's owner, who is the only one to write for it until it is over."""
-        async with self._connection(lease) as connection, connection.transaction():
+        async with self._connection(lease) as connection, in_transaction(connection):
             if await connection.execute(self._sql["fence"], *_fence(lease, cursor)) != "UPDATE 1":
                 raise lease.changed()
             yield PostgreSQLTrouble(connection, self._sql, lease)
@@ -268,7 +269,7 @@ class PostgreSQLStore:
         if not self._pooled:
             yield
             return
-        async with connection.transaction():
+        async with in_transaction(connection):
             started = (await connection.fetchrow(self._sql["borrow_session"]))["started"]
             if started != self._server_started:
                 self._server_started = started
@@ -278,7 +279,7 @@ class PostgreSQLStore:
     async def _is_pooled(self) -> bool:
         connection = await asyncpg.connect(self._url, timeout=CONNECT_SECONDS, statement_cache_size=0)
         try:
-            async with connection.transaction():
+            async with in_transaction(connection):
                 return bool(await connection.fetchval(self._sql["server_process"]) != connection.get_server_pid())
         finally:
             connection.terminate()
@@ -335,7 +336,7 @@ class PostgreSQLStore:
 
     async def _restore(self, connection: Any) -> None:
         """The log was copied from another cluster: make its transaction ids ours."""
-        async with connection.transaction():
+        async with in_transaction(connection):
             logger.warning("schema %s came from another PostgreSQL cluster: carrying its log over", self._schema)
             await connection.execute(self._sql["lock_for_restore"], timeout=RESTORE_SECONDS)
             facts = await connection.fetchrow(self._sql["server_facts"])

@@ -10,7 +10,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from postroad.errors import StoreUnavailable
 from postroad.stores.leases import Beat, Peer, RelayStatus, Standing, Suspect, relay_state
+from postroad.stores.postgresql_patience import in_transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -52,7 +54,7 @@ class PostgreSQLLeases:
         self._taken = taken
 
     async def create(self, sink: str, *, lanes: int, start: Start) -> None:
-        async with self._connection() as connection, connection.transaction():
+        async with self._connection() as connection, in_transaction(connection):
             if not await connection.fetchval(self._sql["count_lanes"], sink):
                 await connection.execute(self._sql["lock_lanes"])
                 await connection.execute(self._sql["create_lanes"], sink, lanes, start)
@@ -72,18 +74,25 @@ class PostgreSQLLeases:
         self, runner: Runner, suspects: Collection[Suspect], presence: Presence | None = None
     ) -> Collection[UUID]:
         owners, beats = [each.owner for each in suspects], [each.beats for each in suspects]
-        async with self._connection() as connection, connection.transaction():
+        async with self._connection() as connection, in_transaction(connection):
             rows = await connection.fetch(self._sql["bury"], runner.sink, owners, beats, _process(presence))
-            dead: list[UUID] = [row["owner"] for row in rows]
-            if dead:
-                await connection.execute(self._sql["free_lanes"], dead)
-        return dead
+            if not rows:
+                return []
+            dead = [row["owner"] for row in rows]
+            await connection.execute(self._sql["free_lanes"], dead)
+            return [row["owner"] for row in await connection.fetch(self._sql["mark_dead"], dead)]
 
     async def take(
-        self, runner: Runner, at_most: int, seconds: float, *, again: Collection[int] = ()
+        self,
+        runner: Runner,
+        at_most: int,
+        seconds: float,
+        *,
+        again: Collection[int] = (),
+        but: Collection[int] = (),
     ) -> Sequence[Lease]:
         async with self._connection() as connection:
-            values = (runner.sink, runner.owner, at_most, seconds, list(again))
+            values = (runner.sink, runner.owner, at_most, seconds, list(again), list(but))
             rows = await connection.fetch(self._sql["take_lanes"], *values)
         return sorted(map(self._taken, rows), key=lambda lease: lease.lane)
 
@@ -92,7 +101,7 @@ class PostgreSQLLeases:
             await connection.execute(self._sql["give_up"], lease.sink, lease.lane, lease.owner, lease.epoch)
 
     async def leave(self, runner: Runner) -> None:
-        async with self._connection() as connection, connection.transaction():
+        async with self._connection() as connection, in_transaction(connection):
             await connection.execute(self._sql["free_lanes"], [runner.owner])
             await connection.execute(self._sql["leave"], runner.owner)
 
@@ -106,6 +115,7 @@ class PostgreSQLLeases:
             if process != connection.get_server_pid():
                 connection.terminate()
                 return None
+            await connection.execute(self._sql["keep_alive"])
             session = PostgreSQLPresence(
                 connection,
                 self._sql,
@@ -156,10 +166,16 @@ class PostgreSQLPresence:
     async def lock(self) -> bool:
         if not self.holds and not self.lost:
             with self._translated():
-                self.holds = await self._connection.fetchval(self._sql["try_lock"], self._key)
-                if self.holds:
-                    await self._connection.execute(self._sql["note_lock"], self._owner, self._key)
+                held = await self._connection.fetchval(self._sql["try_lock"], self._key)
+                if held and not await self._connection.fetchval(self._sql["note_lock"], self._owner, self._key):
+                    raise StoreUnavailable("PostgreSQL: `direct` leads to another database than this relay's")
+                self.holds = held
         return self.holds
+
+    async def holder(self) -> str | None:
+        with self._translated():
+            holder: str | None = await self._connection.fetchval(self._sql["lock_holder"], self._key)
+        return holder
 
     def heard(self, *_: object) -> None:
         """Somebody has given up a lane, or has come."""
@@ -188,7 +204,8 @@ def looking(runner: Runner, presence: Presence | None = None) -> tuple[Any, ...]
 
 def standing(row: Any, runner: Runner, *, has_beaten: bool) -> Standing:
     """What `beat` answers, without what is about naps."""
-    peers = [Peer(*peer) for peer in zip(row["peers"], row["peers_lanes"], row["peers_beats"], strict=True)]
+    columns = (row[name] for name in ("peers", "peers_lanes", "peers_beats", "peers_locks"))
+    peers = [Peer(*peer) for peer in zip(*columns, strict=True)]
     if has_beaten and runner.owner not in row["peers"]:
         # Its first heartbeat: the statement can't see the row that it makes.
         peers.append(Peer(runner.owner, len(row["mine"]), beats=1))
@@ -199,6 +216,7 @@ def standing(row: Any, runner: Runner, *, has_beaten: bool) -> Standing:
         free=row["free"],
         peers=peers,
         suspects=[Suspect(*each) for each in zip(row["suspects"], row["suspects_beats"], strict=True)],
+        present=row["present"],
     )
 
 

@@ -9,11 +9,13 @@ from postroad.config import DEFAULT_SCHEMA
 from postroad.stores.asking import Rows
 from postroad.stores.changing import Changing
 from postroad.stores.postgresql import PostgreSQLStore
+from postroad.stores.postgresql_patience import in_transaction
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
 
     from postroad.stores.asking import Ask
+    from postroad.stores.leases import RelayStatus
 
 __all__ = ["PostgreSQLOperating"]
 
@@ -36,8 +38,11 @@ class PostgreSQLOperating(PostgreSQLStore, Changing):
             if not changes:
                 yield ask
                 return
-            async with connection.transaction():
+            async with in_transaction(connection):
                 yield ask
+
+    async def relays(self) -> Sequence[RelayStatus]:
+        return await self.leases.relays()
 
 
 def _spread(values: Iterable[Any]) -> list[Any]:

@@ -56,6 +56,7 @@ class SQLiteLeases:
             owner, sink = str(runner.owner), runner.sink
             row = (owner, sink, runner.host, runner.pid, runner.version, until, now)
             connection.execute(self._sql["beat"], row)
+            connection.execute(self._sql["forget"], (now,))
             connection.execute(self._sql["renew"], (owner, sink, until))
             return self._standing(connection, runner, now, renewed=True)
 
@@ -76,11 +77,18 @@ class SQLiteLeases:
         return ()
 
     async def take(
-        self, runner: Runner, at_most: int, seconds: float, *, again: Collection[int] = ()
+        self,
+        runner: Runner,
+        at_most: int,
+        seconds: float,
+        *,
+        again: Collection[int] = (),
+        but: Collection[int] = (),
     ) -> Sequence[Lease]:
         def take(connection: Connection) -> list[Lease]:
             now = self._now(connection)
-            lanes = connection.execute(self._sql["look"], (runner.sink, now)).fetchall()
+            every = connection.execute(self._sql["look"], (runner.sink, now)).fetchall()
+            lanes = [row for row in every if row[0] not in but]
             own = [lane for lane, owner, _, _ in lanes if owner == str(runner.owner) and lane in again]
             free = [lane for lane, owner, _, free in lanes if free and owner != str(runner.owner)]
             taken = []
@@ -99,7 +107,7 @@ class SQLiteLeases:
     async def leave(self, runner: Runner) -> None:
         def leave(connection: Connection) -> None:
             connection.execute(self._sql["free_lanes"], (str(runner.owner),))
-            connection.execute(self._sql["leave"], (str(runner.owner), self._now(connection)))
+            connection.execute(self._sql["leave"], (str(runner.owner),))
 
         await self._write(leave)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from postroad.stores.asking import Ask
+    from postroad.stores.leases import RelayStatus
 
 __all__ = ["SQLiteOperating"]
 
@@ -48,6 +49,10 @@ class SQLiteOperating(SQLiteStore, Changing):
                 await self._run(lambda: self._open().rollback())
                 raise
             await self._run(lambda: self._open().commit())
+
+    async def relays(self) -> Sequence[RelayStatus]:
+        async with self._turn:
+            return await self.leases.relays()
 
     def _begin(self) -> None:
         self._open().execute("pragma synchronous = full")

@@ -13,7 +13,7 @@ from postroad.ops.commands.choosing import AsJson  # noqa: TC001 - options are r
 from postroad.ops.options import FOR_ANY_DATABASE, takes
 from postroad.ops.terminal import as_json as in_json
 from postroad.ops.terminal import output
-from postroad.stores import store_for
+from postroad.stores import operating_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,12 +37,8 @@ def relays(*, settings: Settings, as_json: AsJson = False) -> None:
 
 
 async def _ask(database: str, schema: str) -> Sequence[RelayStatus]:
-    store = store_for(database, schema=schema, connections=1)
-    try:
-        await store.open()
-        return await store.leases.relays()
-    finally:
-        await store.close()
+    async with operating_for(database, schema=schema) as operating:
+        return await operating.relays()
 
 
 def _show(found: Sequence[RelayStatus]) -> None:

@@ -5,8 +5,8 @@
 select count(*) from {schema}.lanes where sink = $1
 
 -- name: lock_lanes
--- Two relays that meet a new sink at once: one creates its lanes.
-lock table {schema}.lanes in share row exclusive mode
+-- Two relays that meet a new sink at once: one creates its lanes. No other sink's heartbeat waits for that.
+select pg_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.create'))
 
 -- name: create_lanes
 -- Equal ranges of slots. "oldest" begins before the first row, "now" behind the last: nobody knows when those were
@@ -24,22 +24,33 @@ select sink, lane, position, '-infinity', snapshot, 0, 0 from made where positio
 
 -- name: beat
 -- All that an idle relay does, in one statement: say that it lives, renew the leases of its lanes, and see how things
--- stand; renew its naps, look after its lanes, notify itself, and clear away the naps of relays that died.
+-- stand; renew its naps, look after its lanes, notify itself, and clear away the naps of relays that died, and the relays
+-- themselves after a day.
 -- $1: owner; $2: sink; $3: host; $4: pid; $5: version; $6: lease in seconds; $7: false to look only, and neither beat nor
 -- renew a lease; $8: the process of the session that holds its advisory lock, or null.
 -- $9: naps; $10: seconds that a nap lasts; $11: channel; $12: what to notify ourselves of; null: nothing about naps.
 -- Whoever has locked a lane's row (its own settle; an application that cancels) is not waited for: that lane is renewed
--- the next time. Nor is a writer that is at a nap's row. A suspect says that it holds a lock, on the server as it was
+-- the next time. Nor is a writer that is at a nap's row. Who names a session says that it holds a lock only if the server
+-- knows of that: the session may be gone without a word. A suspect says that it holds a lock, on the server as it was
 -- started, and nobody else than us has it. A lane has something to look at when the log has grown, in whatever slots (so
 -- that quiet lanes advance too), or when it has late rows.
-with beaten as (
+with present as materialized (
+    select $8::integer is null or $8 in (select {schema}.lock_holders(r.lock_key)
+                                           from {schema}.relays r where r.owner = $1) as so),
+beaten as (
     insert into {schema}.relays as r (owner, sink, host, pid, version, alive_until)
     select $1, $2, $3, $4, $5, clock_timestamp() + make_interval(secs => $6)
      where $7
     on conflict (owner) do update
        set heartbeat_at = clock_timestamp(), beats = r.beats + 1, alive_until = excluded.alive_until,
-           lock_key = case when $8::integer is not null then r.lock_key end,
-           server_started = case when $8::integer is not null then r.server_started end),
+           lock_key = case when $8::integer is not null and (select so from present) then r.lock_key end,
+           server_started = case when $8::integer is not null and (select so from present) and r.lock_key is not null
+                                 then {schema}.server_started() end),
+forgotten as (
+    delete from {schema}.relays
+     where owner in (select owner from {schema}.relays
+                      where $7 and owner <> $1 and alive_until < clock_timestamp() - interval '1 day'
+                        for update skip locked)),
 ours as materialized (
     select lane from {schema}.lanes where sink = $2 and owner = $1 and $7 for update skip locked),
 renewed as (
@@ -54,12 +65,8 @@ peers as materialized (
      where r.sink = $2 and (r.alive_until > clock_timestamp() or (r.owner = $1 and $7))),
 suspects as materialized (
     select owner, beats from peers
-     where owner <> $1 and lock_key is not null and server_started = pg_postmaster_start_time()
-       and not exists (select from pg_locks k
-                        where k.locktype = 'advisory' and k.granted and k.objsubid = 1
-                          and k.database = (select oid from pg_database where datname = current_database())
-                          and ((k.classid::bigint << 32) | k.objid::bigint) = peers.lock_key
-                          and k.pid is distinct from $8::integer)),
+     where owner <> $1 and lock_key is not null and server_started = {schema}.server_started()
+       and not exists (select from {schema}.lock_holders(lock_key) as pid where pid is distinct from $8::integer)),
 kept as (
     update {schema}.naps set until = clock_timestamp() + $10::float8 * interval '1 second'
      where id in (select id from {schema}.naps
@@ -73,7 +80,8 @@ cleared as (
                      for update skip locked)),
 notified as materialized (
     select pg_notify($11, $12) where $12::text is not null and pg_notification_queue_usage() <= 0.5)
-select (select count(*) from {schema}.lanes where sink = $2) as lanes,
+select (select so from present) as present,
+       (select count(*) from {schema}.lanes where sink = $2) as lanes,
        array(select lane from {schema}.lanes where sink = $2 and owner = $1 order by lane) as mine,
        array(select epoch from {schema}.lanes where sink = $2 and owner = $1 order by lane) as epochs,
        array(select version from {schema}.lanes where sink = $2 and owner = $1 order by lane) as versions,
@@ -85,6 +93,7 @@ select (select count(*) from {schema}.lanes where sink = $2) as lanes,
        array(select owner from peers order by started_at, owner) as peers,
        array(select lanes from peers order by started_at, owner) as peers_lanes,
        array(select beats from peers order by started_at, owner) as peers_beats,
+       array(select lock_key from peers order by started_at, owner) as peers_locks,
        array(select owner from suspects order by owner) as suspects,
        array(select beats from suspects order by owner) as suspects_beats,
        array(select l.lane from {schema}.lanes l
@@ -101,17 +110,20 @@ select (select count(*) from {schema}.lanes where sink = $2) as lanes,
 -- name: bury
 -- Of the suspects, those that are dead: since they were suspected they have not beaten, their locks are still free, and
 -- their last heartbeat is more than a second old. $1: sink; $2: owners; $3: their beats; $4: the process of our session.
+select r.owner
+  from {schema}.relays r
+  join unnest($2::uuid[], $3::bigint[]) as suspect (owner, beats) on r.owner = suspect.owner and r.beats = suspect.beats
+ where r.sink = $1
+   and r.heartbeat_at < clock_timestamp() - interval '1 second'
+   and r.lock_key is not null and r.server_started = {schema}.server_started()
+   and not exists (select from {schema}.lock_holders(r.lock_key) as pid where pid is distinct from $4::integer)
+   for update of r skip locked
+
+-- name: mark_dead
+-- Whoever has a lane left, because somebody has locked it, is a suspect still: the next one to look comes back for it.
 update {schema}.relays r
    set alive_until = clock_timestamp()
-  from unnest($2::uuid[], $3::bigint[]) as suspect (owner, beats)
- where r.owner = suspect.owner and r.beats = suspect.beats and r.sink = $1
-   and r.heartbeat_at < clock_timestamp() - interval '1 second'
-   and r.lock_key is not null and r.server_started = pg_postmaster_start_time()
-   and not exists (select from pg_locks k
-                    where k.locktype = 'advisory' and k.granted and k.objsubid = 1
-                      and k.database = (select oid from pg_database where datname = current_database())
-                      and ((k.classid::bigint << 32) | k.objid::bigint) = r.lock_key
-                      and k.pid is distinct from $4::integer)
+ where r.owner = any($1::uuid[]) and not exists (select from {schema}.lanes l where l.owner = r.owner)
 returning r.owner
 
 -- name: free_lanes
@@ -127,10 +139,10 @@ select pg_notify('{schema}_lanes', '')
 
 -- name: take_lanes
 -- Take free lanes, and one's own again where that is asked for; nobody waits for anybody. Every taking raises the epoch.
--- $1: sink; $2: owner; $3: how many; $4: lease in seconds; $5: lanes of one's own.
+-- $1: sink; $2: owner; $3: how many; $4: lease in seconds; $5: lanes of one's own; $6: lanes to leave alone.
 with free as materialized (
     select lane as number from {schema}.lanes
-     where sink = $1
+     where sink = $1 and lane <> all($6::smallint[])
        and case when owner = $2 then lane = any($5::smallint[])
                 else owner is null or coalesce(lease_until < clock_timestamp(), true) end
      order by (owner = $2) is true desc, lane
@@ -153,11 +165,10 @@ with given as (
 select pg_notify('{schema}_lanes', '')
 
 -- name: leave
--- The relay ends. Those that died more than a day ago are forgotten with it.
-delete from {schema}.relays
- where owner in (select owner from {schema}.relays
-                  where owner = $1 or alive_until < clock_timestamp() - interval '1 day'
-                    for update skip locked)
+-- The relay ends. If it has a lane left, because somebody has locked it, and others can see that it is gone, they come
+-- back for the lane.
+delete from {schema}.relays r
+ where r.owner = $1 and (r.lock_key is null or not exists (select from {schema}.lanes l where l.owner = $1))
 
 -- name: try_lock
 -- Held by the session until it ends.
@@ -165,7 +176,18 @@ select pg_try_advisory_lock($1)
 
 -- name: note_lock
 -- Asked on the session that holds the lock, so that the server's start is that of the server which has it.
-update {schema}.relays set lock_key = $2, server_started = pg_postmaster_start_time() where owner = $1
+update {schema}.relays set lock_key = $2, server_started = {schema}.server_started() where owner = $1 returning true
+
+-- name: lock_holder
+-- Who has a lock, as people find it.
+select 'server process ' || pid || coalesce(' (' || nullif(application_name, '') || ')', '')
+  from {schema}.lock_holders($1) as pid left join pg_stat_activity using (pid)
+
+-- name: keep_alive
+-- The server is to find out within half a minute that the machine at the other end is gone. And a router does not forget
+-- a connection on which something passes.
+select set_config('tcp_keepalives_idle', '10', false), set_config('tcp_keepalives_interval', '5', false),
+       set_config('tcp_keepalives_count', '4', false)
 
 -- name: join_in
 -- Tell all relays that there is one more.

@@ -66,8 +66,12 @@ update {schema}_lanes
 update {schema}_lanes set owner = null, version = version + 1 where owner = ?1
 
 -- name: leave
--- The relay ends. Those that died more than a day ago are forgotten with it. ?2: now.
-delete from {schema}_relays where owner = ?1 or alive_until < ?2 - 86400000000
+-- The relay ends.
+delete from {schema}_relays where owner = ?1
+
+-- name: forget
+-- Relays that died more than a day ago. ?1: now.
+delete from {schema}_relays where alive_until < ?1 - 86400000000
 
 -- name: relays
 -- Every relay. ?1: now.
