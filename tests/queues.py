@@ -18,23 +18,34 @@ if TYPE_CHECKING:
 
 QUEUE = "all"
 SECONDS = 120
+CANCEL_OK = struct.pack(">HH", 60, 31)
 
 
-async def with_queue(url: str) -> None:
+async def with_queue(url: str, exchange: str = "postroad") -> None:
     """A durable queue that takes everything."""
     async with rabbitmq_channel(url) as channel:
-        await bound_queue(channel, QUEUE)
+        await bound_queue(channel, QUEUE, exchange=exchange)
 
 
 async def arrivals(url: str) -> list[int]:
     """The numbers in the queue, in order, duplicates and all."""
+    return [number for _, number in await deliveries(url)]
 
-    def bodies(server: URL) -> list[bytes]:
+
+async def deliveries(url: str) -> list[tuple[str, int]]:
+    """The same, each with the exchange that it came by."""
+
+    def drained(server: URL) -> list[tuple[str, int]]:
         address = str(server.host), server.port or 5672
         with socket.create_connection(address, SECONDS) as connection, connection.makefile("rwb") as stream:
-            return Bare(stream, server).drain(QUEUE)
+            return [(_exchange(deliver), int(body)) for deliver, body in Bare(stream, server).drain(QUEUE)]
 
-    return [int(body) for body in await asyncio.to_thread(bodies, URL(url))]
+    return await asyncio.to_thread(drained, URL(url))
+
+
+def _exchange(deliver: bytes) -> str:
+    at = 14 + deliver[4]  # behind the method's number, the consumer's tag, the delivery's tag and a flag
+    return deliver[at + 1 : at + 1 + deliver[at]].decode()
 
 
 class Bare:
@@ -51,19 +62,20 @@ class Bare:
         self._ask(commands.Connection.Open(url.path[1:].replace("%2F", "/") or "/"), channel=0)
         self._ask(commands.Channel.Open())
 
-    def drain(self, queue: str) -> list[bytes]:
-        """The bodies of all that is in the queue, in order, and of what comes meanwhile."""
+    def drain(self, queue: str) -> list[tuple[bytes, bytes]]:
+        """All that is in the queue, in order, and what comes meanwhile: the method that delivers it, and its body."""
         declared = self._ask(commands.Queue.Declare(queue=queue, passive=True))
         assert isinstance(declared, commands.Queue.DeclareOk)
         self._ask(commands.Basic.Consume(queue=queue, consumer_tag="drain", no_ack=True))
-        bodies = []
-        for _ in range(declared.message_count or 0):
-            self._frame()  # basic.deliver
-            bodies.append(self._content())
+        drained = [self._delivery() for _ in range(declared.message_count or 0)]
         self._send(commands.Basic.Cancel("drain"), channel=1)
-        while not isinstance(self._method(), commands.Basic.CancelOk):
-            bodies.append(self._content())  # it was on its way when we had enough
-        return bodies
+        self._stream.flush()
+        while (method := self._frame())[:4] != CANCEL_OK:
+            drained.append((method, self._content()))  # it was on its way when we had enough
+        return drained
+
+    def _delivery(self) -> tuple[bytes, bytes]:
+        return self._frame(), self._content()
 
     def _content(self) -> bytes:
         self._frame()  # the properties
