@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pamqp.frame
 from pamqp import commands
+from pamqp.body import ContentBody
+from pamqp.header import ContentHeader
 from yarl import URL
 
 from tests.destinations import bound_queue, rabbitmq_channel
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from io import BufferedRWPair
 
 QUEUE = "all"
@@ -35,12 +39,19 @@ async def arrivals(url: str) -> list[int]:
 async def deliveries(url: str) -> list[tuple[str, int]]:
     """The same, each with the exchange that it came by."""
 
-    def drained(server: URL) -> list[tuple[str, int]]:
-        address = str(server.host), server.port or 5672
-        with socket.create_connection(address, SECONDS) as connection, connection.makefile("rwb") as stream:
-            return [(_exchange(deliver), int(body)) for deliver, body in Bare(stream, server).drain(QUEUE)]
+    def drained() -> list[tuple[str, int]]:
+        with bare(url, SECONDS) as connection:
+            return [(_exchange(deliver), int(body)) for deliver, body in connection.drain(QUEUE)]
 
-    return await asyncio.to_thread(drained, URL(url))
+    return await asyncio.to_thread(drained)
+
+
+@contextmanager
+def bare(url: str, timeout: float) -> Iterator[Bare]:
+    server = URL(url)
+    address = str(server.host), server.port or 5672
+    with socket.create_connection(address, timeout) as connection, connection.makefile("rwb") as stream:
+        yield Bare(stream, server)
 
 
 def _exchange(deliver: bytes) -> str:
@@ -53,6 +64,7 @@ class Bare:
 
     def __init__(self, stream: BufferedRWPair, url: URL) -> None:
         self._stream = stream
+        self._confirms = False
         stream.write(b"AMQP\0\0\x09\x01")
         self._method()
         login = f"\0{url.user}\0{url.password}"
@@ -73,6 +85,16 @@ class Bare:
         while (method := self._frame())[:4] != CANCEL_OK:
             drained.append((method, self._content()))  # it was on its way when we had enough
         return drained
+
+    def put(self, queue: str, body: bytes) -> None:
+        """Put a message that lasts into the queue, and see it confirmed."""
+        if not self._confirms:
+            self._ask(commands.Confirm.Select())
+            self._confirms = True
+        self._send(commands.Basic.Publish(routing_key=queue), channel=1)
+        self._send(ContentHeader(body_size=len(body), properties=commands.Basic.Properties(delivery_mode=2)), channel=1)
+        self._send(ContentBody(body), channel=1)
+        assert isinstance(self._method(), commands.Basic.Ack)
 
     def _delivery(self) -> tuple[bytes, bytes]:
         return self._frame(), self._content()

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
+import struct
+import threading
 import time
 from collections import Counter
 from contextlib import suppress
@@ -16,16 +18,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
-import aio_pika
 import asyncpg
 
 from postroad import Message
 from postroad.message import UNSET
 from postroad.verify import Arrival, Committed, Incident, Verdict, verify
-from tests.destinations import rabbitmq_channel
 from tests.lanes import pending
 from tests.logs import OUTBOX, PostgreSQLLog
-from tests.queues import QUEUE, deliveries, with_queue
+from tests.queues import QUEUE, bare, deliveries, with_queue
 from tests.relays import PATIENCE, RunningRelay
 from tests.services.postgresql import PostgreSQL
 from tests.services.rabbitmq import RabbitMQ
@@ -79,6 +79,7 @@ class Turmoil:
         self._incidents: list[Incident] = []
         self._times: list[float] = []
         """When each number that the clock has put into the queue was there."""
+        self._over = threading.Event()
         self._quiet = asyncio.Event()
         self._writers: list[asyncio.Task[None]] = []
 
@@ -87,12 +88,13 @@ class Turmoil:
         self._vhost = self.rabbitmq.create_vhost()
         for _ in range(self._count):
             await self._start_relay()
-        self._clock = asyncio.create_task(self._tell_time())
+        self._clock = asyncio.create_task(asyncio.to_thread(self._tell_time))
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._quiet.set()
-        self._clock.cancel()
+        self._over.set()
+        await self._clock
         for writer in self._writers:
             writer.cancel()
         for member in self._members:
@@ -116,6 +118,7 @@ class Turmoil:
             POSTROAD_RABBITMQ_CONFIRM_TIMEOUT=f"{2 * LEASE}s",
         )
         self._members.append(Member(name, running, to_database, to_broker))
+        await running.until_told("relay_started")  # before that it ends when it can't reach the database
 
     # -- writers -----------------------------------------------------------------------------------------------------
 
@@ -267,20 +270,15 @@ class Turmoil:
             assert time.monotonic() < until, "the lanes stand still"
             await asyncio.sleep(0.1)
 
-    async def _tell_time(self) -> None:
+    def _tell_time(self) -> None:
         """Put a number into the queue again and again, and note when it was there: so all that is in it has a time."""
-        while True:
-            with suppress(Exception):
-                async with rabbitmq_channel(self._vhost) as channel:
-                    while True:
-                        message = aio_pika.Message(
-                            b"%d" % len(self._times), delivery_mode=aio_pika.DeliveryMode.PERSISTENT
-                        )
-                        self._times.append(float("inf"))
-                        await channel.default_exchange.publish(message, QUEUE, timeout=5)
-                        self._times[-1] = time.time()
-                        await asyncio.sleep(CLOCK_SECONDS)
-            await asyncio.sleep(CLOCK_SECONDS)
+        while not self._over.is_set():
+            with suppress(OSError, struct.error), bare(self._vhost, timeout=5) as connection:
+                while not self._over.wait(CLOCK_SECONDS):
+                    self._times.append(float("inf"))
+                    connection.put(QUEUE, b"%d" % (len(self._times) - 1))
+                    self._times[-1] = time.time()
+            self._over.wait(CLOCK_SECONDS)
 
 
 def _port(url: str) -> int:
