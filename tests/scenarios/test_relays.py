@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import serving
 from tests.lanes import pending
 from tests.logs import OUTBOX, PostgreSQLLog, numbered
 from tests.queues import arrivals, with_queue
@@ -28,19 +26,6 @@ NEVER = ("--lease", "1h")  # so that nothing but the advisory lock can tell that
 @pytest.fixture
 async def log(postgresql15: PostgreSQL) -> PostgreSQLLog:
     return await PostgreSQLLog.fresh(postgresql15)
-
-
-@pytest.fixture
-def database() -> Iterator[PostgreSQL]:
-    """One of its own, because it is restarted and crashed."""
-    with serving(lambda: PostgreSQL(15)) as server:
-        yield server
-
-
-@pytest.fixture
-def broker() -> Iterator[RabbitMQ]:
-    with serving(RabbitMQ) as server:
-        yield server
 
 
 async def until_carried(log: PostgreSQLLog) -> None:
@@ -191,11 +176,13 @@ ACTS = [
 ]  # fmt: skip
 
 
-async def test_whatever_happens_every_promise_is_kept(database: PostgreSQL, broker: RabbitMQ, tmp_path: Path) -> None:
-    async with Turmoil(database, broker, tmp_path, seed=SEED) as turmoil:
+async def test_whatever_happens_every_promise_is_kept(
+    postgresql15: PostgreSQL, rabbitmq: RabbitMQ, tmp_path: Path
+) -> None:
+    async with Turmoil(postgresql15, rabbitmq, tmp_path, seed=SEED) as turmoil:
         turmoil.write()
         for act in ACTS:
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.3)
             await turmoil.happen(act)
         verdict = await turmoil.come_to_rest()
         assert verdict.committed > 500
