@@ -56,6 +56,7 @@ NAPS = "tests/contracts/test_naps_postgresql.py"
 WAKEUP_SEARCH = "tests/properties/test_wakeup.py"
 CARRIED = "tests/unit/test_carried_beats.py"
 POOLER = "tests/scenarios/test_pgbouncer.py"
+LOST = "tests/contracts/test_lost_connections.py"
 RESTARTS = "tests/scenarios/test_database_restarts.py"
 INBOX = "tests/contracts/test_inbox.py"
 CONSUMER = "tests/contracts/test_consumer.py"
@@ -151,7 +152,7 @@ MUTANTS = [
     Mutant("who has too much keeps it", HOLDINGS, "for number in kept[share:]:", "for number in []:", (RELAYS,)),
     Mutant("a connection that was made anew goes unnoticed", PG,
            "if lease is not None and self._loaded.get((lease.sink, lease.lane)) != self._made:", "if False:",
-           (RESTARTS,)),
+           (LOST,)),
     # Publishing
     Mutant("a key's messages go at once", "postroad/relay/waves.py", "if len(set(keys)) == len(keys):",
            "if True:", (RELAY,)),

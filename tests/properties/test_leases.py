@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from postroad import LaneChanged
@@ -47,6 +47,8 @@ STEPS = st.lists(
     ),
     max_size=14,
 )
+
+CUT_OFF = (("beat", 0, 0), ("take", 0, 2), ("cut", 0, 0), ("pass_time", 0, 300))
 
 
 class Model:
@@ -209,6 +211,9 @@ def url(postgresql15: PostgreSQL) -> str:
 
 
 @given(steps=STEPS)
+@example(steps=[*CUT_OFF, ("bury", 1, 0), ("take", 1, 3)])
+@example(steps=[*CUT_OFF, ("beat", 0, 0), ("pass_time", 0, 300), ("bury", 1, 0)])
+@example(steps=[*CUT_OFF[:2], ("pass_time", 0, 300), ("bury", 1, 0)])
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_at_most_one_owner_in_postgresql(url: str, steps: Any) -> None:
     async def run() -> None:
