@@ -35,6 +35,7 @@ PG_NAPS = "postroad/stores/sql/postgresql/0004_naps.sql"
 PG_QUERIES = "postroad/stores/sql/postgresql/queries.sql"
 PG_TROUBLE = "postroad/stores/sql/postgresql/0002_trouble.sql"
 SQLITE_SCHEMA = "postroad/stores/sql/sqlite/0001_log.sql"
+VERIFY = "postroad/verify.py"
 SQLITE_QUERIES = "postroad/stores/sql/sqlite/queries.sql"
 
 STORES = "tests/contracts/test_stores.py"
@@ -47,6 +48,7 @@ RELAYS = "tests/contracts/test_relays.py"
 TENURES = "tests/unit/test_tenure.py"
 HOLDINGS_TEST = "tests/unit/test_holdings.py"
 LEASES_MACHINE = "tests/properties/test_leases.py"
+VERIFYING = "tests/unit/test_verify.py"
 OUTBOX = "tests/contracts/test_outbox.py"
 SCHEDULED = "tests/contracts/test_scheduled.py"
 SCHEDULED_PG = "tests/contracts/test_scheduled_postgresql.py"
@@ -57,6 +59,7 @@ NAPS = "tests/contracts/test_naps_postgresql.py"
 WAKEUP_SEARCH = "tests/properties/test_wakeup.py"
 CARRIED = "tests/unit/test_carried_beats.py"
 POOLER = "tests/scenarios/test_pgbouncer.py"
+LOST = "tests/contracts/test_lost_connections.py"
 RESTARTS = "tests/scenarios/test_database_restarts.py"
 INBOX = "tests/contracts/test_inbox.py"
 CONSUMER = "tests/contracts/test_consumer.py"
@@ -141,6 +144,8 @@ MUTANTS = [
     Mutant("who was heard of just now is robbed", PG_LEASES,
            "and r.heartbeat_at < clock_timestamp() - interval '1 second'", "", (LEASES,)),
     Mutant("who has beaten since is robbed", PG_LEASES, "and r.beats = suspect.beats", "", (LEASES,)),
+    Mutant("who died is not buried", PG_LEASES, "and r.beats = suspect.beats", "and r.beats < suspect.beats",
+           (LEASES_MACHINE,)),
     Mutant("a wave begins although the lease is over", TENURE, "if not self._holds():", "if self.lost:",
            (TENURES, RELAYS)),
     Mutant("a lane that was taken anew sends by what it knew", TENURE,
@@ -189,7 +194,7 @@ MUTANTS = [
            "and false", (LEASES,)),
     Mutant("a connection that was made anew goes unnoticed", PG,
            "if lease is not None and self._loaded.get((lease.sink, lease.lane)) != self._made:", "if False:",
-           (RESTARTS,)),
+           (LOST,)),
     # Publishing
     Mutant("a key's messages go at once", "postroad/relay/waves.py", "if len(set(keys)) == len(keys):",
            "if True:", (RELAY,)),
@@ -198,6 +203,11 @@ MUTANTS = [
            "self._note(page.messages[:beginning], outcome, page.after)", (RELAY,)),
     Mutant("what an outage had confirmed goes again", SENDING, "outcome.confirmed |= outage.confirmed", "pass",
            (RELAY,)),
+    # Comparing what was committed with what arrived
+    Mutant("a reason is good for all that ever arrived", VERIFY, "self.began - self.reach <= before.at <= self.ended",
+           "before.at <= self.ended", (VERIFYING,)),
+    Mutant("what came again may come for ever", VERIFY, "in pairwise(every)",
+           "in ((every[0], other) for other in every[1:])", (VERIFYING,)),
     # Trouble
     Mutant("a refused message is passed without a row", LANE,
            "self._deferred += decided", "pass", (REFUSALS,)),

@@ -44,13 +44,13 @@ class Span(NamedTuple):
 class RunningRelay:
     """A relay that was started, and that writes all it does to its log."""
 
-    def __init__(self, log: PostgreSQLLog, to: str, log_file: Path, *options: str) -> None:
+    def __init__(self, log: PostgreSQLLog, to: str, log_file: Path, *options: str, **environment: str) -> None:
         self._log_file = log_file
         options = ("--log-format", "json", "--log-level", "debug", *options)
         with log_file.open("wb") as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "postroad", "relay", *options],
-                env=os.environ | {"POSTROAD_DATABASE": log.url, "POSTROAD_TO": to},
+                env=os.environ | {"POSTROAD_DATABASE": log.url, "POSTROAD_TO": to} | environment,
                 cwd=log_file.parent,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
@@ -82,9 +82,12 @@ class RunningRelay:
 
     def told(self, *events: str) -> list[dict[str, Any]]:
         """The lines of its log about these events."""
+        return [line for line in self.lines() if line.get("event") in events]
+
+    def lines(self) -> list[dict[str, Any]]:
+        """All lines of its log."""
         lines = self._log_file.read_text().splitlines(keepends=True)
-        told = [json.loads(line) for line in lines if line.endswith("\n")]  # it may be writing the last one
-        return [line for line in told if line.get("event") in events]
+        return [json.loads(line) for line in lines if line.endswith("\n")]  # it may be writing the last one
 
     def interrupted(self) -> Counter[Span]:
         """The pages that were under way when the broker could not be asked, and in how many outages each was.

@@ -1,6 +1,7 @@
 """Relays, writers and all that can happen to them; and afterwards, whether every promise was kept.
 
-Whatever is random comes from one seed, which is in the report.
+Whatever is random comes from one seed, which is in the report. Each relay has a way of its own to the database and to
+the broker, on which the weather may be bad, and an exchange of its own, by which its messages are known.
 """
 
 from __future__ import annotations
@@ -8,28 +9,56 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
+import struct
+import threading
 import time
 from collections import Counter
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, NamedTuple, Self
 
 import asyncpg
 
 from postroad import Message
 from postroad.message import UNSET
 from postroad.verify import Arrival, Committed, Incident, Verdict, verify
-from tests.destinations import rabbitmq_channel
 from tests.lanes import pending
 from tests.logs import OUTBOX, PostgreSQLLog
-from tests.queues import QUEUE, arrivals, with_queue
+from tests.queues import QUEUE, bare, deliveries, with_queue
 from tests.relays import PATIENCE, RunningRelay
 from tests.services.postgresql import PostgreSQL
 from tests.services.rabbitmq import RabbitMQ
 from tests.services.weather import Weather
 
-LEASE = 2
-OPTIONS = ("--lease", f"{LEASE}s", "--outage-backoff", "200ms", "--lanes", "4", "--grace", "2s")
+LEASE: Final = 2
+OPTIONS: Final = (
+    "--lease", f"{LEASE}s", "--outage-backoff", "200ms", "--lanes", "4", "--grace", "2s", "--batch-size", "50",
+)  # fmt: skip
+REACH: Final = 1.0
+"""How long before something happened what a relay sent may not be saved. Pages are small, and cursors are saved every
+50 ms; but a server that crashes forgets up to 600 ms of them.
+"""
+AFTERMATH: Final = 2.0
+"""How long after it what was under way may still arrive, on a busy machine."""
+CLOCK_SECONDS: Final = 0.05
+
+
+class Member(NamedTuple):
+    """A relay that runs, and its ways."""
+
+    name: str
+    running: RunningRelay
+    started: asyncio.Task[None]
+    to_database: Weather
+    to_broker: Weather
+
+    async def close(self) -> None:
+        self.started.cancel()
+        self.running.process.kill()
+        self.running.process.wait()
+        await self.to_database.__aexit__()
+        await self.to_broker.__aexit__()
 
 
 class Turmoil:
@@ -43,43 +72,56 @@ class Turmoil:
         self.acts: Counter[str] = Counter()
         self._folder = folder
         self._count = relays
-        self._relays: list[RunningRelay] = []
+        self._members: list[Member] = []
+        self._relays: dict[str, RunningRelay] = {}
+        """Those that run, and those that did."""
         self._started = 0
         self._numbers = 0
         self._in_vain = 0
         self._incidents: list[Incident] = []
-        self._depth_seen = 0
+        self._times: list[float] = []
+        """When each number that the clock has put into the queue was there."""
+        self._over = threading.Event()
         self._quiet = asyncio.Event()
         self._writers: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
         self.log = await PostgreSQLLog.fresh(self.postgresql)
+        self.rabbitmq.start()  # the test before may have left it down
         self._vhost = self.rabbitmq.create_vhost()
-        await with_queue(self._vhost)
-        self._to_database = await Weather(_port(self.log.url)).__aenter__()
-        self._to_broker = await Weather(_port(self._vhost)).__aenter__()
         for _ in range(self._count):
-            self.start_relay()
+            await self._start_relay()
+        self._clock = asyncio.create_task(asyncio.to_thread(self._tell_time))
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._quiet.set()
+        self._over.set()
+        await self._clock
         for writer in self._writers:
             writer.cancel()
-        for running in self._relays:
-            running.process.kill()
-            running.process.wait()
-        await self._to_database.__aexit__()
-        await self._to_broker.__aexit__()
+        for member in self._members:
+            await member.close()
         self.postgresql.start()
         self.rabbitmq.start()
         self.rabbitmq.delete_vhost(self._vhost)
 
-    def start_relay(self) -> None:
+    async def _start_relay(self) -> None:
         self._started += 1
-        file = self._folder / f"relay-{self._started}.log"
-        log = PostgreSQLLog(self._to_database.url(self.log.url))
-        self._relays.append(RunningRelay(log, self._to_broker.url(self._vhost), file, *OPTIONS))
+        name = f"relay-{self._started}"
+        await with_queue(self._vhost, exchange=name)
+        to_database = await Weather(_port(self.log.url)).__aenter__()
+        to_broker = await Weather(_port(self._vhost)).__aenter__()
+        self._relays[name] = running = RunningRelay(
+            PostgreSQLLog(to_database.url(self.log.url)),
+            to_broker.url(self._vhost),
+            self._folder / f"{name}.log",
+            *OPTIONS,
+            POSTROAD_RABBITMQ_EXCHANGE=name,
+            POSTROAD_RABBITMQ_CONFIRM_TIMEOUT=f"{2 * LEASE}s",
+        )
+        started = asyncio.create_task(running.until_told("relay_started"))
+        self._members.append(Member(name, running, started, to_database, to_broker))
 
     # -- writers -----------------------------------------------------------------------------------------------------
 
@@ -117,31 +159,36 @@ class Turmoil:
     # -- what happens ------------------------------------------------------------------------------------------------
 
     async def happen(self, act: str) -> None:
-        """Let something happen, and note it as a reason for what comes twice."""
+        """Let something happen, and note it as a reason for what comes twice, to one relay or to all; unless it is
+        none.
+        """
+        for member in self._members:
+            await member.started  # before that it ends when it can't reach the database
         self.acts[act] += 1
-        began = await self._depth()
-        await getattr(self, f"_{act}")()
-        # What was under way has arrived by the time at which something new does.
-        self._incidents.append(Incident(act, float(began), float(await self._depth() + 3_000)))
+        began = time.time()
+        to = await getattr(self, f"_{act}")()
+        if act != "end_in_peace":
+            self._incidents.append(Incident(act, began, time.time() + AFTERMATH, to=to, reach=REACH))
 
-    async def _kill(self) -> None:
-        await self._end(signal.SIGKILL)
-        self.start_relay()
+    async def _kill(self) -> str:
+        return await self._end(signal.SIGKILL)
 
-    async def _end_in_peace(self) -> None:
-        await self._end(signal.SIGTERM)
-        self.start_relay()
+    async def _end_in_peace(self) -> str:
+        return await self._end(signal.SIGTERM)
 
-    async def _end(self, number: signal.Signals) -> None:
-        running = self._relays.pop(self.random.randrange(len(self._relays)))
-        running.process.send_signal(number)
-        await running.ended()
+    async def _end(self, number: signal.Signals) -> str:
+        member = self._members.pop(self.random.randrange(len(self._members)))
+        await member.running.ended_by(number)
+        await member.close()
+        await self._start_relay()
+        return member.name
 
-    async def _freeze(self) -> None:
-        running = self.random.choice(self._relays)
-        running.process.send_signal(signal.SIGSTOP)
+    async def _freeze(self) -> str:
+        member = self.random.choice(self._members)
+        member.running.process.send_signal(signal.SIGSTOP)
         await asyncio.sleep(LEASE * 1.5)
-        running.process.send_signal(signal.SIGCONT)
+        member.running.process.send_signal(signal.SIGCONT)
+        return member.name
 
     async def _restart_database(self) -> None:
         await asyncio.to_thread(self.postgresql.restart, "fast")
@@ -152,14 +199,32 @@ class Turmoil:
     async def _restart_broker(self) -> None:
         await asyncio.to_thread(self.rabbitmq.restart)
 
-    async def _drop_connections(self) -> None:
-        self.random.choice((self._to_database, self._to_broker)).drop()
+    async def _drop_connections(self) -> str:
+        name, weather = self._a_way()
+        weather.drop()
+        return name
 
-    async def _half_close(self) -> None:
-        self.random.choice((self._to_database, self._to_broker)).close_half()
+    async def _half_close(self) -> str:
+        name, weather = self._a_way()
+        weather.close_half(towards_server=self.random.random() < 0.5)
+        return name
 
-    async def _delay(self) -> None:
-        await self.random.choice((self._to_database, self._to_broker)).delay(self.random.random() * LEASE)
+    async def _delay(self) -> str:
+        """Some beyond the lease, some not."""
+        name, weather = self._a_way()
+        await weather.delay(self.random.uniform(0.2, 1.5) * LEASE)
+        return name
+
+    async def _forget_connections(self) -> str:
+        """The relay learns of it from nobody; until its lease is over it may send what it has read."""
+        name, weather = self._a_way()
+        weather.forget()
+        await asyncio.sleep(LEASE)
+        return name
+
+    def _a_way(self) -> tuple[str, Weather]:
+        member = self.random.choice(self._members)
+        return member.name, self.random.choice((member.to_database, member.to_broker))
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -168,15 +233,41 @@ class Turmoil:
         self._quiet.set()
         await asyncio.gather(*self._writers)
         await self._until_nothing_waits()
-        for running in self._relays:
-            assert await running.ended_by(signal.SIGTERM) == 0
+        for member in self._members:
+            assert await member.running.ended_by(signal.SIGTERM) == 0
         rows = await self.log.execute("select convert_from(payload, 'utf8')::int, key, position from postroad.outbox")
-        arrived = [Arrival(number, at=float(at)) for at, number in enumerate(await arrivals(self._vhost))]
-        return verify([Committed(*row) for row in rows], arrived, self._incidents)
+        return verify([Committed(*row) for row in rows], await self._arrived(), self._incidents)
+
+    async def _arrived(self) -> list[Arrival]:
+        at, arrived = time.time(), []
+        for by, number in reversed(await deliveries(self._vhost)):
+            if by:
+                arrived.append(Arrival(number, at, by))
+            else:
+                at = min(at, self._times[number])
+        return arrived[::-1]
 
     def report(self, verdict: Verdict) -> str:
         acts = ", ".join(f"{times} x {act}" for act, times in sorted(self.acts.items()))
-        return f"{verdict}\nseed {self.seed}; {self._in_vain} transactions rolled back; {acts or 'nothing happened'}"
+        happened = "".join(
+            f"\n  {each.began:.3f} to {each.ended:.3f}: {each.reason} {each.to or ''}" for each in self._incidents
+        )
+        return (
+            f"{verdict}\nseed {self.seed}; {self._in_vain} transactions rolled back; {acts or 'nothing happened'}"
+            + (f"{happened}\n{self._said(verdict)}" if verdict.unexplained else "")
+        )
+
+    def _said(self, verdict: Verdict) -> str:
+        """What relays said about the time of the first duplicate without a reason."""
+        first = verdict.unexplained[0]
+        said = [
+            f"  {at:.3f} {name}: {line['message']}"
+            for name, running in self._relays.items()
+            for line in running.lines()
+            if line["level"] != "debug"
+            and first.before.at - 2 < (at := datetime.fromisoformat(line["time"]).timestamp()) < first.again.at + 2
+        ]
+        return "\n".join(sorted(said))
 
     async def _until_nothing_waits(self) -> None:
         until = time.monotonic() + PATIENCE
@@ -184,13 +275,15 @@ class Turmoil:
             assert time.monotonic() < until, "the lanes stand still"
             await asyncio.sleep(0.1)
 
-    async def _depth(self) -> int:
-        """How many messages have arrived; while the broker is away, as many as when it was asked last."""
-        with suppress(Exception):
-            async with asyncio.timeout(5), rabbitmq_channel(self._vhost) as channel:
-                queue = await channel.declare_queue(QUEUE, passive=True)
-                self._depth_seen = int(queue.declaration_result.message_count or 0)
-        return self._depth_seen
+    def _tell_time(self) -> None:
+        """Put a number into the queue again and again, and note when it was there: so all that is in it has a time."""
+        while not self._over.is_set():
+            with suppress(OSError, struct.error), bare(self._vhost, timeout=5) as connection:
+                while not self._over.wait(CLOCK_SECONDS):
+                    self._times.append(float("inf"))
+                    connection.put(QUEUE, b"%d" % (len(self._times) - 1))
+                    self._times[-1] = time.time()
+            self._over.wait(CLOCK_SECONDS)
 
 
 def _port(url: str) -> int:

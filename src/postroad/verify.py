@@ -1,12 +1,14 @@
 """Compare what was committed with what arrived. Pure: whoever has both histories can ask, after a test or a bad night.
 
 What is promised, and so what is looked for: nothing that was committed is lost; nothing arrives that was not committed;
-the first arrivals of a key's messages are in the order of their positions; and what arrives twice has a reason.
+the first arrivals of a key's messages are in the order of their positions; and what arrives again has a reason, each
+time: something that happened while it was under way.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -44,18 +46,22 @@ class Incident(msgspec.Struct, frozen=True):
     """Until when messages may have been under way: at least until what was sent before had arrived."""
     to: str | None = None
     """Which relay it happened to; None: all of them."""
+    reach: float = 0.0
+    """How long before it began messages may have arrived of which no relay had saved yet that they were sent."""
 
-    def explains(self, first: Arrival, again: Arrival) -> bool:
-        """Whether one of these was under way: the first, and the second came after it; or the second itself."""
-        if self.to is None or first.by is None or first.by == self.to:
-            return first.at <= self.ended and again.at >= self.began
-        return again.by == self.to and self.began <= again.at <= self.ended
+    def explains(self, before: Arrival, again: Arrival) -> bool:
+        """Whether one of the two was under way: the one before, or what the relay sent to which this happened."""
+        if not (self.began - self.reach <= before.at <= self.ended and self.began <= again.at):
+            return False
+        return self.to in (None, before.by) or before.by is None or (again.by == self.to and again.at <= self.ended)
 
 
 class Duplicate(msgspec.Struct, frozen=True):
     """A message that arrived again."""
 
     message: Committed
+    before: Arrival
+    """The last time that it had arrived."""
     again: Arrival
     reason: str | None
     """None: nothing that happened explains it."""
@@ -101,7 +107,7 @@ class Verdict(msgspec.Struct, frozen=True):
             "out of order",
             (f"{each.message.id} of key {each.message.key} after {each.by.id}" for each in self.overtaken),
         )
-        lines += _first("without a reason", (str(each.message.id) for each in self.unexplained))
+        lines += _first("without a reason", map(_both, self.unexplained))
         return "\n".join(lines)
 
 
@@ -118,10 +124,10 @@ def verify(committed: Iterable[Committed], arrived: Sequence[Arrival], incidents
         phantoms=[arrival for arrival in arrived if arrival.id not in known],
         overtaken=_overtaken(known, arrived),
         duplicates=[
-            Duplicate(known[id], again, _reason(first, again, incidents))
-            for id, (first, *others) in times.items()
+            Duplicate(known[id], before, again, _reason(before, again, incidents))
+            for id, every in times.items()
             if id in known
-            for again in others
+            for before, again in pairwise(every)
         ],
     )
 
@@ -143,8 +149,13 @@ def _overtaken(known: Mapping[Hashable, Committed], arrived: Iterable[Arrival]) 
     return found
 
 
-def _reason(first: Arrival, again: Arrival, incidents: Iterable[Incident]) -> str | None:
-    return next((each.reason for each in incidents if each.explains(first, again)), None)
+def _reason(before: Arrival, again: Arrival, incidents: Iterable[Incident]) -> str | None:
+    return next((each.reason for each in incidents if each.explains(before, again)), None)
+
+
+def _both(found: Duplicate) -> str:
+    by = " and ".join(f"{each.at:.3f}{f' by {each.by}' if each.by else ''}" for each in (found.before, found.again))
+    return f"{found.message.id} at {by}"
 
 
 def _first(words: str, found: Iterable[str], most: int = 5) -> list[str]:

@@ -1,29 +1,37 @@
 """Whatever several relays do to the lanes of a sink, in whatever order: at most one owner's writes succeed, and nobody
-loses a lane whose lease is not over.
+loses a lane whose lease is not over, unless it seems dead: its session was cut, and it was not heard of since.
 
-Every handle on a lane that anybody ever got is kept, and after each step each of them tries to write.
+Every handle on a lane that anybody ever got is kept, and after each step each of them tries to write. So is everybody
+who was ever suspected, and whoever buries tries it with all of them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from postroad import LaneChanged
 from postroad.stores.base import Lease, Store
-from postroad.stores.leases import Runner
+from postroad.stores.leases import Presence, Runner, Suspect
 from postroad.stores.memory import MemoryStore
+from postroad.stores.postgresql_leases import PostgreSQLPresence
 from tests.lanes import runner
-from tests.logs import PostgreSQLLog
+from tests.logs import PostgreSQLLog, SQLiteLog
 from tests.services.postgresql import PostgreSQL
 
 LANES, RELAYS = 3, 3
 LEASE = 1000.0
+
+PassTime = Callable[[float], Awaitable[None]]
+UntilGone = Callable[[Presence], Awaitable[None]]
 
 relay = st.integers(0, RELAYS - 1)
 STEPS = st.lists(
@@ -33,23 +41,34 @@ STEPS = st.lists(
         st.tuples(st.just("beat"), relay, st.just(0)),
         st.tuples(st.just("give_up"), relay, st.integers(0, 5)),
         st.tuples(st.just("leave"), relay, st.just(0)),
+        st.tuples(st.just("cut"), relay, st.just(0)),
+        st.tuples(st.just("bury"), relay, st.just(0)),
         st.tuples(st.just("pass_time"), relay, st.sampled_from([300, 600, 1001])),
     ),
     max_size=14,
 )
 
+CUT_OFF = (("beat", 0, 0), ("take", 0, 2), ("cut", 0, 0), ("pass_time", 0, 300))
+
 
 class Model:
     """What must be true of the lanes."""
 
-    def __init__(self, store: Store, sink: str, pass_time: Any) -> None:
+    def __init__(self, store: Store, sink: str, pass_time: PassTime, until_gone: UntilGone | None) -> None:
         self.store = store
         self.relays: list[Runner] = [runner(sink) for _ in range(RELAYS)]
         self.now = 0.0
         self.owner: dict[int, int | None] = dict.fromkeys(range(LANES))
         self.until: dict[int, float] = dict.fromkeys(range(LANES), 0.0)
         self.handles: list[tuple[int, Lease]] = []
+        self.sessions: dict[int, Presence | None] = {}
+        self.heard: dict[int, float] = {}
+        """When those were heard of last who are not gone."""
+        self.cut_off: set[int] = set()
+        """Whose session was cut, and who was not heard of since."""
+        self.suspected: set[Suspect] = set()
         self._pass_time = pass_time
+        self._until_gone = until_gone
 
     async def step(self, what: str, who: int, number: int) -> None:
         await getattr(self, what)(who, number)
@@ -74,10 +93,15 @@ class Model:
         await self.take(who, 1, again=(lane,))
 
     async def beat(self, who: int, _: int) -> None:
-        standing = await self.store.leases.beat(self.relays[who], LEASE)
+        leases, me = self.store.leases, self.relays[who]
+        standing = await leases.beat(me, LEASE, self.sessions.get(who))
         mine = {lane for lane, owner in self.owner.items() if owner == who}
         assert set(standing.mine) == set(standing.renewed) == mine
         self.until |= dict.fromkeys(mine, self.now + LEASE)
+        self.heard[who] = self.now
+        self.cut_off.discard(who)
+        if self.sessions.get(who) is None:
+            self.sessions[who] = await leases.attend(me, None, lambda: None)
 
     async def give_up(self, who: int, number: int) -> None:
         mine = [lease for owner, lease in self.handles if owner == who]
@@ -92,6 +116,33 @@ class Model:
     async def leave(self, who: int, _: int) -> None:
         await self.store.leases.leave(self.relays[who])
         self.owner = {lane: None if owner == who else owner for lane, owner in self.owner.items()}
+
+        self.heard.pop(who, None)
+        self.cut_off.discard(who)
+        await self._end_session(who)
+
+    async def cut(self, who: int, _: int) -> None:
+        if await self._end_session(who):
+            self.cut_off.add(who)
+
+    async def bury(self, who: int, _: int) -> None:
+        session = self.sessions.get(who)
+        self.suspected.update((await self.store.leases.look(self.relays[who], session)).suspects)
+        buried = await self.store.leases.bury(self.relays[who], self.suspected, session)
+        found = {number for number, each in enumerate(self.relays) if each.owner in buried}
+        assert found <= self.cut_off, "somebody was robbed who lives"
+        dead = {each for each in self.cut_off - {who} if self.heard[each] < self.now < self.heard[each] + LEASE}
+        assert found >= dead, "somebody who died was not buried"
+        self.heard |= dict.fromkeys(found, float("-inf"))
+        self.owner = {lane: None if owner in found else owner for lane, owner in self.owner.items()}
+
+    async def _end_session(self, who: int) -> bool:
+        session = self.sessions.pop(who, None)
+        if session is None or self._until_gone is None:
+            return False
+        session.close()
+        await self._until_gone(session)
+        return True
 
     async def pass_time(self, _: int, seconds: int) -> None:
         await self._pass_time(float(seconds))
@@ -113,11 +164,15 @@ class Model:
                 self.handles[place] = (who, msgspec.structs.replace(written))
 
 
-async def play(store: Store, sink: str, steps: Any, pass_time: Any) -> None:
+async def play(store: Store, sink: str, steps: Any, pass_time: PassTime, until_gone: UntilGone | None = None) -> None:
     await store.leases.create(sink, lanes=LANES, start="oldest")
-    model = Model(store, sink, pass_time)
-    for step in steps:
-        await model.step(*step)
+    model = Model(store, sink, pass_time, until_gone)
+    try:
+        for step in steps:
+            await model.step(*step)
+    finally:
+        for who in range(RELAYS):
+            await model.cut(who, 0)
 
 
 @given(STEPS)
@@ -131,27 +186,56 @@ def test_at_most_one_owner_in_memory(steps: Any) -> None:
     asyncio.run(play(MemoryStore(clock=lambda: time[0]), "s", steps, pass_time))
 
 
+@given(STEPS)
+@settings(max_examples=50, deadline=None)
+def test_at_most_one_owner_in_sqlite(steps: Any) -> None:
+    async def run(path: Path) -> None:
+        log = SQLiteLog(path)
+
+        async def pass_time(seconds: float) -> None:
+            log.execute(f"update postroad_leases set lease_until = lease_until - {int(seconds * 1e6)}")
+
+        await log.store.open()
+        try:
+            await play(log.store, "s", steps, pass_time)
+        finally:
+            await log.store.close()
+
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(run(Path(folder) / "log.sqlite"))
+
+
 @pytest.fixture(scope="module")
 def url(postgresql15: PostgreSQL) -> str:
     return asyncio.run(PostgreSQLLog.fresh(postgresql15)).url
 
 
 @given(steps=STEPS)
+@example(steps=[*CUT_OFF, ("bury", 1, 0), ("take", 1, 3)])
+@example(steps=[*CUT_OFF, ("beat", 0, 0), ("pass_time", 0, 300), ("bury", 1, 0)])
+@example(steps=[*CUT_OFF[:2], ("pass_time", 0, 300), ("bury", 1, 0)])
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_at_most_one_owner_in_postgresql(url: str, steps: Any) -> None:
     async def run() -> None:
         log = PostgreSQLLog(url)
 
         async def pass_time(seconds: float) -> None:
-            await log.execute(
-                "update postroad.lanes set lease_until = lease_until - make_interval(secs => $1)", seconds
-            )
+            for table, column in (("lanes", "lease_until"), ("relays", "alive_until"), ("relays", "heartbeat_at")):
+                await log.execute(
+                    f"update postroad.{table} set {column} = {column} - make_interval(secs => $1)", seconds
+                )
+
+        async def until_gone(session: Presence) -> None:
+            assert isinstance(session, PostgreSQLPresence)
+            there = "select from pg_stat_activity where pid = $1"
+            while await log.execute(there, session.process):  # noqa: ASYNC110 - it happens in the server
+                await asyncio.sleep(0.001)
 
         await log.execute("delete from postroad.lanes")
         await log.execute("delete from postroad.relays")
         await log.store.open()
         try:
-            await play(log.store, "s", steps, pass_time)
+            await play(log.store, "s", steps, pass_time, until_gone)
         finally:
             await log.store.close()
 

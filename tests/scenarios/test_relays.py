@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import serving
 from tests.lanes import pending
 from tests.logs import OUTBOX, PostgreSQLLog, numbered
 from tests.queues import arrivals, with_queue
-from tests.relays import relay
+from tests.relays import RunningRelay, relay
 from tests.services.postgresql import PostgreSQL
 from tests.services.rabbitmq import RabbitMQ
 from tests.traffic import Traffic
@@ -28,19 +26,6 @@ NEVER = ("--lease", "1h")  # so that nothing but the advisory lock can tell that
 @pytest.fixture
 async def log(postgresql15: PostgreSQL) -> PostgreSQLLog:
     return await PostgreSQLLog.fresh(postgresql15)
-
-
-@pytest.fixture
-def database() -> Iterator[PostgreSQL]:
-    """One of its own, because it is restarted and crashed."""
-    with serving(lambda: PostgreSQL(15)) as server:
-        yield server
-
-
-@pytest.fixture
-def broker() -> Iterator[RabbitMQ]:
-    with serving(RabbitMQ) as server:
-        yield server
 
 
 async def until_carried(log: PostgreSQLLog) -> None:
@@ -114,28 +99,47 @@ async def test_a_standby_takes_over_when_the_one_that_works_is_killed(
 async def test_a_relay_that_was_frozen_beyond_its_lease_changes_nothing(
     log: PostgreSQLLog, vhost: str, tmp_path: Path
 ) -> None:
+    """While it wakes the one that has its lanes is frozen too: so whatever changes, it has changed."""
     await with_queue(vhost)
+    await log.add(*numbered(*range(8_000)))
     with relay(log, vhost, tmp_path / "a", "--lease", "1s") as first:
-        await until_owners(log, 4)
-        await log.add(*numbered(*range(100)))
-        await first.until(100)
-        first.process.send_signal(signal.SIGSTOP)
-        with relay(log, vhost, tmp_path / "b", "--lease", "1s") as second:
+        await first.until(1)
+        await frozen_in_a_page(first)
+        with relay(log, vhost, tmp_path / "b", *NEVER) as second:
+            await until_carried(log)
             await until_owners(log, 4)
-            await second.until_told("lanes_taken")
-            await log.add(*numbered(*range(100, 200)))
-            await second.until(100)
-            before = await log.execute("select lane, epoch, position from postroad.lanes order by lane")
+            second.process.send_signal(signal.SIGSTOP)
+            before = await lanes(log)
+            published = len(first.told("page_published"))
+            under_way = len(first.told("page_taken")) - published
             first.process.send_signal(signal.SIGCONT)
             await first.until_told("lane_lost", times=4)
-            after = await log.execute("select lane, epoch, position from postroad.lanes order by lane")
-            assert [row["epoch"] for row in after] >= [row["epoch"] for row in before]
+            await first.until_told("relay_stands_by")
+            assert await lanes(log) == before
+            since = first.told("page_published")[published:]
+            assert sum(page["published"] > 0 for page in since) <= under_way, "it sent what it had only read"
+            second.process.send_signal(signal.SIGCONT)
             await until_owners(log, 2, 2)
-            await log.add(*numbered(*range(200, 300)))
+            await log.add(*numbered(*range(8_000, 8_100)))
             await until_carried(log)
         assert len(first.told("lane_lost")) == 4
         assert not first.told("lane_reloaded", "store_out")
-    assert sorted(set(await arrivals(vhost))) == list(range(300))
+    assert set(await arrivals(vhost)) == set(range(8_100))
+
+
+async def frozen_in_a_page(running: RunningRelay) -> None:
+    """Stop its process while it has messages under way."""
+    running.process.send_signal(signal.SIGSTOP)
+    while len(running.told("page_taken")) == len(running.told("page_published")):
+        running.process.send_signal(signal.SIGCONT)
+        await asyncio.sleep(0.005)
+        running.process.send_signal(signal.SIGSTOP)
+
+
+async def lanes(log: PostgreSQLLog) -> list[tuple[object, ...]]:
+    """All that a relay could change of them."""
+    rows = await log.execute("select lane, owner, epoch, version, position, late_position from postroad.lanes")
+    return sorted(map(tuple, rows))
 
 
 async def test_a_long_transaction_delays_nobody_else(log: PostgreSQLLog, vhost: str, tmp_path: Path) -> None:
@@ -148,7 +152,7 @@ async def test_a_long_transaction_delays_nobody_else(log: PostgreSQLLog, vhost: 
         await OUTBOX.add_many(writer, numbered(0))
         await log.add(*numbered(*range(1, 101)))
         await running.until(100)
-        await asyncio.sleep(3)  # some leases later
+        await until_beaten(log, 6)  # two leases later
         await log.add(*numbered(*range(101, 201)))
         await running.until(200)
         await transaction.commit()
@@ -157,17 +161,28 @@ async def test_a_long_transaction_delays_nobody_else(log: PostgreSQLLog, vhost: 
     assert sorted(await arrivals(vhost)) == list(range(201))
 
 
+async def until_beaten(log: PostgreSQLLog, times: int) -> None:
+    """Wait until the relay has been heard of so often again."""
+    query = "select sum(beats) from postroad.relays"
+    ((before,),) = await log.execute(query)
+    async with asyncio.timeout(60):
+        while (await log.execute(query))[0][0] < before + times:  # noqa: ASYNC110 - it happens in another process
+            await asyncio.sleep(0.05)
+
+
 ACTS = [
     "kill", "freeze", "end_in_peace", "drop_connections", "restart_database", "delay", "half_close", "crash_database",
-    "restart_broker", "kill",
+    "forget_connections", "restart_broker", "kill", "end_in_peace",
 ]  # fmt: skip
 
 
-async def test_whatever_happens_every_promise_is_kept(database: PostgreSQL, broker: RabbitMQ, tmp_path: Path) -> None:
-    async with Turmoil(database, broker, tmp_path, seed=SEED) as turmoil:
+async def test_whatever_happens_every_promise_is_kept(
+    postgresql15: PostgreSQL, rabbitmq: RabbitMQ, tmp_path: Path
+) -> None:
+    async with Turmoil(postgresql15, rabbitmq, tmp_path, seed=SEED) as turmoil:
         turmoil.write()
         for act in ACTS:
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.3)
             await turmoil.happen(act)
         verdict = await turmoil.come_to_rest()
         assert verdict.committed > 500

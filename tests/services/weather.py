@@ -1,4 +1,6 @@
-"""A port between clients and a server, in bad weather: connections are dropped, delayed, or closed in one direction."""
+"""A port between clients and a server, in bad weather: connections are dropped, delayed, closed in one direction, or
+forgotten by whatever is in between.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ class Weather:
     def __init__(self, to_port: int) -> None:
         self._to_port = to_port
         self._pairs: set[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = set()
+        self._forgotten: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._calm = asyncio.Event()
         self._calm.set()
@@ -43,11 +46,17 @@ class Weather:
             for writer in pair:
                 writer.transport.abort()
 
-    def close_half(self) -> None:
-        """Tell the clients that nothing will come any more; what they send still arrives."""
-        for client, _ in list(self._pairs):
+    def close_half(self, *, towards_server: bool) -> None:
+        """Tell one side that nothing will come any more; what it sends still arrives."""
+        for client, server in list(self._pairs):
             with suppress(OSError, RuntimeError):
-                client.write_eof()
+                (server if towards_server else client).write_eof()
+
+    def forget(self) -> None:
+        """Hand on nothing any more. The server notices, and closes its side; nobody ever tells the clients."""
+        for client, server in list(self._pairs):
+            self._forgotten |= {client, server}
+            server.transport.abort()
 
     async def delay(self, seconds: float) -> None:
         """Hand on nothing for a while; then all of it."""
@@ -68,12 +77,17 @@ class Weather:
         with suppress(asyncio.CancelledError):
             await asyncio.wait(ways)
         self._pairs.discard(pair)
+        if writer in self._forgotten:
+            self._forgotten.difference_update(pair)
+            writer.transport.abort()
         self._tasks.difference_update(ways)
 
     async def _hand_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError, RuntimeError):
             while data := await source.read(65536):
                 await self._calm.wait()
-                sink.write(data)
-                await sink.drain()
-        sink.close()
+                if sink not in self._forgotten:
+                    sink.write(data)
+                    await sink.drain()
+        if sink not in self._forgotten:
+            sink.close()

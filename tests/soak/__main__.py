@@ -1,7 +1,7 @@
 """`make soak MINUTES=30`: relays, writers, and everything that can happen to them, in random order, for a long time.
 
-Ends with the report of the history checker, and with an error unless every promise was kept. A write transaction is
-held open for a minute, again and again. The seed decides what happens; give it again to repeat a run.
+Ends with the report of the history checker, and with an error unless every promise was kept. In every other minute a
+write transaction is held open, and the database stays up. The seed decides what happens; give it again to repeat a run.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from tests.logs import OUTBOX, numbered
@@ -21,8 +22,9 @@ from tests.turmoil import Turmoil
 
 ACTS = {
     "kill": 4, "freeze": 4, "end_in_peace": 4, "drop_connections": 3, "half_close": 2, "delay": 3,
-    "restart_database": 1, "crash_database": 1, "restart_broker": 1,
+    "forget_connections": 3, "restart_broker": 1, "restart_database": 2, "crash_database": 2,
 }  # fmt: skip
+END_TRANSACTIONS = {"restart_database", "crash_database"}
 HELD_OPEN_SECONDS = 60
 
 
@@ -31,34 +33,42 @@ async def soak(minutes: float, seed: int, folder: Path) -> bool:
     with PostgreSQL(15) as database, RabbitMQ() as broker:
         async with Turmoil(database, broker, folder, seed=seed) as turmoil:
             turmoil.write()
-            holding = asyncio.create_task(_hold_transactions_open(turmoil, until))
+            held = 0
             while time.monotonic() < until:
-                await asyncio.sleep(turmoil.random.random() * 3)
-                (act,) = turmoil.random.choices(list(ACTS), list(ACTS.values()))
-                print(f"{time.strftime('%H:%M:%S')} {act}", flush=True)
-                await turmoil.happen(act)
-            await holding
+                holding = asyncio.create_task(_hold_transaction_open(turmoil, number=-1 - held))
+                await _let_happen(turmoil, until, ACTS.keys() - END_TRANSACTIONS, unless=holding.done)
+                await holding
+                held += 1
+                await _let_happen(turmoil, min(until, time.monotonic() + HELD_OPEN_SECONDS), ACTS.keys())
             verdict = await turmoil.come_to_rest()
             print(turmoil.report(verdict))
+            print(f"{held} transactions were held open for {HELD_OPEN_SECONDS} seconds, and nobody waited for them")
             return verdict.passed
 
 
-async def _hold_transactions_open(turmoil: Turmoil, until: float) -> None:
-    """Nobody else's messages wait for these; and their own go out when they commit."""
-    number = -1
-    while (seconds := min(HELD_OPEN_SECONDS, until - time.monotonic())) > 0:
-        try:
-            connection = await turmoil.log.connect()
-            try:
-                async with connection.transaction():
-                    await OUTBOX.add_many(connection, numbered(number))
-                    number -= 1
-                    await asyncio.sleep(seconds)
-            finally:
-                connection.terminate()
-        except Exception as error:
-            print(f"{time.strftime('%H:%M:%S')} a long transaction was ended: {error}", flush=True)
-            await asyncio.sleep(1)
+async def _let_happen(
+    turmoil: Turmoil, until: float, acts: Collection[str], unless: Callable[[], bool] = lambda: False
+) -> None:
+    choice = sorted(acts)
+    while time.monotonic() < until and not unless():
+        await asyncio.sleep(turmoil.random.random() * 3)
+        (act,) = turmoil.random.choices(choice, [ACTS[act] for act in choice])
+        print(f"{time.strftime('%H:%M:%S')} {act}", flush=True)
+        await turmoil.happen(act)
+
+
+async def _hold_transaction_open(turmoil: Turmoil, number: int) -> None:
+    """Nobody else's messages wait for it: before it commits, every lane is past its position. Its own goes out then."""
+    connection = await turmoil.log.connect()
+    try:
+        async with connection.transaction():
+            await OUTBOX.add_many(connection, numbered(number))
+            position = await connection.fetchval("select max(position) from postroad.outbox")
+            await asyncio.sleep(HELD_OPEN_SECONDS)
+            waiting = await connection.fetchval("select count(*) from postroad.lanes where position < $1", position)
+            assert not waiting, f"{waiting} lanes wait for an open transaction"
+    finally:
+        connection.terminate()
 
 
 def main() -> int:

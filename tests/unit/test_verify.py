@@ -66,22 +66,40 @@ def test_a_duplicate_has_a_reason_or_is_one_too_many() -> None:
     (duplicate,) = check(again).duplicates
     assert (duplicate.message.id, duplicate.again.at, duplicate.reason) == ("m4", 12.0, None)
     assert not check(again).passed
-    killed = Incident("relay A was killed", began=6.0, ended=8.0, to="A")
+    assert "  without a reason: m4 at 4.000 by A and 12.000 by A" in str(check(again))
+    killed = Incident("relay A was killed", began=6.0, ended=8.0, to="A", reach=2.0)
     assert [each.reason for each in check(again, killed).duplicates] == ["relay A was killed"]
     assert check(again, killed).passed
     for elsewhere in (
-        Incident("before it was sent", began=1.0, ended=3.0),
-        Incident("after it had come again", began=13.0, ended=14.0),
-        Incident("to another relay", began=6.0, ended=8.0, to="B"),
+        Incident("before it was sent", began=1.0, ended=3.0, reach=2.0),
+        Incident("long after it was sent", began=7.0, ended=9.0, reach=2.0),
+        Incident("after it had come again", began=13.0, ended=14.0, reach=20.0),
+        Incident("to another relay", began=6.0, ended=8.0, to="B", reach=2.0),
     ):
         assert not check(again, elsewhere).passed, elsewhere.reason
 
 
+def test_a_cursor_that_was_reset() -> None:
+    """After a kill all of the log goes again: only what was under way may."""
+    killed = Incident("relay A was killed", began=11.0, ended=13.0, to="A", reach=3.0)
+    verdict = check([*in_order(), *in_order()], killed)
+    assert not verdict.passed
+    assert [each.message.id for each in verdict.unexplained] == [f"m{n}" for n in range(8)]
+
+
+def test_a_reason_is_good_for_one_time() -> None:
+    killed = Incident("relay A was killed", began=11.0, ended=12.0, reach=2.0)
+    verdict = check([*in_order(), "m10", "m11", "m10", "m11"], killed)
+    assert [each.reason for each in verdict.duplicates] == [killed.reason, killed.reason, killed.reason, None]
+    assert [(each.message.id, each.before.at) for each in verdict.unexplained] == [("m11", 13.0)], "it had long come"
+
+
 def test_what_a_relay_had_under_way_may_come_behind_what_the_next_one_sent() -> None:
-    first, again = Arrival("m4", at=5.0, by="B"), Arrival("m4", at=9.0, by="A")
-    assert Incident("A lost its lease", began=4.0, ended=9.0, to="A").explains(first, again)
-    assert not Incident("A lost its lease", began=4.0, ended=8.0, to="A").explains(first, again), "it went on"
-    assert not Incident("A lost its lease", began=4.0, ended=9.0, to="C").explains(first, again)
+    before, again = Arrival("m4", at=5.0, by="B"), Arrival("m4", at=9.0, by="A")
+    assert Incident("A lost its lease", began=4.0, ended=9.0, to="A").explains(before, again)
+    assert not Incident("A lost its lease", began=4.0, ended=8.0, to="A").explains(before, again), "it went on"
+    assert not Incident("A lost its lease", began=6.0, ended=9.0, to="A").explains(before, again), "it had long come"
+    assert not Incident("A lost its lease", began=4.0, ended=9.0, to="C").explains(before, again)
 
 
 def test_messages_without_a_key_have_no_order() -> None:
