@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from postroad import events
 from postroad.consumer.attempts import cut
-from postroad.consumer.transactions import Busy, StoreOut
+from postroad.consumer.transactions import Busy, Lost, StoreOut
 from postroad.errors import BrokerUnavailable, Refusal
 from postroad.events import tell
 from postroad.received import Unreadable, received
@@ -59,7 +59,9 @@ class LocalHandler:
                 done = [message for message, each in zip(wanted, answers, strict=True) if each is None]
                 passed_over = [message for message in messages if message.type not in self._handlers.types]
                 confirmed = {message.position for message in [*done, *passed_over]}
-                raise BrokerUnavailable(str(answer), confirmed=confirmed, refusals=refusals, suspicious=False)
+                raise BrokerUnavailable(
+                    str(answer), confirmed=confirmed, refusals=refusals, suspicious=answer.suspicious
+                )
         return refusals
 
     async def _at_once(self, messages: Sequence[StoredMessage]) -> bool:
@@ -76,7 +78,9 @@ class LocalHandler:
             try:
                 first = await self._handling.one(received(message))
             except (StoreOut, Busy) as out:
-                return BrokerUnavailable(str(out))
+                return BrokerUnavailable(str(out), suspicious=False)
+            except Lost as lost:  # and the message may be what breaks the connection
+                return BrokerUnavailable(str(lost))
             except Unreadable as error:
                 return Refusal(message.position, str(error), permanent=True)
             except Exception as error:

@@ -32,6 +32,7 @@ __all__ = [
     "SyncConnection",
     "add_through",
     "ask_through",
+    "can_commit_through",
     "cancel_through",
 ]
 
@@ -98,6 +99,12 @@ def ask_through(
         return Pending(lambda: _ask_async(hand, connection, asked, schema), call, about)
     with _MissingNamed(schema):
         return asked.answer(hand.ask(target, asked.statements))
+
+
+def can_commit_through(connection: Any) -> bool | None:
+    """Whether what was written with the connection can still be committed; None when the database has to be asked."""
+    cls: type = type(connection)
+    return hand_for(cls).can_commit(connection)
 
 
 async def _ask_async(hand: Hand, connection: Any, asked: Question[T], schema: str) -> T:

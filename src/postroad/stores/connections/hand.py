@@ -34,4 +34,8 @@ class Hand(msgspec.Struct, frozen=True):
     """Runs statements that all give rows, one after the other, and gives the rows of each; an async hand gives an
     awaitable. Rows are tuples, whatever the user has told the driver to give.
     """
+    can_commit: Callable[[Any], bool | None]
+    """Whether the connection's transaction is still open and no error has spoilt it, without asking the database; None
+    when the driver can't tell.
+    """
     is_async: bool = False
