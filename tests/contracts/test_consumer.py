@@ -193,7 +193,7 @@ async def test_what_was_delivered_before_is_marked_and_a_death_is_counted(place:
         it._plan = msgspec.structs.replace(it._plan, grace=0.0)
         task = asyncio.create_task(it.run())
         await until_so_many(running, deliveries)
-        it._attempts.failed = lost  # type: ignore[method-assign, assignment]
+        it._attempts.failed = it._attempts.broken_off = lost  # type: ignore[method-assign, assignment]
         it.stop()
         until.set()
         await task

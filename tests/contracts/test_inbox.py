@@ -17,6 +17,7 @@ import pytest
 from psycopg.rows import dict_row
 
 from postroad import ConnectionClosed, Inbox, InvalidMessage, InvalidSetting, NotMigrated, NoTransaction
+from postroad.consumer.transactions import Spoilt, Transactions
 from postroad.stores.connections import NeverAwaited
 from postroad.stores.memory import MemoryStore
 from postroad.stores.migrations import grants_script
@@ -136,6 +137,34 @@ async def test_one_round_trip(adapter: Adapter, database: Database) -> None:
     assert len(await noted(database)) == 104
 
 
+async def test_a_transaction_that_an_error_has_spoilt_is_told_from_a_good_one(
+    kind: Kind, adapter: Adapter, database: Database
+) -> None:
+    """Its COMMIT would be answered by a roll-back, which drivers don't call an error."""
+    transactions = Transactions(object, "postroad", 1)
+    transactions.is_async = is_async(kind)
+    async with adapter.transaction() as connection:
+        assert await done(INBOX.first_time(connection, "m", consumer="stock"))
+        await checked(transactions, connection)
+        with pytest.raises(NotMigrated):  # any error would do
+            await done(Inbox(schema="nowhere").first_time(connection, "m", consumer="stock"))
+        if kind.dialect == "sqlite":
+            await checked(transactions, connection)
+        else:
+            with pytest.raises(Spoilt):
+                await checked(transactions, connection)
+    assert len(await noted(database)) == (kind.dialect == "sqlite")
+
+
+async def checked(transactions: Transactions, connection: Any) -> None:
+    if (asked := transactions.check(connection)) is not None:
+        await asked
+
+
+def is_async(kind: Kind) -> bool:
+    return kind.name.startswith("a") or kind.name.endswith("async")
+
+
 async def test_outside_a_transaction(adapter: Adapter, database: Database) -> None:
     async with adapter.outside() as connection:
         with pytest.raises(NoTransaction, match="committed by itself"):
@@ -162,8 +191,7 @@ async def test_a_forgotten_await_complains(kind: Kind, adapter: Adapter) -> None
         async with adapter.transaction() as connection:
             INBOX.first_time(connection, "m-1", consumer="stock")
             gc.collect()
-    is_async = kind.name.startswith("a") or kind.name.endswith("async")
-    assert ["m-1" in str(warning.message) for warning in caught] == [True] * is_async
+    assert ["m-1" in str(warning.message) for warning in caught] == [True] * is_async(kind)
 
 
 async def test_it_is_no_truth_value_before_it_is_awaited(log: PostgreSQLLog) -> None:
