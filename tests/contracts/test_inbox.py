@@ -7,6 +7,7 @@ import gc
 import sqlite3
 import warnings
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -16,8 +17,20 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from postroad import ConnectionClosed, Inbox, InvalidMessage, InvalidSetting, NotMigrated, NoTransaction
+from postroad import (
+    ConnectionClosed,
+    Consumer,
+    Inbox,
+    InvalidMessage,
+    InvalidSetting,
+    NotMigrated,
+    NoTransaction,
+    Received,
+)
+from postroad.brokers.memory import MemoryQueue
+from postroad.consumer.retention import InboxRetention
 from postroad.consumer.transactions import Spoilt, Transactions
+from postroad.retry import Backoff
 from postroad.stores.connections import NeverAwaited
 from postroad.stores.memory import MemoryStore
 from postroad.stores.migrations import grants_script
@@ -25,6 +38,7 @@ from postroad.stores.sqlite import migrate_sqlite
 from tests.adapters.base import Adapter, Database, OnPostgreSQL, OnSQLite, done
 from tests.contracts.test_connections import KINDS, Kind
 from tests.logs import PostgreSQLLog
+from tests.places import asyncpg_transactions
 from tests.services.postgresql import PostgreSQL
 
 INBOX = Inbox()
@@ -313,9 +327,27 @@ async def test_a_role_with_the_grants_can_consume_and_not_read_the_log(log: Post
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await connection.fetch("select * from postroad.outbox")
         await connection.close()
+        await consume_and_forget(log.url.replace("//postgres@", "//consuming_app@"))
     finally:
         await log.execute("drop owned by consuming_app")
         await log.execute("drop role consuming_app")
+
+
+async def consume_and_forget(url: str) -> None:
+    begin, _, _ = asyncpg_transactions(url)
+    queue: MemoryQueue = MemoryQueue()
+    it: Consumer[Any] = Consumer(queue, name="stock", begin=begin, retry=Backoff(max_attempts=1))
+
+    @it.on(dict, type="order.created")
+    async def handle(event: Any, tx: Any, message: Received) -> None:
+        if message.id == "bad":
+            raise LookupError
+
+    for id in ("good", "bad"):
+        queue.put(b"{}", message_id=id, type="order.created", redelivered=True)
+    summary = await it.run_until_empty()
+    assert (summary.handled, summary.dead) == (1, 1)
+    assert await InboxRetention("stock", it._attempts, retain=timedelta(0)).run_once() == 3
 
 
 # -- rows as users like them, memory, and what is wrong --------------------------------------------------------------

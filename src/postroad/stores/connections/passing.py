@@ -43,6 +43,8 @@ def _says_closed(error: BaseException) -> bool:
 
 def _layers(error: BaseException | None) -> Iterator[BaseException]:
     """The error, and what it was made from or came after: a roll-back on a lost connection fails as well."""
-    while error is not None:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
         yield error
+        seen.add(id(error))
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
