@@ -141,6 +141,24 @@ async def test_a_batch_that_catches_an_sql_error_has_failed(each_pg_place: Place
     assert sorted(await each_pg_place.effects()) == [1, 2]
 
 
+async def test_nothing_is_asked_for_that(pg_place: Place, queue: MemoryQueue) -> None:
+    """Not even on asyncpg, which does not tell."""
+    asked: list[str] = []
+
+    @asynccontextmanager
+    async def begin() -> AsyncIterator[Any]:
+        async with pg_place.begin() as tx:
+            with tx.query_logger(lambda query: asked.append(query.query)):
+                yield tx
+                await asyncio.sleep(0)  # it is told a turn later
+
+    it: Consumer[Any] = Consumer(queue, name="stock", begin=begin)
+    it.on(Numbered)(pg_place.handler())
+    put(queue, 1)
+    await consumed(it)
+    assert [query.split()[0] for query in asked] == ["select", "with", "insert"], "at the start, the inbox, the effect"
+
+
 async def test_begin_must_not_swallow_errors(each_sqlite_place: Place, queue: MemoryQueue) -> None:
     """A failed handler would look like a duplicate."""
     place = each_sqlite_place

@@ -158,20 +158,21 @@ async def test_a_transaction_that_an_error_has_spoilt_is_told_from_a_good_one(
     transactions = Transactions(object, "postroad", 1)
     transactions.is_async = is_async(kind)
     async with adapter.transaction() as connection:
+        omen = transactions.omen(connection)
         assert await done(INBOX.first_time(connection, "m", consumer="stock"))
-        await checked(transactions, connection)
+        await checked(transactions, connection, omen)
         with pytest.raises(NotMigrated):  # any error would do
             await done(Inbox(schema="nowhere").first_time(connection, "m", consumer="stock"))
         if kind.dialect == "sqlite":
-            await checked(transactions, connection)
+            await checked(transactions, connection, omen)
         else:
             with pytest.raises(Spoilt):
-                await checked(transactions, connection)
+                await checked(transactions, connection, omen)
     assert len(await noted(database)) == (kind.dialect == "sqlite")
 
 
-async def checked(transactions: Transactions, connection: Any) -> None:
-    if (asked := transactions.check(connection)) is not None:
+async def checked(transactions: Transactions, connection: Any, omen: Any) -> None:
+    if (asked := transactions.check(connection, omen)) is not None:
         await asked
 
 

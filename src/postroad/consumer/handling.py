@@ -55,6 +55,7 @@ class Handling:
     # -- in a transaction --------------------------------------------------------------------------------------------
 
     async def _one_async(self, message: Received, marked: bool, tx: Any) -> bool:
+        omen = self._transactions.omen(tx)
         try:
             first = await self._first_time(tx, message)
             if marked:  # after the inbox, which waits for others no longer than it should
@@ -65,11 +66,12 @@ class Handling:
             event = self._handlers.event(message)
             with following(message):
                 await self._handlers.call(event, tx, message)
-            if (asked := self._transactions.check(tx)) is not None:
+            if (asked := self._transactions.check(tx, omen)) is not None:
                 await asked
         return bool(first)
 
     def _one(self, message: Received, marked: bool, tx: Any) -> bool:
+        omen = self._transactions.omen(tx)
         try:
             first = self._first_time(tx, message)
             if marked:
@@ -80,10 +82,11 @@ class Handling:
             event = self._handlers.event(message)
             with following(message):
                 self._handlers.call(event, tx, message)
-            self._transactions.check(tx)
+            self._transactions.check(tx, omen)
         return bool(first)
 
     async def _many_async(self, messages: Sequence[Received], tx: Any) -> int:
+        omen = self._transactions.omen(tx)
         try:
             answers = await self._first_times(tx, messages)
         except Exception as error:
@@ -91,11 +94,12 @@ class Handling:
         events = self._events(messages, answers)
         if events:
             await self._handlers.call_batch(events, tx)
-            if (asked := self._transactions.check(tx)) is not None:
+            if (asked := self._transactions.check(tx, omen)) is not None:
                 await asked
         return len(events)
 
     def _many(self, messages: Sequence[Received], tx: Any) -> int:
+        omen = self._transactions.omen(tx)
         try:
             answers = self._first_times(tx, messages)
         except Exception as error:
@@ -103,7 +107,7 @@ class Handling:
         events = self._events(messages, answers)
         if events:
             self._handlers.call_batch(events, tx)
-            self._transactions.check(tx)
+            self._transactions.check(tx, omen)
         return len(events)
 
     def _first_time(self, tx: Any, message: Received) -> Any:

@@ -12,7 +12,7 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from postroad.errors import InvalidSetting
-from postroad.stores.connections import ask_through, can_commit_through
+from postroad.stores.connections import ask_through, can_commit_through, omen_through
 from postroad.stores.connections.passing import is_lock_timeout, is_passing
 from postroad.stores.connections.pending import Call
 from postroad.stores.statements import Question, named
@@ -139,13 +139,17 @@ class Transactions:
             subject,
         )
 
-    def check(self, tx: Any) -> Any:
+    def omen(self, tx: Any) -> bool | None:
+        """For `check`, from before the inbox is asked."""
+        return omen_through(tx)
+
+    def check(self, tx: Any, omen: bool | None) -> Any:
         """Make sure, after the handler, that its transaction can be committed: PostgreSQL answers the COMMIT of a
         transaction in which a statement has failed with a roll-back, and drivers don't call that an error.
 
         Raises Spoilt. Gives None, or what has to be awaited where the driver can't tell and transactions are async.
         """
-        can_commit = can_commit_through(tx)
+        can_commit = can_commit_through(tx, omen)
         if can_commit is None:
             return self._look_async(tx) if self.is_async else self._look(tx)
         if not can_commit:

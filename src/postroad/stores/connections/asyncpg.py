@@ -47,4 +47,9 @@ def can_asyncpg_commit(connection: Any) -> bool | None:
     return None if connection.is_in_transaction() else False
 
 
-ASYNCPG = Hand(_check, lambda _: _TONGUE, _run, _ask, can_asyncpg_commit, is_async=True)
+def _omen(connection: Any) -> bool | None:
+    reported = getattr(connection.get_settings(), "default_transaction_read_only", None)  # from PostgreSQL 14 on
+    return None if reported is None else bool(reported == "on")
+
+
+ASYNCPG = Hand(_check, lambda _: _TONGUE, _run, _ask, can_asyncpg_commit, is_async=True, omen=_omen)

@@ -22,6 +22,10 @@ class Tongue(NamedTuple):
     placeholders: Placeholders
 
 
+def _nothing(_: Any) -> None:
+    """What most drivers hear."""
+
+
 class Hand(msgspec.Struct, frozen=True):
     """How statements are run with one kind of connection. A hand never commits and never connects to anything else."""
 
@@ -39,3 +43,7 @@ class Hand(msgspec.Struct, frozen=True):
     when the driver can't tell.
     """
     is_async: bool = False
+    omen: Callable[[Any], bool | None] = _nothing
+    """Where `can_commit` can't tell: what the driver has heard of a setting that `first_time` turns on until the end of
+    the transaction, and that is off again as soon as an error has spoilt the transaction; None if it hears of none.
+    """

@@ -490,9 +490,12 @@ select pg_try_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.retention'
 -- name: first_time
 -- Gives the id when the consumer sees it for the first time, and nothing when it was processed before. Somebody who
 -- is about to process it is waited for, but no longer than $1; lock_timeout is then what it was, in the last branch.
+-- The omen is a setting that means nothing before the next transaction, and by then it is what it was. The server reports
+-- it to the driver and takes it back at once when a statement fails: so a transaction that is spoilt is known for nothing.
 -- The values are used once and in order: some drivers' placeholders have no numbers.
 with patience as materialized (
-    select current_setting('lock_timeout') as before, set_config('lock_timeout', $1::text, true) as now),
+    select current_setting('lock_timeout') as before, set_config('lock_timeout', $1::text, true) as now,
+           set_config('default_transaction_read_only', 'on', true) as omen),
 noted as (
     insert into {schema}.inbox (consumer, id, type)
     select $2::text, $3::text, $4::text from patience where now is not null
@@ -505,7 +508,8 @@ select before from patience where set_config('lock_timeout', before, true) is nu
 -- name: first_times
 -- The same for many ids in one statement. In order: two who wait for each other's rows would wait for ever.
 with patience as materialized (
-    select current_setting('lock_timeout') as before, set_config('lock_timeout', $1::text, true) as now),
+    select current_setting('lock_timeout') as before, set_config('lock_timeout', $1::text, true) as now,
+           set_config('default_transaction_read_only', 'on', true) as omen),
 noted as (
     insert into {schema}.inbox (consumer, id, type)
     select $2::text, new.id, new.type
