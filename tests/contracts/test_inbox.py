@@ -275,6 +275,7 @@ async def test_the_lock_timeout_is_for_the_inbox_alone(log: PostgreSQLLog, ids: 
         async with connection.transaction():
             await Inbox(lock_timeout="50ms").first_times(connection, [(id, "") for id in ids], consumer="stock")
             assert await connection.fetchval("show lock_timeout") == "77s"
+        assert await connection.fetchval("show default_transaction_read_only") == "off"
     await connection.close()
 
 

@@ -158,13 +158,13 @@ class Transactions:
 
     async def _look_async(self, tx: Any) -> None:
         try:
-            await self.within(tx, "look", "a transaction")
+            await self.within(tx, "still_good", "a transaction")
         except Exception as error:
             raise Spoilt(_SPOILT) from error
 
     def _look(self, tx: Any) -> None:
         try:
-            self.within(tx, "look", "a transaction")
+            self.within(tx, "still_good", "a transaction")
         except Exception as error:
             raise Spoilt(_SPOILT) from error
 

@@ -526,7 +526,7 @@ select before from patience where set_config('lock_timeout', before, true) is nu
 -- Whether the tables are there, and may be read.
 select i.id, a.id from {schema}.inbox i, {schema}.inbox_attempts a limit 0
 
--- name: look
+-- name: still_good
 -- Whether the transaction is in good order.
 select 1
 

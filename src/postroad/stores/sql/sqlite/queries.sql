@@ -345,7 +345,7 @@ returning id
 -- Whether the tables are there, and may be read.
 select i.id, a.id from {schema}_inbox i, {schema}_inbox_attempts a limit 0
 
--- name: look
+-- name: still_good
 -- Whether the transaction is in good order.
 select 1
 
