@@ -70,6 +70,16 @@ def put_again(queue: MemoryQueue, *numbers: int, **fields: Any) -> None:
     queue.queue.extend(again)
 
 
+async def until_parked(it: Consumer[Any], session: object = None) -> object:
+    """Until a message waits for its next attempt, of another session than this; gives its session."""
+    async with asyncio.timeout(20):
+        while True:
+            for work in it._run._parked if it._run else ():
+                if work.delivery.session is not session:
+                    return work.delivery.session
+            await asyncio.sleep(0)
+
+
 async def soon(event: asyncio.Event) -> None:
     async with asyncio.timeout(20):
         await event.wait()
@@ -511,6 +521,40 @@ async def test_a_stop_is_no_death(pg_place: Place, queue: MemoryQueue) -> None:
     assert rows == [(0, 0, False)]
 
 
+async def test_nor_is_a_stop_while_another_is_about_to_process_it(pg_place: Place, queue: MemoryQueue) -> None:
+    """The message has its mark, and waits."""
+    it = consumer(pg_place, queue, inbox=Inbox(lock_timeout="1ms"))
+    it.on(Numbered)(pg_place.handler())
+    id = new_id()
+    put_again(queue, 1, id=id)
+    async with pg_place.begin() as tx:
+        assert await Inbox().first_time(tx, id, consumer="stock")
+        running = asyncio.create_task(it.run())
+        await until_parked(it)
+        it.stop()
+        await running
+    rows = await pg_place.rows("select attempts, crashes, running from postroad.inbox_attempts")
+    assert rows == [(0, 0, False)]
+
+
+async def test_nor_is_a_session_that_ends_meanwhile(pg_place: Place, queue: MemoryQueue) -> None:
+    """The message comes again, and finds the mark that this very consumer has made."""
+    it = consumer(pg_place, queue, inbox=Inbox(lock_timeout="1ms"), retry=Backoff(max_attempts=1))
+    it.on(Numbered)(pg_place.handler())
+    id = new_id()
+    put_again(queue, 1, id=id)
+    with suppress(LookupError):
+        async with pg_place.begin() as tx:
+            assert await Inbox().first_time(tx, id, consumer="stock")
+            running = asyncio.create_task(consumed(it))
+            session = await until_parked(it)
+            queue.drop()
+            await until_parked(it, session)
+            raise LookupError
+    assert (await running).handled == 1
+    assert await pg_place.attempts() == [(0, 0, False)]
+
+
 async def test_nothing_that_was_delivered_before_begins_after_a_stop(pg_place: Place, queue: MemoryQueue) -> None:
     it = consumer(pg_place, queue)
     begun, gate = asyncio.Event(), asyncio.Event()
@@ -543,9 +587,7 @@ async def test_until_empty_can_be_stopped(one_place: Place, queue: MemoryQueue) 
 
     put(queue, 1)
     running = asyncio.create_task(consumed(it))
-    async with asyncio.timeout(20):
-        while it._run is None or not it._run._parked:  # noqa: ASYNC110 - there is no event for it
-            await asyncio.sleep(0)
+    await until_parked(it)
     it.stop()
     assert (await running).handled == 0
     assert len(queue.queue) == 1

@@ -52,9 +52,9 @@ class Attempts:
         """Take the mark away, in the handler's own transaction."""
         return self._transactions.within(tx, "end_attempt", message.id, self._consumer, message.identity)
 
-    async def broken_off(self, message: Received) -> None:
+    async def broken_off(self, identity: str) -> None:
         """Take the mark away: the consumer was stopped, and the handler has not ended its process."""
-        await self._transactions.ask("end_attempt", message.id, self._consumer, message.identity)
+        await self._transactions.ask("end_attempt", identity, self._consumer, identity)
 
     async def failed(self, message: Received, reason: str) -> int | None:
         """An attempt has failed; how many there were, or None when the message was processed after all."""

@@ -100,6 +100,7 @@ class Run:
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=self._plan.grace)
             await _ended(*late)
+        await self._treatment.break_off()
         await self._subscriber.close()
 
     async def _until_empty(self) -> None:
@@ -197,9 +198,10 @@ class Run:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         works = self._tasks.pop(task)
-        broken = "it was cancelled" if task.cancelled() else task.exception()
+        broken = asyncio.CancelledError() if task.cancelled() else task.exception()
         if broken is not None and not self._stopping.is_set():
-            tell(events.ConsumerBroke(self._plan.consumer, reason=cut(str(broken)), retry_ms=LONGEST_PAUSE * 1000))
+            reason = cut(f"{type(broken).__name__}: {broken}")
+            tell(events.ConsumerBroke(self._plan.consumer, reason=reason, retry_ms=LONGEST_PAUSE * 1000))
             if len(works) > 1:
                 self._one_by_one(works)
             else:

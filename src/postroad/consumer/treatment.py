@@ -26,7 +26,7 @@ from postroad.received import Unreadable
 
 if TYPE_CHECKING:
     from postroad.brokers.base import Delivery, Subscriber
-    from postroad.consumer.attempts import Attempts
+    from postroad.consumer.attempts import Attempts, Begun
     from postroad.consumer.handling import Handling
     from postroad.received import Received
     from postroad.retry import RetryPolicy
@@ -83,10 +83,6 @@ class Work(msgspec.Struct, eq=False):
     """Why it is to be buried, once that is decided."""
     suspect: bool = False
     """It was delivered before, or was a dead letter: its attempts are marked."""
-    marked: bool = False
-    """The beginning of its attempt was noted."""
-    crashed: bool = False
-    """An attempt ended with its process."""
     failure: str | None = None
     """Why its handler failed, until that is counted."""
     buried_as: str | None = None
@@ -119,6 +115,8 @@ class Treatment:
         self._summary = summary
         self._stopping = stopping
         self._one_suspect = asyncio.Lock()
+        self._marks: dict[str, Begun] = {}
+        """The messages, by their identities, whose beginning was noted by this run, and whose end was not."""
 
     async def attempt(self, work: Work) -> float | None:
         """None when the message is dealt with and can be acked; otherwise in how many seconds to try again.
@@ -152,22 +150,22 @@ class Treatment:
         async with self._one_suspect:
             if self._stopping.is_set():
                 return 0.0
-            if not work.marked:  # what has met an outage since has its mark, and that is not of an earlier process
-                begun = await self._attempts.begin(message)
-                if begun is None:
-                    return self._was_processed(work)
-                work.message = message = msgspec.structs.replace(message, attempt=begun.attempts + 1)
-                work.marked, work.crashed = True, begun.crashes > 0
-                if begun.attempts and self._again_in(begun.attempts, begun.error or "") is None:
-                    work.burial = f"{CRASHED}, {begun.crashes} times" if begun.crashes else begun.error or ""
-            if work.crashed and work.burial is None:
+            # What has met an outage since, or has come again in another session, has a mark that is no death's.
+            begun = self._marks.get(message.identity) or await self._attempts.begin(message)
+            if begun is None:
+                return self._was_processed(work)
+            self._marks[message.identity] = begun
+            work.message = message = msgspec.structs.replace(message, attempt=begun.attempts + 1)
+            if begun.attempts and self._again_in(begun.attempts, begun.error or "") is None:
+                work.burial = f"{CRASHED}, {begun.crashes} times" if begun.crashes else begun.error or ""
+            elif begun.crashes:
                 return await self._handle(work, message)
         return await (self._handle(work, message) if work.burial is None else self._bury(work))
 
     async def _handle(self, work: Work, message: Received) -> float | None:
         began = time.monotonic()
         try:
-            first = await self._handling.one(message, marked=work.marked)
+            first = await self._handling.one(message, marked=message.identity in self._marks)
         except (StoreOut, Busy):
             raise
         except Unreadable as error:
@@ -175,14 +173,13 @@ class Treatment:
             return await self._bury(work)
         except BaseException as error:
             if not is_failure(error):
-                if work.marked:
-                    await self._break_off(message)
                 raise
             work.losses += isinstance(error, Lost)
             if isinstance(error, Lost) and work.losses <= MOST_LOSSES:
                 raise Busy(str(error)) from error
             work.failure = cut(str(error) if isinstance(error, Lost) else f"{type(error).__name__}: {error}")
             return await self._failed(work, message, work.failure)
+        self._marks.pop(message.identity, None)
         if not first:
             return self._was_processed(work)
         self._summary.handled += 1
@@ -190,15 +187,16 @@ class Treatment:
             tell(events.MessageHandled(*self._names(work), duration_ms=(time.monotonic() - began) * 1000))
         return None
 
-    async def _break_off(self, message: Received) -> None:
-        """The consumer was stopped and waits no longer, which is no attempt. If this fails, it looks like one."""
-        with suppress(StoreOut, Busy, TimeoutError):
+    async def break_off(self) -> None:
+        """The consumer was stopped: what has begun and not ended is no death. If this fails, it looks like one."""
+        with suppress(TimeoutError):
             async with asyncio.timeout(BREAK_OFF_SECONDS):
-                await self._attempts.broken_off(message)
+                await asyncio.gather(*map(self._attempts.broken_off, self._marks), return_exceptions=True)
 
     async def _failed(self, work: Work, message: Received, reason: str) -> float | None:
         attempts = await self._attempts.failed(message, reason)
-        work.failure, work.marked = None, False
+        work.failure = None
+        self._marks.pop(message.identity, None)
         if attempts is None:
             return self._was_processed(work)
         self._summary.failed += 1
@@ -231,6 +229,7 @@ class Treatment:
             await self._subscriber.bury(work.delivery, notes)
             work.buried_as = identity
         await self._attempts.dead(work.buried_as, type, reason)
+        self._marks.pop(work.buried_as, None)
         self._summary.dead += 1
         tell(events.MessageBuried(self._plan.consumer, id=work.buried_as, message_type=type, reason=cut(reason)))
         return None
