@@ -20,6 +20,8 @@ SOURCE = ROOT / "src"
 CURSOR = "postroad/stores/cursor.py"
 LANE = "postroad/relay/lane.py"
 HANDLING = "postroad/consumer/handling.py"
+TREATMENT = "postroad/consumer/treatment.py"
+TRANSACTIONS = "postroad/consumer/transactions.py"
 SENDING = "postroad/relay/sending.py"
 TROUBLE = "postroad/relay/trouble.py"
 WAKEUP = "postroad/relay/wakeup.py"
@@ -63,6 +65,8 @@ LOST = "tests/contracts/test_lost_connections.py"
 RESTARTS = "tests/scenarios/test_database_restarts.py"
 INBOX = "tests/contracts/test_inbox.py"
 CONSUMER = "tests/contracts/test_consumer.py"
+CONSUMER_TROUBLE = "tests/contracts/test_consumer_trouble.py"
+CONSUMERS = "tests/scenarios/test_consumers.py"
 KEYS = "tests/unit/test_keys.py"
 ACKS = "tests/unit/test_amqp_acks.py"
 
@@ -325,10 +329,27 @@ MUTANTS = [
            "self._behind[key].extendleft(reversed(items[1:]))", "self._behind[key].extend(items[1:])", (KEYS,)),
     Mutant("a handler that kills its process counts nothing", PG_QUERIES, "running = true, changed_at",
            "running = false, changed_at", (CONSUMER,)),
-    Mutant("an outage is an attempt", "postroad/consumer/treatment.py",
-           "        except StoreOut:\n            raise\n", "", (CONSUMER,)),
-    Mutant("a dead letter is acked before it is kept", "postroad/consumer/treatment.py",
+    Mutant("an outage is an attempt", TREATMENT,
+           "        except (StoreOut, Busy):\n            raise\n", "", (CONSUMER,)),
+    Mutant("a dead letter is acked before it is kept", TREATMENT,
            "await self._subscriber.bury(work.delivery, notes)", "", (CONSUMER,)),
+    Mutant("a transaction that an error has spoilt counts as committed", TRANSACTIONS,
+           "if not can_commit:\n            raise Spoilt(_SPOILT)", "if False:\n            raise Spoilt(_SPOILT)",
+           (CONSUMER_TROUBLE,)),
+    Mutant("asyncpg's transactions are never spoilt", "postroad/stores/connections/__init__.py",
+           "hand.omen(connection) else can_commit", "True else can_commit", (CONSUMER_TROUBLE,)),
+    Mutant("what met an outage is marked again and counts as a death", TREATMENT,
+           "self._marks.get(message.identity) or", "", (CONSUMER_TROUBLE,)),
+    Mutant("a stop counts as a death", "postroad/consumer/run.py", "await self._treatment.break_off()", "pass",
+           (CONSUMER_TROUBLE,)),
+    Mutant("a lost connection is an attempt", TRANSACTIONS, "if is_passing(error) else None", "if False else None",
+           (CONSUMER_TROUBLE,)),
+    Mutant("a message is buried again while the database is out", TREATMENT, "if work.buried_as is None:", "if True:",
+           (CONSUMER_TROUBLE,)),
+    Mutant("a handler is called again while its failure can't be counted", TREATMENT,
+           "if work.failure is not None:", "if False:", (CONSUMER_TROUBLE,)),
+    Mutant("one who stands by begins with what comes later", "postroad/consumer/run.py",
+           "if not self._plan.keep_order:", "if True:", (CONSUMERS,)),
     Mutant("a consumer forgets what another has processed", SQLITE_QUERIES,
            "where consumer = ? and processed_at <", "where ? <> '' and processed_at <", (CONSUMER,)),
     Mutant("what was told is acked again", "postroad/brokers/amqp_acks.py",

@@ -87,7 +87,7 @@ class World:
 
     def start_consumer(self, name: str) -> None:
         app = f"examples.orderflow.{name}:consumer"
-        self.running.start(name, "postroad", "consume", "--app", app, **self.environment)
+        self.running.start(name, "postroad", "consume", "--app", app, "--log-level", "debug", **self.environment)
 
     def start_relay(self, name: str) -> None:
         where = {"POSTROAD_DATABASE": self.databases[name], "POSTROAD_TO": self.broker}

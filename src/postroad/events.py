@@ -554,11 +554,12 @@ class ConsumerWaits(_OfConsumer, frozen=True, kw_only=True):
 
 
 class ConsumerBroke(_OfConsumer, frozen=True, kw_only=True):
-    """Something failed that should not; the message stays open until the consumer ends, and then comes again."""
+    """Something failed that should not, in the consumer itself; the message is tried again."""
 
     level = logging.ERROR
-    text = "consumer {e.consumer}: {e.reason}; the message is left open"
+    text = "consumer {e.consumer}: {e.reason}; trying again in {e.retry_ms:,.0f} ms"
     reason: str
+    retry_ms: float
 
 
 class InboxTooShort(_OfConsumer, frozen=True, kw_only=True):

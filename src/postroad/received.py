@@ -20,7 +20,8 @@ __all__ = ["Received", "Unreadable", "decoder_for", "is_readable", "received"]
 
 Decoder = Callable[[bytes], Any]
 
-_UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+# The versions that nobody makes twice; others are made from names, or as an application likes.
+_UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[1467][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
 class Unreadable(ValueError):
@@ -46,7 +47,7 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 1
     """The number of this attempt, as far as it is known: it is counted from the first failure on."""
     identity: str = ""
-    """What the inbox knows it by: a UUID is unique, any other id only together with its source."""
+    """What the inbox knows it by: a random or timed UUID is unique, any other id only together with its source."""
 
     def __post_init__(self) -> None:
         """Find out what is unique, once: it is asked several times for each message."""

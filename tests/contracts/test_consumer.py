@@ -13,9 +13,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 
 from postroad import BrokerUnavailable, Consumer, Inbox, InvalidSetting, NotMigrated, Received, StoreUnavailable
 from postroad.brokers.memory import MemoryQueue
+from postroad.brokers.rabbitmq_subscriber import RabbitMQSubscriber
 from postroad.config import RelaySettings
 from postroad.consumer import following
 from postroad.consumer.attempts import Attempts
@@ -193,7 +195,7 @@ async def test_what_was_delivered_before_is_marked_and_a_death_is_counted(place:
         it._plan = msgspec.structs.replace(it._plan, grace=0.0)
         task = asyncio.create_task(it.run())
         await until_so_many(running, deliveries)
-        it._attempts.failed = lost  # type: ignore[method-assign, assignment]
+        it._attempts.failed = it._attempts.broken_off = lost  # type: ignore[method-assign, assignment]
         it.stop()
         until.set()
         await task
@@ -322,20 +324,20 @@ async def test_keys_are_in_order_and_side_by_side(pg_place: Place, queue: Memory
 
 
 async def test_concurrency_is_used_and_kept(pg_place: Place, queue: MemoryQueue) -> None:
-    gate, inside = asyncio.Event(), 0
+    three, inside, most = asyncio.Barrier(3), 0, 0
     it = consumer(pg_place, queue, concurrency=3)
 
     @it.on(Numbered)
     async def wait(event: Numbered, tx: Any, message: Received) -> None:
-        nonlocal inside
+        nonlocal inside, most
         inside += 1
-        if inside == 3:
-            gate.set()
-        await gate.wait()
+        most = max(most, inside)
+        await three.wait()
+        inside -= 1
 
     put(queue, *range(9), key=None)
     summary = await consumed(it)
-    assert summary.handled == 9
+    assert (summary.handled, most) == (9, 3)
 
 
 async def test_a_failing_key_waits_and_others_go_on(one_place: Place, queue: MemoryQueue) -> None:
@@ -556,6 +558,22 @@ async def test_a_database_that_can_t_be_reached(queue: MemoryQueue, unused_tcp_p
         await consumed(it)
 
 
+async def test_a_database_that_is_first_asked_for_when_it_is_used(queue: MemoryQueue, unused_tcp_port: int) -> None:
+    engine = create_async_engine(f"postgresql+asyncpg://postgres@127.0.0.1:{unused_tcp_port}/x")
+    it: Consumer[Any] = Consumer(queue, name="stock", begin=async_sessionmaker(engine).begin)
+    it.on(Numbered)(handle)
+    with pytest.raises(StoreUnavailable, match="consumer 'stock': the inbox can't be read: "):
+        await consumed(it)
+
+
+@pytest.mark.parametrize("settings", [{"bindings": "order.#"}, {"prefetch": 0}])
+async def test_settings_of_the_queue_that_are_wrong(one_place: Place, settings: dict[str, Any]) -> None:
+    it: Consumer[Any] = Consumer("amqp://localhost", name="stock", begin=one_place.begin, **settings)
+    it.on(Numbered)(one_place.handler())
+    with pytest.raises(InvalidSetting, match="(bindings|prefetch) is"):
+        await it.run()
+
+
 @pytest.mark.parametrize(
     ("make", "wrong"),
     [
@@ -569,6 +587,7 @@ async def test_a_database_that_can_t_be_reached(queue: MemoryQueue, unused_tcp_p
         (lambda it: (it.on(Numbered)(handle), it.on_batch(dict, type="x")(handle)), "has handlers already"),
         (lambda it: (it.on_batch(Numbered)(handle), it.on(dict, type="x")(handle)), "has an on_batch handler"),
         (lambda it: it.on_batch(Numbered, size=0)(handle), "size is 0"),
+        (lambda it: it.on_batch(Numbered, size="9")(handle), "size is '9'"),
         (lambda it: it.on_batch(), "must say which events"),
     ],
 )
@@ -589,6 +608,10 @@ async def handle(*_: Any) -> None: ...
     [
         ({"name": ""}, "consumer is ''"),
         ({"concurrency": 0}, "concurrency is 0"),
+        ({"concurrency": "10"}, "concurrency is '10'"),
+        ({"source": MemoryQueue(), "bindings": ["order.#"]}, r"bindings is \['order.#'\] beside <.*MemoryQueue"),
+        ({"source": MemoryQueue(), "prefetch": 5}, "prefetch is 5 beside"),
+        ({"source": RabbitMQSubscriber("amqp://localhost", "q", single_active=False)}, "has single_active=False"),
         ({"ordering": "any"}, "ordering is 'any'"),
         ({"retain": "5"}, "retain is '5'"),
         ({"grace": "soon"}, "grace is 'soon'"),

@@ -7,6 +7,7 @@ import gc
 import sqlite3
 import warnings
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -16,7 +17,20 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from postroad import ConnectionClosed, Inbox, InvalidMessage, InvalidSetting, NotMigrated, NoTransaction
+from postroad import (
+    ConnectionClosed,
+    Consumer,
+    Inbox,
+    InvalidMessage,
+    InvalidSetting,
+    NotMigrated,
+    NoTransaction,
+    Received,
+)
+from postroad.brokers.memory import MemoryQueue
+from postroad.consumer.retention import InboxRetention
+from postroad.consumer.transactions import Spoilt, Transactions
+from postroad.retry import Backoff
 from postroad.stores.connections import NeverAwaited
 from postroad.stores.memory import MemoryStore
 from postroad.stores.migrations import grants_script
@@ -24,6 +38,7 @@ from postroad.stores.sqlite import migrate_sqlite
 from tests.adapters.base import Adapter, Database, OnPostgreSQL, OnSQLite, done
 from tests.contracts.test_connections import KINDS, Kind
 from tests.logs import PostgreSQLLog
+from tests.places import asyncpg_transactions
 from tests.services.postgresql import PostgreSQL
 
 INBOX = Inbox()
@@ -136,6 +151,35 @@ async def test_one_round_trip(adapter: Adapter, database: Database) -> None:
     assert len(await noted(database)) == 104
 
 
+async def test_a_transaction_that_an_error_has_spoilt_is_told_from_a_good_one(
+    kind: Kind, adapter: Adapter, database: Database
+) -> None:
+    """Its COMMIT would be answered by a roll-back, which drivers don't call an error."""
+    transactions = Transactions(object, "postroad", 1)
+    transactions.is_async = is_async(kind)
+    async with adapter.transaction() as connection:
+        omen = transactions.omen(connection)
+        assert await done(INBOX.first_time(connection, "m", consumer="stock"))
+        await checked(transactions, connection, omen)
+        with pytest.raises(NotMigrated):  # any error would do
+            await done(Inbox(schema="nowhere").first_time(connection, "m", consumer="stock"))
+        if kind.dialect == "sqlite":
+            await checked(transactions, connection, omen)
+        else:
+            with pytest.raises(Spoilt):
+                await checked(transactions, connection, omen)
+    assert len(await noted(database)) == (kind.dialect == "sqlite")
+
+
+async def checked(transactions: Transactions, connection: Any, omen: Any) -> None:
+    if (asked := transactions.check(connection, omen)) is not None:
+        await asked
+
+
+def is_async(kind: Kind) -> bool:
+    return kind.name.startswith("a") or kind.name.endswith("async")
+
+
 async def test_outside_a_transaction(adapter: Adapter, database: Database) -> None:
     async with adapter.outside() as connection:
         with pytest.raises(NoTransaction, match="committed by itself"):
@@ -162,8 +206,7 @@ async def test_a_forgotten_await_complains(kind: Kind, adapter: Adapter) -> None
         async with adapter.transaction() as connection:
             INBOX.first_time(connection, "m-1", consumer="stock")
             gc.collect()
-    is_async = kind.name.startswith("a") or kind.name.endswith("async")
-    assert ["m-1" in str(warning.message) for warning in caught] == [True] * is_async
+    assert ["m-1" in str(warning.message) for warning in caught] == [True] * is_async(kind)
 
 
 async def test_it_is_no_truth_value_before_it_is_awaited(log: PostgreSQLLog) -> None:
@@ -232,6 +275,7 @@ async def test_the_lock_timeout_is_for_the_inbox_alone(log: PostgreSQLLog, ids: 
         async with connection.transaction():
             await Inbox(lock_timeout="50ms").first_times(connection, [(id, "") for id in ids], consumer="stock")
             assert await connection.fetchval("show lock_timeout") == "77s"
+        assert await connection.fetchval("show default_transaction_read_only") == "off"
     await connection.close()
 
 
@@ -285,9 +329,27 @@ async def test_a_role_with_the_grants_can_consume_and_not_read_the_log(log: Post
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await connection.fetch("select * from postroad.outbox")
         await connection.close()
+        await consume_and_forget(log.url.replace("//postgres@", "//consuming_app@"))
     finally:
         await log.execute("drop owned by consuming_app")
         await log.execute("drop role consuming_app")
+
+
+async def consume_and_forget(url: str) -> None:
+    begin, _, _ = asyncpg_transactions(url)
+    queue: MemoryQueue = MemoryQueue()
+    it: Consumer[Any] = Consumer(queue, name="stock", begin=begin, retry=Backoff(max_attempts=1))
+
+    @it.on(dict, type="order.created")
+    async def handle(event: Any, tx: Any, message: Received) -> None:
+        if message.id == "bad":
+            raise LookupError
+
+    for id in ("good", "bad"):
+        queue.put(b"{}", message_id=id, type="order.created", redelivered=True)
+    summary = await it.run_until_empty()
+    assert (summary.handled, summary.dead) == (1, 1)
+    assert await InboxRetention("stock", it._attempts, retain=timedelta(0)).run_once() == 3
 
 
 # -- rows as users like them, memory, and what is wrong --------------------------------------------------------------

@@ -19,7 +19,8 @@ from postroad.message import StoredMessage
 from postroad.relay import Relay
 from postroad.stores.sqlite import SQLiteStore, migrate_sqlite
 from tests.destinations import stored
-from tests.places import Place, on_sqlite
+from tests.places import Place, on_postgresql, on_sqlite
+from tests.services.postgresql import PostgreSQL
 
 OUTBOX = Outbox(source="/shop")
 
@@ -145,6 +146,46 @@ async def test_a_database_that_is_out_is_an_outage(path: Path) -> None:
     await publisher.close()
 
 
+async def test_a_database_that_is_out_at_the_start_is_an_outage(place: Place) -> None:
+    """And what is to be there for a consumer is there when the database is back."""
+    it = consumer(place)
+    it.on(Numbered)(place.handler())
+    begin, out = it._transactions._begin, True
+
+    def broken() -> Any:
+        if out:
+            raise ConnectionRefusedError("no database")
+        return begin()
+
+    it._transactions._begin = broken
+    publisher = it.publisher()
+    with pytest.raises(BrokerUnavailable, match="no database"):
+        await publisher.open()
+    with pytest.raises(BrokerUnavailable, match="no database"):
+        await publisher.publish([a_message(1)])
+    out = False
+    assert await publisher.publish([a_message(1)]) == []
+    assert await place.effects() == [1]
+    assert it._chore is not None, "old messages are forgotten"
+    await publisher.close()
+
+
+async def test_a_handler_that_breaks_its_connection_is_suspected(postgresql15: PostgreSQL) -> None:
+    place = await on_postgresql("asyncpg", postgresql15)
+    it = consumer(place)
+
+    @it.on(Numbered)
+    async def handle(event: Numbered, tx: Any, message: Received) -> None:
+        await tx.execute("select pg_terminate_backend(pg_backend_pid())")
+
+    publisher = it.publisher()
+    await publisher.open()
+    with pytest.raises(BrokerUnavailable) as outage:
+        await publisher.publish([a_message(1)])
+    assert outage.value.suspicious
+    await publisher.close()
+
+
 async def test_keys_are_handled_side_by_side(path: Path) -> None:
     """As far as the database allows: here only the handlers meet."""
     migrate_sqlite(path)
@@ -162,8 +203,8 @@ async def test_keys_are_handled_side_by_side(path: Path) -> None:
     @it.on(Numbered)
     async def handle(event: Numbered, tx: Any, message: Received) -> None: ...
 
-    publisher = it.publisher()
     it._start = _nothing  # type: ignore[method-assign, assignment]
+    publisher = it.publisher()
     async with asyncio.timeout(20):
         assert await publisher.publish([a_message(1), a_message(2), a_message(3)]) == []
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import aio_pika
 import pytest
+from yarl import URL
 
 from postroad import BrokerUnavailable, InvalidSetting
 from postroad.brokers.base import Delivery, Subscriber
@@ -285,6 +286,39 @@ async def test_a_dead_letter_without_a_queue_is_not_lost(vhost: str) -> None:
     assert [message.body for message in await consumed(vhost, "orders.dead")] == [b"bad"]
 
 
+async def test_a_dead_letter_may_be_another_user_s(vhost: str, rabbitmq: RabbitMQ) -> None:
+    """RabbitMQ takes a message with a user's id from that user alone."""
+    rabbitmq.ctl("add_user", "shop", "secret")
+    rabbitmq.ctl("set_permissions", "-p", URL(vhost).path[1:], "shop", "", ".*", "")
+    subscriber = RabbitMQSubscriber(vhost, "orders")
+    await subscriber.open()
+    async with rabbitmq_channel(str(URL(vhost).with_user("shop").with_password("secret"))) as channel:
+        await channel.default_exchange.publish(aio_pika.Message(b"bad", user_id="shop"), "orders")
+    (bad,) = await subscriber.receive()
+    await subscriber.bury(bad, {})
+    await subscriber.close()
+    (letter,) = await consumed(vhost, "orders.dead")
+    assert (letter.user_id, letter.headers["postroad-user-id"]) == (None, "shop")
+    rabbitmq.ctl("delete_user", "shop")
+
+
+async def test_what_can_t_be_given_back_now_is_when_the_session_ends(vhost: str) -> None:
+    """There is no room to write it, and it must not be taken for told."""
+    subscriber = RabbitMQSubscriber(vhost, "orders")
+    await subscriber.open()
+    async with rabbitmq_channel(vhost) as channel:
+        await channel.default_exchange.publish(aio_pika.Message(b"a"), "orders")
+    deliveries = await subscriber.receive()
+    there = subscriber._channel
+    assert there is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(there.write_queue, "full", lambda: True)
+        subscriber.give_back(deliveries)
+    subscriber.ack(deliveries)
+    await subscriber.close()
+    assert await consumed(vhost, "orders") == []
+
+
 async def test_nobody_is_there(unused_tcp_port: int) -> None:
     with pytest.raises(BrokerUnavailable, match=f"127.0.0.1:{unused_tcp_port}"):
         await RabbitMQSubscriber(f"amqp://guest@127.0.0.1:{unused_tcp_port}/", "orders").open()
@@ -292,7 +326,13 @@ async def test_nobody_is_there(unused_tcp_port: int) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "wrong"),
-    [({"queue": ""}, "queue is ''"), ({"prefetch": 0}, "prefetch is 0"), ({"declare": "maybe"}, "declare is 'maybe'")],
+    [
+        ({"queue": ""}, "queue is ''"),
+        ({"prefetch": 0}, "prefetch is 0"),
+        ({"prefetch": "9"}, "prefetch is '9'"),
+        ({"declare": "maybe"}, "declare is 'maybe'"),
+        ({"bindings": "order.#"}, r"bindings is 'order.#'; it must be a collection of routing keys: \['order.#'\]"),
+    ],
 )
 def test_settings_that_are_wrong(settings: dict[str, Any], wrong: str) -> None:
     with pytest.raises(InvalidSetting, match=wrong):

@@ -23,7 +23,8 @@ from postroad.retry import Backoff
 DATABASE = os.environ.get("SERVICE_DATABASE", "")
 BROKER = os.environ.get("SERVICE_BROKER", "amqp://localhost")
 STOPS = os.environ.get("SERVICE_STOPS", "")
-"""Where it comes to a halt: `before_commit` or `after_commit`."""
+"""Where it comes to a halt: `before_commit`, `after_commit` or `second_attempt`."""
+GRACE = os.environ.get("SERVICE_GRACE", "10s")
 HALTED = Path(os.environ.get("SERVICE_HALTED", "halted"))
 SOON = Backoff(max_attempts=5, first=timedelta(milliseconds=10), jitter=0)
 
@@ -68,13 +69,13 @@ async def halt() -> None:
 # -- one effect ------------------------------------------------------------------------------------------------------
 
 shared: Consumer[Any] = Consumer(BROKER, name="shared", begin=begin, ordering="none", retry=SOON)
-alone: Consumer[Any] = Consumer(BROKER, name="alone", begin=begin, retry=SOON)
+alone: Consumer[Any] = Consumer(BROKER, name="alone", begin=begin, retry=SOON, grace=GRACE)
 
 
 async def note(event: OrderCreated, tx: Any, message: Received) -> None:
     await tx.execute('insert into effects ("order", attempt) values ($1, $2)', event.order, message.attempt)
     _noted.append(event.order)
-    if STOPS == "before_commit":
+    if STOPS == "before_commit" or (STOPS == "second_attempt" and message.attempt == 2):
         await halt()
     if event.poison == "fails three times" and message.attempt <= 3:
         raise LookupError(f"attempt {message.attempt}")

@@ -200,10 +200,9 @@ async def test_a_kill_around_the_commit_leaves_one_effect(
     await until(lambda: exists(tmp_path / "halted"))
     victim.kill()
     assert bool(await effects(database)) == (moment == "after_commit")
-    consume("alone")
-    await until(lambda: has_effects(database, [1, 2]))
-    await until(lambda: empty(vhost, "alone"))
+    assert consume("alone", "--until-empty").process.wait(PATIENCE) == 0
     assert await effects(database) == [1, 2]
+    assert await left(vhost, "alone") == 0
 
 
 async def exists(path: Path) -> bool:
@@ -211,7 +210,7 @@ async def exists(path: Path) -> bool:
 
 
 async def has_effects(database: str, wanted: list[int]) -> bool:
-    return set(wanted) <= set(await effects(database))
+    return await effects(database) == wanted
 
 
 async def test_a_handler_that_fails_three_times(consume: Callable[..., Service], database: str, vhost: str) -> None:
@@ -223,17 +222,17 @@ async def test_a_handler_that_fails_three_times(consume: Callable[..., Service],
     assert await rows(database, visible) == [(3, 0, False, None, "LookupError: attempt 3")]
 
 
-async def test_attempts_survive_a_kill(consume: Callable[..., Service], database: str, vhost: str) -> None:
+async def test_attempts_survive_a_kill(
+    consume: Callable[..., Service], database: str, vhost: str, tmp_path: Path
+) -> None:
     await put(vhost, "alone", order(1, "fails three times"))
-    service = consume("alone", SERVICE_STOPS="")
-    await until(lambda: has_rows(database, "select from postroad.inbox_attempts where attempts > 0"))
-    service.kill()
-    consume("alone", "--until-empty").process.wait(PATIENCE)
+    first = consume("alone", SERVICE_STOPS="second_attempt")
+    await until(lambda: exists(tmp_path / "halted"))
+    first.kill()
+    second = consume("alone", "--until-empty")
+    assert second.process.wait(PATIENCE) == 0
     assert await rows(database, 'select "order", attempt from effects') == [(1, 4)]
-
-
-async def has_rows(database: str, sql: str) -> bool:
-    return bool(await rows(database, sql))
+    assert [service.said().count(" failed, attempt ") for service in (first, second)] == [1, 2]
 
 
 async def test_a_handler_that_kills_its_process_every_time_ends_among_the_dead_letters(
@@ -260,14 +259,28 @@ async def test_a_handler_that_kills_its_process_every_time_ends_among_the_dead_l
 async def test_a_stop_gives_back_what_was_not_begun(
     consume: Callable[..., Service], database: str, vhost: str, tmp_path: Path
 ) -> None:
-    await put(vhost, "alone", *(order(number, key="one") for number in range(1, 21)))
-    service = consume("alone", SERVICE_STOPS="before_commit")
+    await put(vhost, "shared", *map(order, range(1, 21)))
+    service = consume("shared", SERVICE_STOPS="before_commit")
     await until(lambda: exists(tmp_path / "halted"))
-    assert await left(vhost, "alone") == 0, "all of them are with the consumer"
+    assert await left(vhost, "shared") == 0, "all of them are with the consumer"
     service.process.send_signal(signal.SIGTERM)
-    await until(lambda: has_left(vhost, "alone", 19))
+    await until(lambda: has_left(vhost, "shared", 10))  # the other ten are being handled
     service.kill()
-    consume("alone", "--until-empty").process.wait(PATIENCE)
+    assert consume("shared", "--until-empty").process.wait(PATIENCE) == 0
+    assert await effects(database) == list(range(1, 21))
+
+
+async def test_a_stop_lets_nobody_begin_with_what_comes_later(
+    consume: Callable[..., Service], database: str, vhost: str, tmp_path: Path
+) -> None:
+    """Where order is to be kept, one who stands by has nothing until the messages that are under way have ended."""
+    await put(vhost, "alone", *(order(number, key="one") for number in range(1, 21)))
+    service = consume("alone", SERVICE_STOPS="before_commit", SERVICE_GRACE="1s")
+    await until(lambda: exists(tmp_path / "halted"))
+    consume("alone")
+    await until(lambda: ready(vhost, "alone", consumers=2))
+    assert service.stop()[0] == 0
+    await until(lambda: has_effects(database, list(range(1, 21))))
     seen = await rows(database, 'select "order" from effects order by ctid')
     assert [row[0] for row in seen] == list(range(1, 21))
 

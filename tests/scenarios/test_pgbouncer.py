@@ -12,7 +12,8 @@ import asyncpg
 import psycopg
 import pytest
 
-from postroad import StoreUnavailable
+from postroad import Inbox, StoreUnavailable
+from postroad.consumer.transactions import Spoilt, Transactions
 from postroad.relay import Relay
 from postroad.stores.postgresql import PostgreSQLStore, migrate_postgresql
 from tests.contracts.test_wakeup import SECONDS, relay, running, said, until_asleep, until_said
@@ -152,3 +153,24 @@ async def test_a_cursor_is_on_disk_when_it_was_settled(log: Pooled, postgresql15
     postgresql15.restart("immediate")
     assert postgresql15.psql(log.direct, "select position from postroad.lanes").strip() == str(page.after.position)
     await store.close()
+
+
+async def test_a_transaction_that_an_error_has_spoilt_is_known(log: Pooled) -> None:
+    """Whether or not the pooler passes on what the server reports; and the next client finds everything as it was."""
+    transactions, inbox = Transactions(object, "postroad", 1), Inbox()
+    connection = await asyncpg.connect(log.url, statement_cache_size=0)
+    for spoilt in (False, True, False):
+        async with connection.transaction():
+            omen = transactions.omen(connection)
+            assert await inbox.first_time(connection, str(uuid4()), consumer="stock")
+            if spoilt:
+                with pytest.raises(asyncpg.UndefinedTableError):
+                    await connection.execute("select from nowhere")
+            asked = transactions.check(connection, omen)
+            if spoilt:
+                with pytest.raises(Spoilt):
+                    await asked
+            elif asked is not None:
+                await asked
+    assert await connection.fetchval("show default_transaction_read_only") == "off"
+    await connection.close()

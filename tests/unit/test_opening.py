@@ -82,6 +82,9 @@ def test_an_id_that_is_no_uuid_is_unique_only_with_its_source() -> None:
     assert opened(delivered(headers={"ce-id": uuid, "ce-source": "/s", "ce-type": "t"})).identity == uuid
     assert opened(delivered(headers={"ce-id": "7", "ce-source": "/s", "ce-type": "t"})).identity == "/s 7"
     assert opened(delivered(message_id="7")).identity == "7"
+    made_from_a_name = "74738ff5-5367-5958-9aee-98fffdcd1876"  # which two sources may have in common
+    headers = {"ce-id": made_from_a_name, "ce-source": "/s", "ce-type": "t"}
+    assert opened(delivered(headers=headers)).identity == f"/s {made_from_a_name}"
 
 
 def test_a_message_from_the_log() -> None:

@@ -32,8 +32,8 @@ def publisher_for(url: str, *, rabbitmq: RabbitMQSettings | None = None) -> Publ
     raise InvalidSetting(f"to is a URL that begins with {scheme!r}; it must begin with amqp://, amqps:// or null://")
 
 
-def subscriber_for(url: str, queue: str, **settings: Any) -> Subscriber:
-    """The subscriber to a queue of a broker, with the settings of its kind. It is not connected yet.
+def subscriber_for(url: str, **settings: Any) -> Subscriber:
+    """The subscriber to a broker's queue, with the settings of its kind. It is not connected yet.
 
     Raises InvalidSetting, or MissingExtra when the driver is not installed.
     """
@@ -42,7 +42,7 @@ def subscriber_for(url: str, queue: str, **settings: Any) -> Subscriber:
         raise InvalidSetting("the consumer's source is no broker's URL; it must begin with amqp:// or amqps://")
     from postroad.brokers.rabbitmq_subscriber import RabbitMQSubscriber
 
-    return RabbitMQSubscriber(url, queue, **settings)
+    return RabbitMQSubscriber(url, **settings)
 
 
 def _rabbitmq(url: str, settings: RabbitMQSettings) -> Publisher:

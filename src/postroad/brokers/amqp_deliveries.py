@@ -92,7 +92,9 @@ class DeliveryChannel(Channel):
             self._flushing = self.loop.call_soon(self.flush)
 
     def give_back(self, deliveries: Collection[Delivery]) -> None:
-        """These are for others."""
+        """These are for others; where there is no room to say so, they are when the channel closes."""
+        if self.write_queue.full():
+            return
         tags = [delivery.tag for delivery in deliveries if self._acks.told(delivery.tag)]
         nacks = (commands.Basic.Nack(tag, multiple=False, requeue=True) for tag in tags)
         self._write(pamqp.frame.marshal(nack, self.number) for nack in nacks)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["RabbitMQSubscriber"]
 
 MOST_PREFETCH: Final = 65_535  # AMQP has two bytes for it
+USER_ID: Final = "postroad-user-id"
 
 
 class RabbitMQSubscriber:
@@ -76,11 +77,14 @@ class RabbitMQSubscriber:
         self.queue = _checked_name("queue", queue)
         self.exchange = _checked_name("exchange", exchange)
         self.dead_letter_queue = _checked_name("dead_letter_queue", dead_letter_queue or f"{queue}.dead")
+        if isinstance(bindings, str):
+            raise InvalidSetting(f"bindings is {bindings!r}; it must be a collection of routing keys: [{bindings!r}]")
         self.bindings = tuple(bindings)
-        if not 1 <= prefetch <= MOST_PREFETCH:
+        if type(prefetch) is not int or not 1 <= prefetch <= MOST_PREFETCH:
             raise InvalidSetting(f"prefetch is {prefetch!r}; it must be a whole number from 1 to {MOST_PREFETCH:,}")
         self._prefetch = prefetch
         self._declare = checked_declare(declare)
+        self.single_active = single_active
         self._arguments: dict[str, Any] = {"x-single-active-consumer": True} if single_active else {}
         self._arguments |= arguments or {}
         self._connect_timeout = checked_seconds("connect_timeout", connect_timeout)
@@ -143,6 +147,8 @@ class RabbitMQSubscriber:
         properties = delivery.original.header.properties
         properties = commands.Basic.Properties(**dict(properties))
         properties.headers = {**(properties.headers or {}), **notes}
+        if properties.user_id is not None:  # which RabbitMQ takes from nobody but that user
+            properties.headers[USER_ID], properties.user_id = properties.user_id, None
         properties.delivery_mode = 2
         properties.expiration = None
         async with self._one_burial:
@@ -204,10 +210,14 @@ class RabbitMQSubscriber:
 
     async def _channel_for_burials(self) -> Channel:
         connection = await self._connected()
-        channel = Channel(connection, 1, publisher_confirms=True, frame_buffer=connection.FRAME_BUFFER_SIZE)
-        connection.channels[channel.number] = channel
-        with translated():
-            await channel.open()
+        try:
+            channel = Channel(connection, 1, publisher_confirms=True, frame_buffer=connection.FRAME_BUFFER_SIZE)
+            connection.channels[channel.number] = channel
+            with translated():
+                await channel.open()
+        except BaseException:
+            await _closed(connection)
+            raise
         return channel
 
     async def _see_to_queues(self, channel: DeliveryChannel) -> None:

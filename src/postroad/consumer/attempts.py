@@ -14,12 +14,15 @@ if TYPE_CHECKING:
 
     from postroad.consumer.transactions import Transactions
     from postroad.received import Received
+    from postroad.stores.connections.hand import Tongue
 
 __all__ = ["CRASHED", "Attempts", "Begun", "cut"]
 
 CRASHED: Final = "the process ended while the handler ran"
 LONGEST_ERROR: Final = 2000
 BATCH: Final = 5000
+PATIENCE: Final = "100ms"
+"""How long a row is waited for that another's handler has locked; meanwhile other messages can't make their mark."""
 
 
 class Begun(NamedTuple):
@@ -28,10 +31,12 @@ class Begun(NamedTuple):
     attempts: int
     crashes: int
     """How many of those ended with their process."""
+    error: str | None
+    """Of the last of them."""
 
 
 class Attempts:
-    """The attempts of one consumer."""
+    """The attempts of one consumer. What writes them raises Busy when another's handler has locked the row."""
 
     def __init__(self, transactions: Transactions, consumer: str) -> None:
         self._transactions = transactions
@@ -40,22 +45,32 @@ class Attempts:
     async def begin(self, message: Received) -> Begun | None:
         """Mark that an attempt begins; None when the message was processed before."""
         known = (self._consumer, message.identity)
-        rows = await self._transactions.ask("begin_attempt", message.id, *known, message.type, *known, CRASHED)
+        rows = await self._write("begin_attempt", message.id, *known, message.type, *known, CRASHED)
         return Begun(*rows[0]) if rows else None
 
     def ended(self, tx: Any, message: Received) -> Any:
         """Take the mark away, in the handler's own transaction."""
         return self._transactions.within(tx, "end_attempt", message.id, self._consumer, message.identity)
 
-    async def failed(self, message: Received, reason: str) -> int:
-        """An attempt has failed; how many there were."""
-        values = (self._consumer, message.identity, message.type, cut(reason))
-        rows = await self._transactions.ask("fail_attempt", message.id, *values)
-        return int(rows[0][0])
+    async def broken_off(self, identity: str) -> None:
+        """Take the mark away: the consumer was stopped, and the handler has not ended its process."""
+        await self._transactions.ask("end_attempt", identity, self._consumer, identity)
+
+    async def failed(self, message: Received, reason: str) -> int | None:
+        """An attempt has failed; how many there were, or None when the message was processed after all."""
+        known = (self._consumer, message.identity)
+        rows = await self._write("fail_attempt", message.id, *known, message.type, cut(reason), *known)
+        return int(rows[0][0]) if rows else None
 
     async def dead(self, identity: str, type: str, reason: str) -> None:
         """The message is among the dead letters."""
-        await self._transactions.ask("note_dead", identity, self._consumer, identity, type, cut(reason))
+        await self._write("note_dead", identity, self._consumer, identity, type, cut(reason))
+
+    async def _write(self, query: str, subject: str, *values: Any) -> Any:
+        def values_for(tongue: Tongue) -> tuple[Any, ...]:
+            return (PATIENCE, *values) if tongue.dialect == "postgresql" else values
+
+        return await self._transactions.ask(query, subject, values_for=values_for)
 
     async def forget(self, older_than: timedelta) -> int:
         """Delete what was processed longer ago, and the attempts of that time; how many were processed."""

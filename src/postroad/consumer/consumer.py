@@ -19,7 +19,7 @@ from postroad.consumer.retention import InboxRetention, may_come_again_for
 from postroad.consumer.run import Run
 from postroad.consumer.transactions import StoreOut, Transactions
 from postroad.consumer.treatment import Plan, Summary
-from postroad.errors import InvalidSetting, StoreUnavailable
+from postroad.errors import InvalidSetting, PostroadError, StoreUnavailable
 from postroad.events import tell
 from postroad.inbox import Inbox, checked_consumer
 from postroad.retry import Backoff
@@ -64,9 +64,9 @@ class Consumer(Generic[Tx]):
         name: str,
         begin: Callable[[], AbstractAsyncContextManager[Tx] | AbstractContextManager[Tx]],
         queue: str | None = None,
-        exchange: str = "postroad",
+        exchange: str | None = None,
         bindings: Collection[str] | None = None,
-        declare: Literal["create", "check", "no"] = "create",
+        declare: Literal["create", "check", "no"] | None = None,
         dead_letter_queue: str | None = None,
         message_ttl: Duration | None = None,
         ordering: Literal["key", "none"] = "key",
@@ -77,39 +77,43 @@ class Consumer(Generic[Tx]):
         grace: Duration = "10s",
         inbox: Inbox | None = None,
     ) -> None:
-        """`source` is the broker's URL; without one the handlers can only run in a relay (`publisher`).
+        """`source` is the broker's URL; without one the handlers can only run in a relay (`publisher`). Or it is a
+        Subscriber, which then has its own queue, exchange, bindings, dead-letter queue and prefetch.
 
         `name` is what the inbox knows this consumer by, and its queue's name unless `queue` is given. `begin` gives a
         context manager that begins a transaction, commits at its end and rolls back when it is left by an error; where
         it is an async one, handlers are async, where it is not, they are plain functions and run in threads.
 
-        The queue is bound to `exchange` with the types of the handlers, or with `bindings`; `message_ttl` is how long
-        it keeps a message. With `ordering` "key" a key's messages are handled one after the other, and the queue has
-        one active consumer at a time, others stand by; with "none" they share it, and nothing is in order.
-        `concurrency` messages are handled at once, `prefetch` are held, those included whose key waits for a retry.
+        The queue is bound to `exchange` ("postroad") with the types of the handlers, or with `bindings`; `declare` is
+        "create", "check" or "no", see `RabbitMQSubscriber`; `message_ttl` is how long the queue keeps a message. With
+        `ordering` "key" a key's messages are handled one after the other, and the queue has one active consumer at a
+        time, others stand by; with "none" they share it, and nothing is in order. `concurrency` messages are handled at
+        once, `prefetch` are held, those included whose key waits for a retry.
 
         `retry` says when a message whose handler failed is tried again, and when it goes to `dead_letter_queue` (the
         queue's name and ".dead"). `retain` is how long the inbox remembers, None for ever; `grace` is how long a
         consumer that is being stopped waits for its handlers.
         """
         self.name = checked_consumer(name)
+        keep_order = _choice("ordering", ordering, ("key", "none")) == "key"
         self._source = source
         self._queue = {
+            "queue": queue,
             "exchange": exchange,
+            "bindings": bindings,
             "declare": declare,
             "dead_letter_queue": dead_letter_queue,
-            "single_active": _choice("ordering", ordering, ("key", "none")) == "key",
+            "prefetch": prefetch,
         }
-        self._queue_name = name if queue is None else queue
-        self._bindings = bindings
-        self._prefetch = prefetch
+        if source is not None and not isinstance(source, str):
+            _check_beside(source, self._queue, keep_order=keep_order)
         self._message_ttl = None if message_ttl is None else duration("message_ttl", message_ttl)
         self._retain = None if retain is None else duration("retain", retain)
         self._inbox = inbox or Inbox()
-        if concurrency < 1:
+        if type(concurrency) is not int or concurrency < 1:
             raise InvalidSetting(f"concurrency is {concurrency!r}; it must be a whole number, at least 1")
         grace_seconds = duration("grace", grace).total_seconds()
-        self._plan = Plan(self.name, concurrency, ordering == "key", retry or Backoff(), grace_seconds)
+        self._plan = Plan(self.name, concurrency, keep_order, retry or Backoff(), grace_seconds)
         self._handlers = Handlers(self.name)
         self._transactions = Transactions(begin, self._inbox.schema, concurrency)
         self._attempts = Attempts(self._transactions, self.name)
@@ -212,14 +216,18 @@ class Consumer(Generic[Tx]):
         if not isinstance(self._source, str):
             return self._source
         ttl = self._message_ttl
+        defaults = {
+            "queue": self.name,
+            "bindings": self._handlers.types,
+            "prefetch": max(DEFAULT_PREFETCH, 2 * self._handlers.batch_size),
+        }
+        given = {setting: value for setting, value in self._queue.items() if value is not None}
         return subscriber_for(
             self._source,
-            self._queue_name,
-            bindings=self._handlers.types if self._bindings is None else self._bindings,
-            prefetch=self._prefetch or max(DEFAULT_PREFETCH, 2 * self._handlers.batch_size),
+            single_active=self._plan.keep_order,
             arguments={} if ttl is None else {"x-message-ttl": int(ttl / timedelta(milliseconds=1))},
             connection_name=f"postroad {self.name}",
-            **self._queue,
+            **defaults | given,
         )
 
     async def _start(self, relay: RelaySettings | None) -> None:
@@ -229,8 +237,13 @@ class Consumer(Generic[Tx]):
         self._transactions.start(is_async=self._handlers.is_async)
         try:
             await self._transactions.run(lambda tx: self._transactions.within(tx, "look_at_inbox", self.name))
+        except PostroadError:
+            raise
         except StoreOut as out:
             raise StoreUnavailable(f"consumer {self.name!r}: a transaction can't be begun: {out}") from out
+        except Exception as error:  # some connect only when they are first used
+            reason = f"{type(error).__name__}: {error}"
+            raise StoreUnavailable(f"consumer {self.name!r}: the inbox can't be read: {reason}") from error
         if self._retain is not None and self._chore is None:
             retention = InboxRetention(self.name, self._attempts, retain=self._retain)
             retention.check(may_come_again_for(relay or RelaySettings(), self._message_ttl))
@@ -243,6 +256,18 @@ class Consumer(Generic[Tx]):
             with suppress(asyncio.CancelledError):
                 await chore
         self._transactions.end()
+
+
+def _check_beside(source: Subscriber, settings: dict[str, Any], *, keep_order: bool) -> None:
+    """Refuse what would have no effect, or no order."""
+    for setting, value in settings.items():
+        if value is not None:
+            raise InvalidSetting(f"{setting} is {value!r} beside {source!r}, which has its own; give it to that one")
+    if keep_order and getattr(source, "single_active", True) is False:
+        raise InvalidSetting(
+            f"ordering is 'key', and {source!r} has single_active=False, so a key's messages could be with two "
+            "consumers at once; say ordering='none', or single_active=True"
+        )
 
 
 def _choice(name: str, value: Any, right: Sequence[str]) -> str:

@@ -54,7 +54,7 @@ class Handlers:
                 f"consumer {self._consumer!r} has handlers already; an on_batch handler is the only one, so that the "
                 "order of a key's messages can be kept; make another consumer, with a queue and a name of its own"
             )
-        if size < 1:
+        if type(size) is not int or size < 1:
             raise InvalidSetting(f"size is {size!r}; it must be a whole number, at least 1")
         self._note(types, function)
         self.batch = function

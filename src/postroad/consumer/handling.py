@@ -40,7 +40,7 @@ class Handling:
     async def one(self, message: Received, *, marked: bool = False) -> bool:
         """Begin, handle, commit; whether it was the first time. `marked`: the beginning of this attempt was noted.
 
-        Raises StoreOut, Busy, Unreadable, or whatever the handler raised; then nothing is committed.
+        Raises StoreOut, Busy, Lost, Unreadable, or whatever the handler raised; then nothing is committed.
         """
         work = self._one_async if self._transactions.is_async else self._one
         first: bool = await self._transactions.run(partial(work, message, marked))
@@ -55,32 +55,38 @@ class Handling:
     # -- in a transaction --------------------------------------------------------------------------------------------
 
     async def _one_async(self, message: Received, marked: bool, tx: Any) -> bool:
+        omen = self._transactions.omen(tx)
         try:
-            if marked:
-                await self._attempts.ended(tx, message)
             first = await self._first_time(tx, message)
+            if marked:  # after the inbox, which waits for others no longer than it should
+                await self._attempts.ended(tx, message)
         except Exception as error:
             raise _busy(error) from error
         if first:
             event = self._handlers.event(message)
             with following(message):
                 await self._handlers.call(event, tx, message)
+            if (asked := self._transactions.check(tx, omen)) is not None:
+                await asked
         return bool(first)
 
     def _one(self, message: Received, marked: bool, tx: Any) -> bool:
+        omen = self._transactions.omen(tx)
         try:
+            first = self._first_time(tx, message)
             if marked:
                 self._attempts.ended(tx, message)
-            first = self._first_time(tx, message)
         except Exception as error:
             raise _busy(error) from error
         if first:
             event = self._handlers.event(message)
             with following(message):
                 self._handlers.call(event, tx, message)
+            self._transactions.check(tx, omen)
         return bool(first)
 
     async def _many_async(self, messages: Sequence[Received], tx: Any) -> int:
+        omen = self._transactions.omen(tx)
         try:
             answers = await self._first_times(tx, messages)
         except Exception as error:
@@ -88,9 +94,12 @@ class Handling:
         events = self._events(messages, answers)
         if events:
             await self._handlers.call_batch(events, tx)
+            if (asked := self._transactions.check(tx, omen)) is not None:
+                await asked
         return len(events)
 
     def _many(self, messages: Sequence[Received], tx: Any) -> int:
+        omen = self._transactions.omen(tx)
         try:
             answers = self._first_times(tx, messages)
         except Exception as error:
@@ -98,6 +107,7 @@ class Handling:
         events = self._events(messages, answers)
         if events:
             self._handlers.call_batch(events, tx)
+            self._transactions.check(tx, omen)
         return len(events)
 
     def _first_time(self, tx: Any, message: Received) -> Any:

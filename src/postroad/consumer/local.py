@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from postroad import events
 from postroad.consumer.attempts import cut
-from postroad.consumer.transactions import Busy, StoreOut
-from postroad.errors import BrokerUnavailable, Refusal
+from postroad.consumer.transactions import Busy, Lost, StoreOut
+from postroad.errors import BrokerUnavailable, Refusal, StoreUnavailable
 from postroad.events import tell
 from postroad.received import Unreadable, received
 
@@ -41,14 +41,30 @@ class LocalHandler:
         end: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         self.name = consumer
-        self.start = start
-        self.end = end
+        self._start = start
+        self._started = False
+        self._end = end
         self._handlers = handlers
         self._handling = handling
         self._slots = asyncio.Semaphore(concurrency)
 
+    async def start(self) -> None:
+        """Make sure that the database is there; it is asked for again by every call until it is."""
+        try:
+            await self._start()
+        except StoreUnavailable as out:
+            raise BrokerUnavailable(str(out), suspicious=False) from out
+        self._started = True
+
+    async def end(self) -> None:
+        """Let go of everything."""
+        self._started = False
+        await self._end()
+
     async def handle(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
         """Handle side by side those that a handler takes: no two of them have the same key."""
+        if not self._started:
+            await self.start()
         wanted = [message for message in messages if message.type in self._handlers.types]
         if self._handlers.batch is not None and len(wanted) > 1 and await self._at_once(wanted):
             return []
@@ -59,7 +75,9 @@ class LocalHandler:
                 done = [message for message, each in zip(wanted, answers, strict=True) if each is None]
                 passed_over = [message for message in messages if message.type not in self._handlers.types]
                 confirmed = {message.position for message in [*done, *passed_over]}
-                raise BrokerUnavailable(str(answer), confirmed=confirmed, refusals=refusals, suspicious=False)
+                raise BrokerUnavailable(
+                    str(answer), confirmed=confirmed, refusals=refusals, suspicious=answer.suspicious
+                )
         return refusals
 
     async def _at_once(self, messages: Sequence[StoredMessage]) -> bool:
@@ -76,7 +94,9 @@ class LocalHandler:
             try:
                 first = await self._handling.one(received(message))
             except (StoreOut, Busy) as out:
-                return BrokerUnavailable(str(out))
+                return BrokerUnavailable(str(out), suspicious=False)
+            except Lost as lost:  # and the message may be what breaks the connection
+                return BrokerUnavailable(str(lost))
             except Unreadable as error:
                 return Refusal(message.position, str(error), permanent=True)
             except Exception as error:

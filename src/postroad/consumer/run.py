@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from postroad import events
@@ -20,7 +21,7 @@ from postroad.brokers.opening import opened
 from postroad.consumer.attempts import cut
 from postroad.consumer.keys import Keys
 from postroad.consumer.transactions import StoreOut
-from postroad.consumer.treatment import FIRST_PAUSE, LONGEST_PAUSE, Summary, Treatment, Work
+from postroad.consumer.treatment import CONSUMER, FIRST_PAUSE, LONGEST_PAUSE, Summary, Treatment, Work, is_failure
 from postroad.errors import BrokerUnavailable
 from postroad.events import tell
 from postroad.received import Unreadable
@@ -48,14 +49,14 @@ class Run:
         self._subscriber = subscriber
         self._handlers = handlers
         self._handling = handling
-        self._treatment = Treatment(plan, subscriber, handling, attempts, self.summary)
         self._keys: Keys[Work] = Keys()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], Sequence[Work]] = {}
         self._batch: asyncio.Task[None] | None = None
         self._parked: dict[Work, asyncio.TimerHandle] = {}
-        self._one_suspect = asyncio.Lock()
         self._stopping = asyncio.Event()
         self._idle = asyncio.Event()
+        self._context = copy_context()
+        self._treatment = Treatment(plan, subscriber, handling, attempts, self.summary, stopping=self._stopping)
 
     async def run(self, *, until_empty: bool) -> Summary:
         """Receive until stopped, or until there is nothing left."""
@@ -63,14 +64,16 @@ class Run:
         receiving = asyncio.create_task(
             self._receive(must_work=until_empty), name=f"postroad consumer {self._plan.consumer}"
         )
-        ending = asyncio.create_task(self._until_empty() if until_empty else self._stopping.wait())
+        ending: list[asyncio.Task[Any]] = [asyncio.create_task(self._stopping.wait())]
+        if until_empty:
+            ending.append(asyncio.create_task(self._until_empty()))
         try:
-            await asyncio.wait((receiving, ending), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((receiving, *ending), return_when=asyncio.FIRST_COMPLETED)
             if receiving.done():
                 receiving.result()  # it ends only by an error
             self._stopping.set()
         finally:
-            await _ended(receiving, ending)
+            await _ended(receiving, *ending)
             await self._finish()
             self.summary.seconds = time.monotonic() - began
         return self.summary
@@ -80,18 +83,24 @@ class Run:
         self._stopping.set()
 
     async def _finish(self) -> None:
-        """Give back what was not begun, and wait for what was, as long as the grace allows."""
+        """Wait for what was begun, as long as the grace allows; closing gives back the rest, each to its place.
+
+        Where no order is to be kept, others may have it at once. Otherwise they would begin with what comes after the
+        messages that are being handled here.
+        """
         self._stopping.set()
-        waiting = self._keys.clear() + list(self._parked)
+        waiting = [*self._keys.clear(), *self._parked]
         for timer in self._parked.values():
             timer.cancel()
         self._parked.clear()
-        with suppress(BrokerUnavailable):
-            await self._subscriber.pause()
-        self._subscriber.give_back([work.delivery for work in waiting])
+        if not self._plan.keep_order:
+            with suppress(BrokerUnavailable):
+                await self._subscriber.pause()
+            self._subscriber.give_back(sorted((work.delivery for work in waiting), key=lambda each: each.tag))
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=self._plan.grace)
             await _ended(*late)
+        await self._treatment.break_off()
         await self._subscriber.close()
 
     async def _until_empty(self) -> None:
@@ -132,13 +141,14 @@ class Run:
         try:
             message = opened(delivery)
         except Unreadable as error:
-            return Work(delivery, None, str(error), None)
+            return Work(delivery, None, None, burial=str(error))
         except Exception as error:  # whatever others may send, it ends among the dead letters, and not the consumer
-            return Work(delivery, None, f"it can't be read: {type(error).__name__}: {error}", None)
+            return Work(delivery, None, None, burial=f"it can't be read: {type(error).__name__}: {error}")
         # Without a key, and where no order is wanted, copies of one message still wait for each other: only one of them
         # could go on anyway.
         key = f"key {message.key}" if self._plan.keep_order and message.key is not None else f"id {message.identity}"
-        return Work(delivery, message, None, key, alone=delivery.redelivered)
+        suspect = delivery.redelivered or delivery.headers.get(CONSUMER) == self._plan.consumer
+        return Work(delivery, message, key, suspect=suspect, alone=suspect)
 
     def _forget(self) -> None:
         """The session has ended: what was not begun comes again."""
@@ -153,7 +163,7 @@ class Run:
         """Begin what can be begun."""
         while self._keys.ready and len(self._tasks) < self._plan.concurrency and not self._stopping.is_set():
             if self._handlers.batch is None:
-                self._begin(self._one(self._keys.take()))
+                self._begin_one(self._keys.take())
             elif self._batch is None or self._batch.done():
                 self._take_batch()
             else:
@@ -165,23 +175,37 @@ class Run:
         while self._keys.ready and len(works) < self._handlers.batch_size:
             work = self._keys.take()
             if work.alone or work.message is None:
-                self._begin(self._one(work))
+                if len(self._tasks) + bool(works) >= self._plan.concurrency:
+                    self._keys.restore(work.key, [work])
+                    break
+                self._begin_one(work)
                 continue
             works.append(work)
             works += self._keys.follow(work.key, self._handlers.batch_size - len(works))
         if works:
-            self._batch = self._begin(self._many(sorted(works, key=lambda work: work.delivery.tag)))
+            works.sort(key=lambda work: work.delivery.tag)
+            self._batch = self._begin(self._many(works), works)
 
-    def _begin(self, doing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(doing)
-        self._tasks.add(task)
+    def _begin_one(self, work: Work) -> None:
+        self._begin(self._one(work), (work,))
+
+    def _begin(self, doing: Coroutine[Any, Any, None], works: Sequence[Work]) -> asyncio.Task[None]:
+        # What a handler sets in its context is not for the next message.
+        task = asyncio.create_task(doing, context=self._context.copy())
+        self._tasks[task] = works
         task.add_done_callback(self._ended)
         return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            tell(events.ConsumerBroke(self._plan.consumer, reason=f"{type(error).__name__}: {error}"))
+        works = self._tasks.pop(task)
+        broken = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if broken is not None and not self._stopping.is_set():
+            reason = cut(f"{type(broken).__name__}: {broken}")
+            tell(events.ConsumerBroke(self._plan.consumer, reason=reason, retry_ms=LONGEST_PAUSE * 1000))
+            if len(works) > 1:
+                self._one_by_one(works)
+            else:
+                self._park(works[0], LONGEST_PAUSE)
         self._hand_out()
         if not self._tasks:
             self._idle.set()
@@ -194,7 +218,7 @@ class Run:
         while True:
             try:
                 again_in = await self._treatment.attempt(work)
-            except (StoreOut, BrokerUnavailable) as out:
+            except StoreOut as out:
                 tell(events.ConsumerWaits(self._plan.consumer, reason=str(out), retry_ms=pause * 1000))
                 await self._pause(pause)
                 if self._stopping.is_set():
@@ -231,7 +255,9 @@ class Run:
                 if self._stopping.is_set():
                     return None
                 pause = min(2 * pause, LONGEST_PAUSE)
-            except Exception as error:
+            except BaseException as error:
+                if not is_failure(error):
+                    raise
                 reason = cut(f"{type(error).__name__}: {error}")
                 tell(events.BatchFailed(self._plan.consumer, size=len(works), reason=reason))
                 return self._one_by_one(works)

@@ -32,7 +32,9 @@ __all__ = [
     "SyncConnection",
     "add_through",
     "ask_through",
+    "can_commit_through",
     "cancel_through",
+    "omen_through",
 ]
 
 T = TypeVar("T")
@@ -98,6 +100,20 @@ def ask_through(
         return Pending(lambda: _ask_async(hand, connection, asked, schema), call, about)
     with _MissingNamed(schema):
         return asked.answer(hand.ask(target, asked.statements))
+
+
+def omen_through(connection: Any) -> bool | None:
+    """To be asked for before `first_time`, and given to `can_commit_through`."""
+    cls: type = type(connection)
+    return hand_for(cls).omen(connection)
+
+
+def can_commit_through(connection: Any, before: bool | None) -> bool | None:
+    """Whether what was written with the connection can still be committed; None when the database has to be asked."""
+    cls: type = type(connection)
+    hand = hand_for(cls)
+    can_commit = hand.can_commit(connection)
+    return True if can_commit is None and before is False and hand.omen(connection) else can_commit
 
 
 async def _ask_async(hand: Hand, connection: Any, asked: Question[T], schema: str) -> T:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from postroad.stores.statements import Rows, Statement
 
-__all__ = ["ASYNCPG"]
+__all__ = ["ASYNCPG", "can_asyncpg_commit"]
 
 _TONGUE = Tongue("postgresql", "$1")
 
@@ -42,4 +42,14 @@ async def _ask(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
     ]
 
 
-ASYNCPG = Hand(_check, lambda _: _TONGUE, _run, _ask, is_async=True)
+def can_asyncpg_commit(connection: Any) -> bool | None:
+    """The driver knows whether there is a transaction, and keeps to itself whether an error has spoilt it."""
+    return None if connection.is_in_transaction() else False
+
+
+def _omen(connection: Any) -> bool | None:
+    reported = getattr(connection.get_settings(), "default_transaction_read_only", None)  # from PostgreSQL 14 on
+    return None if reported is None else bool(reported == "on")
+
+
+ASYNCPG = Hand(_check, lambda _: _TONGUE, _run, _ask, can_asyncpg_commit, is_async=True, omen=_omen)

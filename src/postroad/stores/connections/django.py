@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from postroad.errors import ConnectionClosed, NoTransaction, UnknownConnection
 from postroad.stores.connections.hand import Hand, Tongue
+from postroad.stores.connections.psycopg import can_psycopg_commit
+from postroad.stores.connections.sqlite import is_in_transaction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,4 +59,11 @@ def _rows(cursor: Any, statement: Statement) -> Rows:
     return list(cursor.fetchall())
 
 
-DJANGO = Hand(_check, _tongue, _run, _ask)
+def _can_commit(connection: Any) -> bool | None:
+    if connection.needs_rollback or connection.connection is None:
+        return False
+    can_commit = can_psycopg_commit if connection.vendor == "postgresql" else is_in_transaction
+    return can_commit(connection.connection)
+
+
+DJANGO = Hand(_check, _tongue, _run, _ask, _can_commit)

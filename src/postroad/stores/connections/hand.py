@@ -22,6 +22,10 @@ class Tongue(NamedTuple):
     placeholders: Placeholders
 
 
+def _nothing(_: Any) -> None:
+    """What most drivers hear."""
+
+
 class Hand(msgspec.Struct, frozen=True):
     """How statements are run with one kind of connection. A hand never commits and never connects to anything else."""
 
@@ -34,4 +38,12 @@ class Hand(msgspec.Struct, frozen=True):
     """Runs statements that all give rows, one after the other, and gives the rows of each; an async hand gives an
     awaitable. Rows are tuples, whatever the user has told the driver to give.
     """
+    can_commit: Callable[[Any], bool | None]
+    """Whether the connection's transaction is still open and no error has spoilt it, without asking the database; None
+    when the driver can't tell.
+    """
     is_async: bool = False
+    omen: Callable[[Any], bool | None] = _nothing
+    """Where `can_commit` can't tell: what the driver has heard of a setting that `first_time` turns on until the end of
+    the transaction, and that is off again as soon as an error has spoilt the transaction; None if it hears of none.
+    """

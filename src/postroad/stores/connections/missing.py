@@ -34,7 +34,9 @@ def as_not_migrated(error: BaseException, schema: str) -> NotMigrated | None:
 
 
 def _layers(error: BaseException | None) -> Iterator[BaseException]:
-    """The error, and what it was made from: SQLAlchemy and Django wrap the driver's."""
-    while error is not None:
+    """The error, and what it was made from: SQLAlchemy and Django wrap the driver's, and one may be its own cause."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
         yield error
+        seen.add(id(error))
         error = error.__cause__

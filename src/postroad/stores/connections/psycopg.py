@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
     from postroad.stores.statements import Rows, Statement
 
-__all__ = ["PSYCOPG", "PSYCOPG_ASYNC", "check_psycopg"]
+__all__ = ["PSYCOPG", "PSYCOPG_ASYNC", "can_psycopg_commit", "check_psycopg"]
 
-_IN_TRANSACTION = {2, 3}  # libpq's PQTRANS_INTRANS and PQTRANS_INERROR
+_ACTIVE, _IN_GOOD_ORDER, _IN_ERROR = 1, 2, 3  # libpq's PQTRANS_ACTIVE, PQTRANS_INTRANS and PQTRANS_INERROR
+_IN_TRANSACTION = {_IN_GOOD_ORDER, _IN_ERROR}
 
 
 def check_psycopg(connection: Any) -> Any:
@@ -65,5 +66,11 @@ async def _ask_async(connection: Any, statements: Sequence[Statement]) -> list[R
         return [await (await cursor.execute(statement.sql, statement.values)).fetchall() for statement in statements]
 
 
-PSYCOPG = Hand(check_psycopg, _tongue, _run, _ask)
-PSYCOPG_ASYNC = Hand(check_psycopg, _tongue, _run, _ask_async, is_async=True)
+def can_psycopg_commit(connection: Any) -> bool | None:
+    """As libpq has heard from the server; in a pipeline it has not yet."""
+    status = connection.info.transaction_status
+    return None if status == _ACTIVE else bool(status == _IN_GOOD_ORDER)
+
+
+PSYCOPG = Hand(check_psycopg, _tongue, _run, _ask, can_psycopg_commit)
+PSYCOPG_ASYNC = Hand(check_psycopg, _tongue, _run, _ask_async, can_psycopg_commit, is_async=True)

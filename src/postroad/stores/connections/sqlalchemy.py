@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from postroad.errors import ConnectionClosed, NoTransaction, UnknownConnection
+from postroad.stores.connections.asyncpg import can_asyncpg_commit
 from postroad.stores.connections.hand import Hand, Tongue
-from postroad.stores.connections.psycopg import check_psycopg
-from postroad.stores.connections.sqlite import check_in_its_thread, check_sqlite3
+from postroad.stores.connections.psycopg import can_psycopg_commit, check_psycopg
+from postroad.stores.connections.sqlite import check_in_its_thread, check_sqlite3, is_in_transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,6 +30,8 @@ class Driver(NamedTuple):
     tongue: Tongue
     check: Callable[[Any, Any], object]
     """Raises NoTransaction; given SQLAlchemy's wrapper around the driver's connection, and that connection."""
+    can_commit: Callable[[Any], bool | None]
+    """See `Hand`; given the driver's connection."""
 
 
 def _tongue(of_a_dialect: Any) -> Tongue:
@@ -65,11 +68,23 @@ def _check_aiosqlite(wrapper: Any, driver: Any) -> None:
 
 
 _DRIVERS = {
-    ("postgresql", "psycopg"): Driver(Tongue("postgresql", "%s"), lambda _, driver: check_psycopg(driver)),
-    ("postgresql", "asyncpg"): Driver(Tongue("postgresql", "$1"), _check_asyncpg),
-    ("sqlite", "pysqlite"): Driver(Tongue("sqlite", "?"), lambda _, driver: check_sqlite3(driver)),
-    ("sqlite", "aiosqlite"): Driver(Tongue("sqlite", "?"), _check_aiosqlite),
+    ("postgresql", "psycopg"): Driver(
+        Tongue("postgresql", "%s"), lambda _, driver: check_psycopg(driver), can_psycopg_commit
+    ),
+    ("postgresql", "asyncpg"): Driver(Tongue("postgresql", "$1"), _check_asyncpg, can_asyncpg_commit),
+    ("sqlite", "pysqlite"): Driver(Tongue("sqlite", "?"), lambda _, driver: check_sqlite3(driver), is_in_transaction),
+    ("sqlite", "aiosqlite"): Driver(Tongue("sqlite", "?"), _check_aiosqlite, is_in_transaction),
 }
+
+
+def _can_commit(connection: Any) -> bool | None:
+    if connection.closed or connection.invalidated or not connection.in_transaction():
+        return False
+    return _driver_of(connection.dialect).can_commit(connection.connection.driver_connection)
+
+
+def _can_session_commit(session: Any) -> bool | None:
+    return _can_commit(session.connection()) if session.in_transaction() else False
 
 
 # -- sync ------------------------------------------------------------------------------------------------------------
@@ -141,10 +156,10 @@ def _ask(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
     ]
 
 
-CONNECTION = Hand(_ready_connection, _tongue, _run, _ask)
-SESSION = Hand(_ready_session, _tongue, _run, _ask)
+CONNECTION = Hand(_ready_connection, _tongue, _run, _ask, _can_commit)
+SESSION = Hand(_ready_session, _tongue, _run, _ask, _can_session_commit)
 # A scoped session stands for the session of the thread or task that calls it.
-SCOPED_SESSION = Hand(lambda scoped: _ready_session(scoped()), _tongue, _run, _ask)
+SCOPED_SESSION = Hand(lambda scoped: _ready_session(scoped()), _tongue, _run, _ask, _can_session_commit)
 
 
 # -- async -----------------------------------------------------------------------------------------------------------
@@ -191,8 +206,30 @@ def _ask_async_session(session: Any, statements: Sequence[Statement]) -> Any:
     return session.run_sync(_within_session, _ask, statements)
 
 
-ASYNC_CONNECTION = Hand(_started, _tongue, _run_async_connection, _ask_async_connection, is_async=True)
-ASYNC_SESSION = Hand(lambda session: session, _tongue_of_session, _run_async_session, _ask_async_session, is_async=True)
+def _can_async_connection_commit(connection: Any) -> bool | None:
+    return _can_commit(connection.sync_connection)
+
+
+def _can_async_session_commit(session: Any) -> bool | None:
+    return _can_session_commit(session.sync_session)  # which asks nobody: its transaction has a connection
+
+
+ASYNC_CONNECTION = Hand(
+    _started, _tongue, _run_async_connection, _ask_async_connection, _can_async_connection_commit, is_async=True
+)
+ASYNC_SESSION = Hand(
+    lambda session: session,
+    _tongue_of_session,
+    _run_async_session,
+    _ask_async_session,
+    _can_async_session_commit,
+    is_async=True,
+)
 ASYNC_SCOPED_SESSION = Hand(
-    lambda scoped: scoped(), _tongue_of_session, _run_async_session, _ask_async_session, is_async=True
+    lambda scoped: scoped(),
+    _tongue_of_session,
+    _run_async_session,
+    _ask_async_session,
+    lambda scoped: _can_async_session_commit(scoped()),
+    is_async=True,
 )

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from postroad.stores.statements import Rows, Statement
 
-__all__ = ["AIOSQLITE", "SQLITE3", "check_in_its_thread", "check_sqlite3"]
+__all__ = ["AIOSQLITE", "SQLITE3", "check_in_its_thread", "check_sqlite3", "is_in_transaction"]
 
 _TONGUE = Tongue("sqlite", "?")
 
@@ -80,5 +80,10 @@ def check_in_its_thread(connection: Any) -> Awaitable[Any]:
     return checked
 
 
-SQLITE3 = Hand(check_sqlite3, lambda _: _TONGUE, _run_sqlite3, _ask_sqlite3)
-AIOSQLITE = Hand(_check_aiosqlite, lambda _: _TONGUE, _run_aiosqlite, _ask_aiosqlite, is_async=True)
+def is_in_transaction(connection: Any) -> bool:
+    """An error spoils no transaction of SQLite's, but a few end it."""
+    return bool(connection.in_transaction)
+
+
+SQLITE3 = Hand(check_sqlite3, lambda _: _TONGUE, _run_sqlite3, _ask_sqlite3, is_in_transaction)
+AIOSQLITE = Hand(_check_aiosqlite, lambda _: _TONGUE, _run_aiosqlite, _ask_aiosqlite, is_in_transaction, is_async=True)

@@ -494,9 +494,12 @@ select pg_try_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.retention'
 -- name: first_time
 -- Gives the id when the consumer sees it for the first time, and nothing when it was processed before. Somebody who
 -- is about to process it is waited for, but no longer than $1; lock_timeout is then what it was, in the last branch.
+-- The omen is a setting that means nothing before the next transaction, and by then it is what it was. The server reports
+-- it to the driver and takes it back at once when a statement fails: so a transaction that is spoilt is known for nothing.
 -- The values are used once and in order: some drivers' placeholders have no numbers.
 with patience as materialized (
-    select current_setting('lock_timeout') as before, set_config('lock_timeout', $1::text, true) as now),
+    select current_setting('lock_timeout') as before, set_config('lock_timeout', $1::text, true) as now,
+           set_config('default_transaction_read_only', 'on', true) as omen),
 noted as (
     insert into {schema}.inbox (consumer, id, type)
     select $2::text, $3::text, $4::text from patience where now is not null
@@ -509,7 +512,8 @@ select before from patience where set_config('lock_timeout', before, true) is nu
 -- name: first_times
 -- The same for many ids in one statement. In order: two who wait for each other's rows would wait for ever.
 with patience as materialized (
-    select current_setting('lock_timeout') as before, set_config('lock_timeout', $1::text, true) as now),
+    select current_setting('lock_timeout') as before, set_config('lock_timeout', $1::text, true) as now,
+           set_config('default_transaction_read_only', 'on', true) as omen),
 noted as (
     insert into {schema}.inbox (consumer, id, type)
     select $2::text, new.id, new.type
@@ -526,18 +530,26 @@ select before from patience where set_config('lock_timeout', before, true) is nu
 -- Whether the tables are there, and may be read.
 select i.id, a.id from {schema}.inbox i, {schema}.inbox_attempts a limit 0
 
+-- name: still_good
+-- Whether the transaction is in good order.
+select 1
+
 -- name: begin_attempt
 -- Before the handler of a message that was delivered before: what is found running had ended with its process.
 -- Gives nothing when the message was processed. One that had been given up begins anew: somebody has sent it again.
+-- Here and below, a row that another's handler has locked is not waited for longer than $1.
+with patience as materialized (
+    select set_config('lock_timeout', $1::text, true) as now)
 insert into {schema}.inbox_attempts as a (consumer, id, type, running)
-select $1::text, $2::text, $3::text, true
- where not exists (select from {schema}.inbox i where i.consumer = $4::text and i.id = $5::text)
+select $2::text, $3::text, $4::text, true
+  from patience
+ where now is not null and not exists (select from {schema}.inbox i where i.consumer = $5::text and i.id = $6::text)
 on conflict (consumer, id) do update
    set attempts = case when a.dead_at is null then a.attempts + a.running::integer else 0 end,
        crashes = case when a.dead_at is null then a.crashes + a.running::integer else 0 end,
-       error = case when a.running then $6::text else a.error end,
+       error = case when a.running then $7::text else a.error end,
        running = true, changed_at = clock_timestamp(), dead_at = null
-returning attempts, crashes
+returning attempts, crashes, error
 
 -- name: end_attempt
 -- In the handler's own transaction: it is undone when that is rolled back, or its process dies.
@@ -545,7 +557,13 @@ update {schema}.inbox_attempts set running = false where consumer = $1 and id = 
 returning id
 
 -- name: fail_attempt
-insert into {schema}.inbox_attempts as a (consumer, id, type, error, attempts) values ($1, $2, $3, $4, 1)
+-- Gives nothing when the message was processed after all: of a lost COMMIT nobody knows.
+with patience as materialized (
+    select set_config('lock_timeout', $1::text, true) as now)
+insert into {schema}.inbox_attempts as a (consumer, id, type, error, attempts)
+select $2::text, $3::text, $4::text, $5::text, 1
+  from patience
+ where now is not null and not exists (select from {schema}.inbox i where i.consumer = $6::text and i.id = $7::text)
 on conflict (consumer, id) do update
    set attempts = case when a.dead_at is null then a.attempts + 1 else 1 end,
        crashes = case when a.dead_at is null then a.crashes else 0 end,
@@ -553,18 +571,21 @@ on conflict (consumer, id) do update
 returning attempts
 
 -- name: note_dead
-insert into {schema}.inbox_attempts as a (consumer, id, type, error, dead_at) values ($1, $2, $3, $4, clock_timestamp())
+with patience as materialized (
+    select set_config('lock_timeout', $1::text, true) as now)
+insert into {schema}.inbox_attempts as a (consumer, id, type, error, dead_at)
+select $2::text, $3::text, $4::text, $5::text, clock_timestamp() from patience where now is not null
 on conflict (consumer, id) do update
    set error = excluded.error, running = false, changed_at = clock_timestamp(), dead_at = clock_timestamp()
 returning attempts
 
 -- name: forget_processed
--- A batch of what a consumer has processed long ago. Two who clean up at once don't wait for each other.
+-- A batch of what a consumer has processed long ago. Without a lock, which would take the right to change rows.
 delete from {schema}.inbox
  where ctid = any(array(
        select ctid from {schema}.inbox
         where consumer = $1 and processed_at < now() - $2::text::interval
-        order by processed_at limit $3 for update skip locked))
+        order by processed_at limit $3))
 returning id
 
 -- name: forget_attempts

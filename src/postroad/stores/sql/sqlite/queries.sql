@@ -345,6 +345,10 @@ returning id
 -- Whether the tables are there, and may be read.
 select i.id, a.id from {schema}_inbox i, {schema}_inbox_attempts a limit 0
 
+-- name: still_good
+-- Whether the transaction is in good order.
+select 1
+
 -- name: begin_attempt
 -- Before the handler of a message that was delivered before: what is found running had ended with its process.
 -- Gives nothing when the message was processed. One that had been given up begins anew: somebody has sent it again.
@@ -357,7 +361,7 @@ on conflict (consumer, id) do update
        error = case when a.running then ? else a.error end,
        running = 1, dead_at = null,
        changed_at = cast((julianday('now') - 2440587.5) * 86400000000 as integer)
-returning attempts, crashes
+returning attempts, crashes, error
 
 -- name: end_attempt
 -- In the handler's own transaction: it is undone when that is rolled back, or its process dies.
@@ -365,7 +369,10 @@ update {schema}_inbox_attempts set running = 0 where consumer = ? and id = ?
 returning id
 
 -- name: fail_attempt
-insert into {schema}_inbox_attempts as a (consumer, id, type, error, attempts) values (?, ?, ?, ?, 1)
+-- Gives nothing when the message was processed after all: of a lost COMMIT nobody knows.
+insert into {schema}_inbox_attempts as a (consumer, id, type, error, attempts)
+select ?, ?, ?, ?, 1
+ where not exists (select 1 from {schema}_inbox i where i.consumer = ? and i.id = ?)
 on conflict (consumer, id) do update
    set attempts = case when a.dead_at is null then a.attempts + 1 else 1 end,
        crashes = case when a.dead_at is null then a.crashes else 0 end,
