@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from postroad import InvalidSetting
@@ -145,6 +145,8 @@ def test_a_number_alone_is_a_position() -> None:
         read_place("--to", "9" * 19 + "0", NOW)
 
 
+@example("0\x1f")
+@example("9" * 5000)
 @given(HOSTILE)
 def test_whatever_is_typed_is_understood_or_refused(text: str) -> None:
     for read in (

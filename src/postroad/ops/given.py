@@ -58,8 +58,9 @@ def read_moment(option: str, text: str, now: datetime) -> datetime:
 
 def read_place(option: str, text: str, now: datetime) -> datetime | int:
     """A time, how long ago, or a position: a number alone."""
-    if re.fullmatch(r"[0-9]+", text.strip()) and int(text) <= _LARGEST_POSITION:
-        return int(text)
+    number = text.strip()
+    if re.fullmatch(r"[0-9]{1,19}", number) and int(number) <= _LARGEST_POSITION:
+        return int(number)
     found = _moment(text, now)
     if found is None:
         raise InvalidSetting(f"{option} is {text!r}; it must be a position, which is a whole number, or {_A_MOMENT}")
