@@ -66,6 +66,7 @@ RESTARTS = "tests/scenarios/test_database_restarts.py"
 INBOX = "tests/contracts/test_inbox.py"
 CONSUMER = "tests/contracts/test_consumer.py"
 CONSUMER_TROUBLE = "tests/contracts/test_consumer_trouble.py"
+CONSUMER_STOPS = "tests/contracts/test_consumer_stops.py"
 CONSUMERS = "tests/scenarios/test_consumers.py"
 KEYS = "tests/unit/test_keys.py"
 ACKS = "tests/unit/test_amqp_acks.py"
@@ -341,11 +342,11 @@ MUTANTS = [
     Mutant("what met an outage is marked again and counts as a death", TREATMENT,
            "self._marks.get(message.identity) or", "", (CONSUMER_TROUBLE,)),
     Mutant("a stop counts as a death", "postroad/consumer/run.py", "await self._treatment.break_off()", "pass",
-           (CONSUMER_TROUBLE,)),
+           (CONSUMER_STOPS,)),
     Mutant("a lost connection is an attempt", TRANSACTIONS, "if is_passing(error) else None", "if False else None",
            (CONSUMER_TROUBLE,)),
     Mutant("a message is buried again while the database is out", TREATMENT, "if work.buried_as is None:", "if True:",
-           (CONSUMER_TROUBLE,)),
+           (CONSUMER_STOPS,)),
     Mutant("a handler is called again while its failure can't be counted", TREATMENT,
            "if work.failure is not None:", "if False:", (CONSUMER_TROUBLE,)),
     Mutant("one who stands by begins with what comes later", "postroad/consumer/run.py",

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -24,58 +23,9 @@ from postroad.consumer.attempts import Attempts
 from postroad.consumer.retention import InboxRetention, may_come_again_for
 from postroad.message import new_id
 from postroad.retry import Backoff
+from tests.consumers import AT_ONCE, Numbered, consumed, consumer, put
 from tests.destinations import stored
-from tests.places import ON_POSTGRESQL, ON_SQLITE, OUTBOX, Place, asyncpg_transactions, on_postgresql, on_sqlite
-from tests.services.postgresql import PostgreSQL
-
-AT_ONCE = Backoff(max_attempts=3, first=timedelta(milliseconds=1), jitter=0)
-
-
-class Numbered(msgspec.Struct):
-    """What tests send."""
-
-    number: int
-
-
-@pytest.fixture(params=[*ON_POSTGRESQL, *ON_SQLITE])
-async def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    if request.param in ON_SQLITE:
-        return on_sqlite(request.param, tmp_path / "shop.sqlite")
-    return await on_postgresql(request.param, request.getfixturevalue("postgresql15"))
-
-
-@pytest.fixture
-def one_place(tmp_path: Path) -> Place:
-    """For what has nothing to do with the transaction."""
-    return on_sqlite("aiosqlite", tmp_path / "shop.sqlite")
-
-
-@pytest.fixture
-async def pg_place(postgresql15: PostgreSQL) -> Place:
-    """For what SQLite, with its one writer, can't show."""
-    return await on_postgresql("asyncpg", postgresql15)
-
-
-@pytest.fixture
-def queue() -> MemoryQueue:
-    return MemoryQueue()
-
-
-def consumer(place: Place, queue: MemoryQueue, **settings: Any) -> Consumer[Any]:
-    defaults: dict[str, Any] = {"retry": AT_ONCE, "grace": "20s"}
-    return Consumer(queue, name="stock", begin=place.begin, **defaults | settings)
-
-
-def put(queue: MemoryQueue, *numbers: int, **fields: Any) -> None:
-    for number in numbers:
-        payload = b'{"number":%d}' % number
-        queue.put_stored(stored(number, **({"type": "numbered", "payload": payload, "key": f"k{number}"} | fields)))
-
-
-async def consumed(consumer: Consumer[Any]) -> Any:
-    async with asyncio.timeout(60):
-        return await consumer.run_until_empty()
-
+from tests.places import OUTBOX, Place, asyncpg_transactions
 
 # -- on every kind of transaction ------------------------------------------------------------------------------------
 

@@ -1,0 +1,88 @@
+"""Consumers as tests make them: on a queue in memory, with messages that are numbers."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session
+
+from postroad import Consumer, Received
+from postroad.brokers.memory import MemoryQueue
+from postroad.retry import Backoff
+from tests.destinations import stored
+from tests.places import Place
+
+AT_ONCE = Backoff(max_attempts=3, first=timedelta(milliseconds=1), jitter=0)
+
+
+class Numbered(msgspec.Struct):
+    """What tests send."""
+
+    number: int
+
+
+def consumer(place: Place, queue: MemoryQueue, **settings: Any) -> Consumer[Any]:
+    defaults: dict[str, Any] = {"retry": AT_ONCE, "grace": "20s"}
+    return Consumer(queue, name="stock", begin=place.begin, **defaults | settings)
+
+
+def put(queue: MemoryQueue, *numbers: int, **fields: Any) -> None:
+    for number in numbers:
+        payload = b'{"number":%d}' % number
+        queue.put_stored(stored(number, **({"type": "numbered", "payload": payload, "key": f"k{number}"} | fields)))
+
+
+async def consumed(consumer: Consumer[Any]) -> Any:
+    async with asyncio.timeout(60):
+        return await consumer.run_until_empty()
+
+
+def put_again(queue: MemoryQueue, *numbers: int, **fields: Any) -> None:
+    """As if a consumer had had them before."""
+    put(queue, *numbers, **fields)
+    again = [msgspec.structs.replace(each, redelivered=True) for each in queue.queue]
+    queue.queue.clear()
+    queue.queue.extend(again)
+
+
+async def until_parked(it: Consumer[Any], session: object = None) -> object:
+    """Until a message waits for its next attempt, of another session than this; gives its session."""
+    async with asyncio.timeout(20):
+        while True:
+            for work in it._run._parked if it._run else ():
+                if work.delivery.session is not session:
+                    return work.delivery.session
+            await asyncio.sleep(0)
+
+
+async def soon(event: asyncio.Event) -> None:
+    async with asyncio.timeout(20):
+        await event.wait()
+
+
+def executing(place: Place, *statements: str, catching: bool = False) -> Any:
+    """A handler that writes its effect and then, at its first attempt for the first statement and so on, executes."""
+    left = list(statements)
+
+    def execute(tx: Any, sql: str) -> Any:
+        return tx.execute(text(sql) if isinstance(tx, Session | AsyncSession) else sql)
+
+    async def asynchronous(event: Numbered, tx: Any, message: Received) -> None:
+        await place.insert(tx, event.number)
+        if left:
+            with suppress(*[Exception] * catching):
+                await execute(tx, left.pop(0))
+
+    def sync(event: Numbered, tx: Any, message: Received) -> None:
+        place.insert(tx, event.number)
+        if left:
+            with suppress(*[Exception] * catching):
+                execute(tx, left.pop(0))
+
+    return asynchronous if place.is_async else sync
