@@ -210,10 +210,15 @@ class Turmoil:
         return name
 
     async def _delay(self) -> str:
-        """Some beyond the lease, some not."""
         name, weather = self._a_way()
-        await weather.delay(self.random.uniform(0.2, 1.5) * LEASE)
+        await weather.delay(self.random.random() * LEASE)
         return name
+
+    async def _delay_beyond_lease(self) -> str:
+        """Of what it sends meanwhile to the database nothing counts any more."""
+        member = self.random.choice(self._members)
+        await member.to_database.delay(LEASE * 1.5)
+        return member.name
 
     async def _forget_connections(self) -> str:
         """The relay learns of it from nobody; until its lease is over it may send what it has read."""
@@ -258,14 +263,14 @@ class Turmoil:
         )
 
     def _said(self, verdict: Verdict) -> str:
-        """What relays said about the time of the first duplicate without a reason."""
+        """What its relays said about the time of the first duplicate without a reason."""
         first = verdict.unexplained[0]
         said = [
             f"  {at:.3f} {name}: {line['message']}"
-            for name, running in self._relays.items()
-            for line in running.lines()
+            for name in {first.before.by, first.again.by}
+            for line in self._relays[str(name)].lines()
             if line["level"] != "debug"
-            and first.before.at - 2 < (at := datetime.fromisoformat(line["time"]).timestamp()) < first.again.at + 2
+            and first.before.at - 1 < (at := datetime.fromisoformat(line["time"]).timestamp()) < first.again.at + 1
         ]
         return "\n".join(sorted(said))
 

@@ -19,7 +19,7 @@ from tests.services.rabbitmq import RabbitMQ
 from tests.traffic import Traffic
 from tests.turmoil import Turmoil
 
-SEED = int(os.environ.get("POSTROAD_TEST_SEED", "8"))
+SEED = int(os.environ.get("TURMOIL_SEED", "8"))
 NEVER = ("--lease", "1h")  # so that nothing but the advisory lock can tell that somebody died
 
 
@@ -171,8 +171,8 @@ async def until_beaten(log: PostgreSQLLog, times: int) -> None:
 
 
 ACTS = [
-    "kill", "freeze", "end_in_peace", "drop_connections", "restart_database", "delay", "half_close", "crash_database",
-    "forget_connections", "restart_broker", "kill", "end_in_peace",
+    "kill", "freeze", "end_in_peace", "drop_connections", "restart_database", "delay", "delay_beyond_lease",
+    "half_close", "crash_database", "forget_connections", "restart_broker", "kill", "end_in_peace",
 ]  # fmt: skip
 
 
