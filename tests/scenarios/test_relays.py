@@ -31,7 +31,7 @@ async def log(postgresql15: PostgreSQL) -> PostgreSQLLog:
 async def until_carried(log: PostgreSQLLog) -> None:
     async with asyncio.timeout(120):
         while await pending(log.url):  # noqa: ASYNC110 - it happens in another process
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.2)  # to ask costs the relays time
 
 
 async def owners(log: PostgreSQLLog) -> list[int]:
@@ -171,8 +171,8 @@ async def until_beaten(log: PostgreSQLLog, times: int) -> None:
 
 
 ACTS = [
-    "kill", "freeze", "end_in_peace", "drop_connections", "restart_database", "delay", "delay_beyond_lease",
-    "half_close", "crash_database", "forget_connections", "restart_broker", "kill", "end_in_peace",
+    "kill", "freeze", "end_in_peace", "drop_connections", "delay", "delay_beyond_lease", "half_close",
+    "restart_database", "forget_connections", "crash_database", "restart_broker", "kill", "end_in_peace",
 ]  # fmt: skip
 
 
