@@ -154,7 +154,7 @@ class Turmoil:
             await transaction.rollback()
         else:
             await transaction.commit()
-        await asyncio.sleep(dice.random() * 0.02)
+        await asyncio.sleep(dice.random() * 0.1)
 
     # -- what happens ------------------------------------------------------------------------------------------------
 
@@ -162,8 +162,6 @@ class Turmoil:
         """Let something happen, and note it as a reason for what comes twice, to one relay or to all; unless it is
         none.
         """
-        for member in self._members:
-            await member.started  # before that it ends when it can't reach the database
         self.acts[act] += 1
         began = time.time()
         to = await getattr(self, f"_{act}")()
@@ -177,53 +175,71 @@ class Turmoil:
         return await self._end(signal.SIGTERM)
 
     async def _end(self, number: signal.Signals) -> str:
-        member = self._members.pop(self.random.randrange(len(self._members)))
+        member = await self._a_member()
+        self._members.remove(member)
         await member.running.ended_by(number)
         await member.close()
         await self._start_relay()
         return member.name
 
     async def _freeze(self) -> str:
-        member = self.random.choice(self._members)
+        member = await self._a_member()
         member.running.process.send_signal(signal.SIGSTOP)
         await asyncio.sleep(LEASE * 1.5)
         member.running.process.send_signal(signal.SIGCONT)
         return member.name
 
     async def _restart_database(self) -> None:
+        await self._all_started()
         await asyncio.to_thread(self.postgresql.restart, "fast")
 
     async def _crash_database(self) -> None:
+        await self._all_started()
         await asyncio.to_thread(self.postgresql.restart, "immediate")
 
     async def _restart_broker(self) -> None:
         await asyncio.to_thread(self.rabbitmq.restart)
 
     async def _drop_connections(self) -> str:
-        name, weather = self._a_way()
+        name, weather = await self._a_way()
         weather.drop()
         return name
 
     async def _half_close(self) -> str:
-        name, weather = self._a_way()
+        name, weather = await self._a_way()
         weather.close_half(towards_server=self.random.random() < 0.5)
         return name
 
     async def _delay(self) -> str:
-        """Some beyond the lease, some not."""
-        name, weather = self._a_way()
-        await weather.delay(self.random.uniform(0.2, 1.5) * LEASE)
+        name, weather = await self._a_way()
+        await weather.delay(self.random.random() * LEASE)
         return name
+
+    async def _delay_beyond_lease(self) -> str:
+        """Of what it sends meanwhile to the database nothing counts any more."""
+        member = await self._a_member()
+        await member.to_database.delay(LEASE * 1.5)
+        return member.name
 
     async def _forget_connections(self) -> str:
         """The relay learns of it from nobody; until its lease is over it may send what it has read."""
-        name, weather = self._a_way()
+        name, weather = await self._a_way()
         weather.forget()
         await asyncio.sleep(LEASE)
         return name
 
-    def _a_way(self) -> tuple[str, Weather]:
-        member = self.random.choice(self._members)
+    async def _all_started(self) -> None:
+        await asyncio.gather(*(member.started for member in self._members))
+
+    async def _a_member(self) -> Member:
+        """One that has started: before that a relay ends when it can't reach the database."""
+        started, _ = await asyncio.wait(
+            [member.started for member in self._members], return_when=asyncio.FIRST_COMPLETED
+        )
+        return self.random.choice([member for member in self._members if member.started in started])
+
+    async def _a_way(self) -> tuple[str, Weather]:
+        member = await self._a_member()
         return member.name, self.random.choice((member.to_database, member.to_broker))
 
     # -- the end -----------------------------------------------------------------------------------------------------
@@ -233,8 +249,9 @@ class Turmoil:
         self._quiet.set()
         await asyncio.gather(*self._writers)
         await self._until_nothing_waits()
-        for member in self._members:
-            assert await member.running.ended_by(signal.SIGTERM) == 0
+        await self._all_started()
+        ended = [member.running.ended_by(signal.SIGTERM) for member in self._members]
+        assert not any(await asyncio.gather(*ended))
         rows = await self.log.execute("select convert_from(payload, 'utf8')::int, key, position from postroad.outbox")
         return verify([Committed(*row) for row in rows], await self._arrived(), self._incidents)
 
@@ -258,14 +275,14 @@ class Turmoil:
         )
 
     def _said(self, verdict: Verdict) -> str:
-        """What relays said about the time of the first duplicate without a reason."""
+        """What its relays said about the time of the first duplicate without a reason."""
         first = verdict.unexplained[0]
         said = [
             f"  {at:.3f} {name}: {line['message']}"
-            for name, running in self._relays.items()
-            for line in running.lines()
+            for name in {first.before.by, first.again.by}
+            for line in self._relays[str(name)].lines()
             if line["level"] != "debug"
-            and first.before.at - 2 < (at := datetime.fromisoformat(line["time"]).timestamp()) < first.again.at + 2
+            and first.before.at - 1 < (at := datetime.fromisoformat(line["time"]).timestamp()) < first.again.at + 1
         ]
         return "\n".join(sorted(said))
 
@@ -273,7 +290,7 @@ class Turmoil:
         until = time.monotonic() + PATIENCE
         while await pending(self.log.url):
             assert time.monotonic() < until, "the lanes stand still"
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.2)
 
     def _tell_time(self) -> None:
         """Put a number into the queue again and again, and note when it was there: so all that is in it has a time."""

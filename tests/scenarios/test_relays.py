@@ -19,7 +19,7 @@ from tests.services.rabbitmq import RabbitMQ
 from tests.traffic import Traffic
 from tests.turmoil import Turmoil
 
-SEED = int(os.environ.get("POSTROAD_TEST_SEED", "8"))
+SEED = int(os.environ.get("TURMOIL_SEED", "8"))
 NEVER = ("--lease", "1h")  # so that nothing but the advisory lock can tell that somebody died
 
 
@@ -31,7 +31,7 @@ async def log(postgresql15: PostgreSQL) -> PostgreSQLLog:
 async def until_carried(log: PostgreSQLLog) -> None:
     async with asyncio.timeout(120):
         while await pending(log.url):  # noqa: ASYNC110 - it happens in another process
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.2)  # to ask costs the relays time
 
 
 async def owners(log: PostgreSQLLog) -> list[int]:
@@ -171,8 +171,8 @@ async def until_beaten(log: PostgreSQLLog, times: int) -> None:
 
 
 ACTS = [
-    "kill", "freeze", "end_in_peace", "drop_connections", "restart_database", "delay", "half_close", "crash_database",
-    "forget_connections", "restart_broker", "kill", "end_in_peace",
+    "kill", "freeze", "end_in_peace", "drop_connections", "delay", "delay_beyond_lease", "half_close",
+    "restart_database", "forget_connections", "crash_database", "restart_broker", "kill", "end_in_peace",
 ]  # fmt: skip
 
 

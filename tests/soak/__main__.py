@@ -21,8 +21,8 @@ from tests.services.rabbitmq import RabbitMQ
 from tests.turmoil import Turmoil
 
 ACTS = {
-    "kill": 4, "freeze": 4, "end_in_peace": 4, "drop_connections": 3, "half_close": 2, "delay": 3,
-    "forget_connections": 3, "restart_broker": 1, "restart_database": 2, "crash_database": 2,
+    "kill": 4, "freeze": 4, "end_in_peace": 4, "drop_connections": 3, "half_close": 2, "delay": 2,
+    "delay_beyond_lease": 2, "forget_connections": 3, "restart_broker": 1, "restart_database": 2, "crash_database": 2,
 }  # fmt: skip
 END_TRANSACTIONS = {"restart_database", "crash_database"}
 HELD_OPEN_SECONDS = 60
