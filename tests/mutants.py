@@ -197,8 +197,8 @@ MUTANTS = [
            "and (r.lock_key is null or not exists (select from {schema}.lanes l where l.owner = $1))", "", (LEASES,)),
     Mutant("leases: the dead are never forgotten", PG_LEASES, "and alive_until < clock_timestamp() - interval '1 day'",
            "and false", (LEASES,)),
-    Mutant("a connection that was made anew goes unnoticed", PG,
-           "if lease is not None and self._loaded.get((lease.sink, lease.lane)) != self._made:", "if False:",
+    Mutant("a server that was started anew goes unnoticed", PG,
+           "if lease is not None and self._loaded.get((lease.sink, lease.lane)) != self._servers:", "if False:",
            (LOST,)),
     # Publishing
     Mutant("a key's messages go at once", "postroad/relay/waves.py", "if len(set(keys)) == len(keys):",

@@ -98,6 +98,12 @@ async def until(ops: Operating, position: int, state: State) -> MessageRow:
     return await at(ops, position)
 
 
+async def until_passed(ops: Operating) -> None:
+    async with asyncio.timeout(30):
+        while any(lane.pending.number for sink in (await ops.status()).sinks for lane in sink.lanes):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
 async def id_of(ops: Operating, position: int) -> UUID:
     return (await at(ops, position)).id
 
@@ -656,6 +662,7 @@ async def test_a_large_rewind_goes_in_batches_under_a_running_relay(
         await log.add(*(message for n in range(first, first + 6) for message in numbered(n, key=f"k{n % 3}")))
     async with running(log, broker := Arrivals()):
         await broker.until(*range(60))
+        await until_passed(ops)
         before = len(broker.messages)
         assert (await ops.rewind(Rewind(sink="default", to=0), ME)).changed == 60
         async with asyncio.timeout(60):

@@ -103,11 +103,11 @@ async def test_a_lane_is_loaded_again_after_a_restart_that_no_connection_noticed
     async with running(it):
         await log.add(*numbered(1))
         await broker.until(1)
-        made = it._store._made  # type: ignore[attr-defined]
+        made = it._store._servers  # type: ignore[attr-defined]
         postgresql15.restart("immediate")
         await log_again(log, 2)
         await broker.until(2)
-        assert it._store._made > made  # type: ignore[attr-defined]
+        assert it._store._servers > made  # type: ignore[attr-defined]
 
 
 async def log_again(log: Pooled, number: int) -> None:
@@ -124,7 +124,7 @@ async def test_a_crash_of_the_servers_processes_is_noticed_too(log: Pooled, post
     store = PostgreSQLStore(log.url, connections=1)
     await store.open()
     async with store._connection() as connection:
-        process, made = await connection.fetchval("select pg_backend_pid()"), store._made
+        process, made = await connection.fetchval("select pg_backend_pid()"), store._servers
     os.kill(process, signal.SIGKILL)
     async with asyncio.timeout(SECONDS):
         while True:
@@ -133,7 +133,7 @@ async def test_a_crash_of_the_servers_processes_is_noticed_too(log: Pooled, post
                     break
             except StoreUnavailable:
                 await asyncio.sleep(0.05)
-    assert store._made > made
+    assert store._servers > made
     await store.close()
 
 

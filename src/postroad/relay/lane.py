@@ -175,9 +175,11 @@ class Lane:
                 await self._clock.wait(self._stopping, pause)
                 pause = min(2 * pause, self._settings.seconds("outage_backoff"))
             except LeaseLost as lost:
-                self._tenure.lost = True
-                self._lose(lost)
-                return None
+                await self._tenure.decided(self._stopping)
+                if self._tenure.lease.epoch == self._lease.epoch:  # else this relay itself has taken it anew
+                    self._tenure.lost = True
+                    self._lose(lost)
+                    return None
         return None
 
     def stop(self) -> None:
@@ -321,7 +323,8 @@ class Lane:
     async def _load(self) -> None:
         """Begin from what the database says, and nothing else."""
         self._rest.get_up()
-        loaded = await self._store.load(self._tenure.lease)
+        self._lease = self._tenure.lease
+        loaded = await self._store.load(self._lease)
         self._lease = loaded.lease
         self._trouble.loaded(loaded, self._clock.now())
         self._confirmed = loaded.lease.cursor

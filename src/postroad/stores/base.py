@@ -317,7 +317,7 @@ class Store(Protocol):
         The page tells the lane's version too: a lane that was changed is noticed before what was added after that is
         published.
 
-        Raises StoreUnavailable also when the connection was made anew since this store took or loaded the lane.
+        Raises StoreUnavailable also when the server was started anew since this store took or loaded the lane.
         """
         ...
 

@@ -95,8 +95,8 @@ class PostgreSQLStore:
         self._pooled = False
         """A pooler stands in between, which lends us a session for one transaction at a time."""
         self._server_started: str | None = None
-        self._made = 0
-        """How many connections there have been, or servers behind a pooler."""
+        self._servers = 0
+        """How many servers there have been: one that was started anew, or has crashed, is another."""
         self._loaded: dict[tuple[str, int], int] = {}
         """How many there had been when a lane was loaded."""
 
@@ -119,8 +119,7 @@ class PostgreSQLStore:
                 # A prepared statement belongs to a session, so behind a pooler none can be kept.
                 statement_cache_size=0 if self._pooled else STATEMENTS_KEPT,
             )
-            # All of them now, so that one that is made later was made because another was lost. The first one alone:
-            # it may have to restore the log.
+            # The first one alone: it may have to restore the log.
             made = [await self._pool.acquire()]
             made += await asyncio.gather(*(self._pool.acquire() for _ in range(1, self._connections)))
             for connection in made:
@@ -133,7 +132,7 @@ class PostgreSQLStore:
 
     async def load(self, lease: Lease) -> Loaded:
         async with self._connection() as connection, in_transaction(connection):
-            made = self._made
+            servers = self._servers
             owner = (lease.sink, lease.lane, lease.owner, lease.epoch)
             row = await connection.fetchrow(self._sql["load_lane"], *owner)
             if row is None:
@@ -143,7 +142,7 @@ class PostgreSQLStore:
             heads, routes = await trouble.put_in_order()
             ahead = await trouble.ahead()
             loaded = Loaded(_lease(lane), heads, list(routes), await trouble.due_in(), ahead, paused)
-        self._loaded[lease.sink, lease.lane] = made
+        self._loaded[lease.sink, lease.lane] = servers
         return loaded
 
     async def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> Page:
@@ -240,19 +239,19 @@ class PostgreSQLStore:
 
     @asynccontextmanager
     async def _connection(self, lease: Lease | None = None) -> AsyncIterator[Any]:
-        """A connection; for a lane, only if none has been made since the lane was loaded."""
+        """A connection; for a lane, only if it is to the server from which the lane was loaded."""
         if self._pool is None:
             raise StoreUnavailable("the store is not open")
         with _errors_translated(self._schema):
             async with lent(self._pool) as connection, self._session(connection):
-                if lease is not None and self._loaded.get((lease.sink, lease.lane)) != self._made:
-                    raise StoreUnavailable("PostgreSQL: the connection was made anew since the lane was loaded")
+                if lease is not None and self._loaded.get((lease.sink, lease.lane)) != self._servers:
+                    raise StoreUnavailable("PostgreSQL: the server was started anew since the lane was loaded")
                 yield connection
 
     def _taken(self, row: Any) -> Lease:
         """A lane that was taken just now counts as loaded."""
         lease = _lease(row)
-        self._loaded[lease.sink, lease.lane] = self._made
+        self._loaded[lease.sink, lease.lane] = self._servers
         return lease
 
     @asynccontextmanager
@@ -270,11 +269,14 @@ class PostgreSQLStore:
             yield
             return
         async with in_transaction(connection):
-            started = (await connection.fetchrow(self._sql["borrow_session"]))["started"]
-            if started != self._server_started:
-                self._server_started = started
-                self._made += 1
+            self._meet((await connection.fetchrow(self._sql["borrow_session"]))["started"])
             yield
+
+    def _meet(self, started: str) -> None:
+        """A server; is it another than the last, or has it been started anew?"""
+        if started != self._server_started:
+            self._server_started = started
+            self._servers += 1
 
     async def _is_pooled(self) -> bool:
         connection = await asyncpg.connect(self._url, timeout=CONNECT_SECONDS, statement_cache_size=0)
@@ -308,7 +310,6 @@ class PostgreSQLStore:
             await connection.execute(_SESSION_SETTINGS)
         async with self._session(connection):
             await self._check(connection)
-        self._made += 1
 
     async def _check(self, connection: Any) -> None:
         await connection.set_type_codec(
@@ -321,6 +322,7 @@ class PostgreSQLStore:
         )
         check_version(await connection.fetchrow(self._sql["schema_version"]), self._schema)
         facts = await connection.fetchrow(self._sql["server_facts"])
+        self._meet(facts["started"])
         if facts["standby"]:
             raise LogNotReadable(
                 "this PostgreSQL server is a standby, whose snapshots don't show the transactions in progress; "

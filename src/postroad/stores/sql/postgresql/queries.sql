@@ -87,16 +87,18 @@ select pg_backend_pid()
 -- whether the server has been started anew, or has gone through a crash, which makes it forget its statistics.
 select set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_seqscan', 'off', true),
        set_config('jit', 'off', true), set_config('max_parallel_workers_per_gather', '0', true),
-       pg_postmaster_start_time()::text || ' ' || (select stats_reset::text from pg_stat_bgwriter) as started
+       pg_postmaster_start_time()::text || coalesce(' ' || (select stats_reset::text from pg_stat_bgwriter), '') as started
 
 -- name: server_facts
--- What decides whether this server's log may be read: asked on every new connection.
+-- What decides whether this server's log may be read, and whether it is the one that was asked before: asked on every
+-- new connection.
 -- A row from the future has a transaction id of another cluster.
 select pg_is_in_recovery() as standby,
        exists (select from pg_subscription_rel where srrelid = '{schema}.outbox'::regclass) as subscribed,
        (select system_identifier from pg_control_system())
            <> (select system_identifier from {schema}.installation) as moved,
-       exists (select from {schema}.outbox where xid >= pg_snapshot_xmax(pg_current_snapshot())) as future
+       exists (select from {schema}.outbox where xid >= pg_snapshot_xmax(pg_current_snapshot())) as future,
+       pg_postmaster_start_time()::text || coalesce(' ' || (select stats_reset::text from pg_stat_bgwriter), '') as started
 
 -- name: lock_for_restore
 -- No writer, reader or relay in between. In the order in which server_facts takes its locks.
