@@ -56,7 +56,7 @@ def run(server: PostgreSQL, plan: Plan) -> Section:
 
 def _latency(server: PostgreSQL, plan: Plan, section: Section) -> None:
     """All contestants idle at the same time, and are woken one after the other."""
-    idle, times = (1.0, 5) if plan.quick else (10.0, 40)
+    idle, times = (1.0, 5) if plan.quick else (10.0, 30)
     found: dict[str, list[float]] = {}
     with ExitStack() as stack:
         contestants = {OURS: stack.enter_context(Process("wakeup_process", create_log(server)))}
