@@ -19,7 +19,8 @@ from postroad import StoreUnavailable
 from postroad.config import RelaySettings
 from postroad.relay import Relay
 from postroad.stores.base import Listener
-from postroad.stores.memory import MemoryEar, MemoryNaps, MemoryStore
+from postroad.stores.memory import MemoryStore
+from postroad.stores.memory_naps import MemoryEar, MemoryNaps
 from tests.lanes import runner, take_lanes
 from tests.logs import Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
 

@@ -7,7 +7,6 @@ outbox.add(transaction, OrderCreated(...))
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 import time
@@ -22,7 +21,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from postroad.lifecycle import FINAL, Mover, State, may_move
-from postroad.message import SLOTS
 from postroad.schedule import Cancellation
 from postroad.stores.base import (
     ANY_SIZE,
@@ -39,6 +37,7 @@ from postroad.stores.base import (
 )
 from postroad.stores.cursor import turn_page
 from postroad.stores.memory_leases import MemoryLeases
+from postroad.stores.memory_naps import MemoryNaps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -47,11 +46,10 @@ if TYPE_CHECKING:
 
     from postroad.message import NewRow, StoredMessage
     from postroad.schedule import Later
-    from postroad.stores.base import Deferral, Listener, Tally, Writer
+    from postroad.stores.base import Deferral, Tally
     from postroad.stores.cursor import Cursor, Page, PageLimit
-    from postroad.stores.leases import Beat
 
-__all__ = ["MemoryEar", "MemoryNaps", "MemoryStore", "MemoryTransaction"]
+__all__ = ["MemoryStore", "MemoryTransaction"]
 
 logger = logging.getLogger("postroad.stores.memory")
 
@@ -412,60 +410,3 @@ def _behind(rows: Sequence[_Trouble], head: _Trouble) -> list[_Trouble]:
     """Those that follow a head in an unbroken line: what is due at a time, or dead, ends it."""
     line = [row for row in rows if row.key == head.key and row.blocks and row.position > head.position]
     return list(takewhile(lambda row: row.waits_in_line, line[:FOLLOWERS]))
-
-
-class MemoryNaps:
-    """Tells of every commit, from whichever thread; see `Naps` for the contract."""
-
-    def __init__(self, store: MemoryStore) -> None:
-        self._store = store
-        self._ears: list[MemoryEar] = []
-
-    def tell(self) -> None:
-        """Something was committed."""
-        for ear in list(self._ears):
-            ear.loop.call_soon_threadsafe(ear.listener.hear, 0, SLOTS - 1)
-
-    async def listen(self, channel: str, listener: Listener) -> MemoryEar:
-        ear = MemoryEar(self._ears, listener)
-        self._ears.append(ear)
-        return ear
-
-    async def begin(self, lease: Lease, *, channel: str, seconds: float) -> int:
-        return 0
-
-    async def end(self, naps: Collection[int]) -> None:
-        pass
-
-    async def writers(self) -> Collection[Writer]:
-        return ()
-
-    async def tick(
-        self,
-        sink: str,
-        owner: UUID,
-        *,
-        naps: Collection[int],
-        seconds: float,
-        channel: str,
-        word: str,
-        beat: Beat | None = None,
-    ) -> Tick:
-        leases = self._store.leases
-        standing = None if beat is None else await leases.beat(beat.runner, beat.seconds, beat.presence)
-        for ear in self._ears:
-            ear.listener.echo(word)
-        return msgspec.structs.replace(self._store.looked_after(sink, owner), kept=naps, standing=standing)
-
-
-class MemoryEar:
-    """Somebody in this process who listens."""
-
-    def __init__(self, ears: list[MemoryEar], listener: Listener) -> None:
-        self._ears = ears
-        self.listener = listener
-        self.loop = asyncio.get_running_loop()
-
-    def close(self) -> None:
-        """Listen no more."""
-        self._ears.remove(self)

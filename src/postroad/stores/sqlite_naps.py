@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 from postroad.errors import NotMigrated, StoreUnavailable
 from postroad.message import SLOTS
 from postroad.stores.base import Tick
+from postroad.stores.told_anyway import ToldAnyway
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
     from uuid import UUID
 
-    from postroad.stores.base import Lease, Listener, Writer
+    from postroad.stores.base import Listener
     from postroad.stores.leases import Beat, Leases
 
 __all__ = ["SQLiteNaps", "Watch"]
@@ -24,7 +25,7 @@ __all__ = ["SQLiteNaps", "Watch"]
 WATCH_SECONDS: Final = 0.02
 
 
-class SQLiteNaps:
+class SQLiteNaps(ToldAnyway):
     """See `Naps` for the contract."""
 
     def __init__(self, fetch: Callable[..., Awaitable[list[Any]]], leases: Leases) -> None:
@@ -35,15 +36,6 @@ class SQLiteNaps:
     async def listen(self, channel: str, listener: Listener) -> Watch:
         self._listener = listener
         return Watch(listener, self._fetch, await self._fetch("data_version"))
-
-    async def begin(self, lease: Lease, *, channel: str, seconds: float) -> int:
-        return 0
-
-    async def end(self, naps: Collection[int]) -> None:
-        pass
-
-    async def writers(self) -> Collection[Writer]:
-        return ()
 
     async def tick(
         self,
