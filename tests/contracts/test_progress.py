@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -62,8 +64,33 @@ async def test_a_tally_is_noted_with_the_cursor_or_not_at_all(log: Log) -> None:
         await log.store.record(settled, page.after, tally=Tally(5, 5))
     assert await log.store.is_current(recorded.lease)
     assert not await log.store.is_current(settled)
-    rows = await query(log, "select lane, position, published, refused from {progress} order by at")
-    assert rows == [(0, 2, 2, 1), (0, 2, 0, 3)]
+    rows = await query(log, "select lane, position, sum(published), sum(refused) from {progress} group by 1, 2")
+    assert rows == [(0, 2, 2, 4)]
+    await log.store.close()
+
+
+async def stop_the_clock(log: Log) -> None:
+    """From now on everything is noted at one moment."""
+    if isinstance(log, SQLiteLog):
+        with closing(sqlite3.connect(log.path)) as connection, connection:
+            connection.execute("pragma writable_schema = on")
+            stopped = "update sqlite_master set sql = replace(sql, 'julianday(''now'')', '2461000') where name = ?"
+            assert connection.execute(stopped, ("postroad_progress",)).rowcount == 1
+    else:
+        assert isinstance(log, PostgreSQLLog)
+        await log.execute("alter table postroad.progress alter at set default '2026-01-01'")
+
+
+async def test_what_is_noted_within_one_moment_is_added_up(log: Log) -> None:
+    await stop_the_clock(log)
+    await log.store.open()
+    await log.add(*numbered(1, 2))
+    (lane,) = await take(log)
+    page = await log.store.read(lane, lane.cursor, PLENTY)
+    settled = await log.store.settle(lane, page.after, Tally(2, 1))
+    settled = await log.store.settle(settled, page.after, Tally(1, 0))
+    await log.store.record(settled, page.after, tally=Tally(0, 3))
+    assert await query(log, "select lane, position, published, refused from {progress}") == [(0, 2, 3, 4)]
     await log.store.close()
 
 

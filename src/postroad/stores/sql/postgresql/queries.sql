@@ -210,6 +210,7 @@ update {schema}.lanes
 
 -- name: settle_and_note
 -- The same, with a row that says when the lane had come so far. $11: published; $12: refused, since the last such row.
+-- What is noted within one moment is one row.
 with unhurried as materialized (
     select set_config('synchronous_commit',
                       case when $10::boolean then current_setting('synchronous_commit') else 'off' end, true)),
@@ -220,13 +221,17 @@ settled as (
       from unhurried
      where sink = $1 and lane = $2 and owner = $3 and epoch = $4 and version = $5
     returning sink, lane, position, snapshot)
-insert into {schema}.progress (sink, lane, position, snapshot, published, refused)
+insert into {schema}.progress as p (sink, lane, position, snapshot, published, refused)
 select sink, lane, position, snapshot, $11, $12 from settled
+on conflict (sink, lane, position, at) do update
+   set published = p.published + excluded.published, refused = p.refused + excluded.refused
 
 -- name: note_progress
 -- How far the lane has come, within its transaction. $3: published; $4: refused.
-insert into {schema}.progress (sink, lane, position, snapshot, published, refused)
+insert into {schema}.progress as p (sink, lane, position, snapshot, published, refused)
 select sink, lane, position, snapshot, $3, $4 from {schema}.lanes where sink = $1 and lane = $2
+on conflict (sink, lane, position, at) do update
+   set published = p.published + excluded.published, refused = p.refused + excluded.refused
 
 -- name: fence
 -- The first statement of what a lane records or claims: no one else writes for this lane until it is committed.

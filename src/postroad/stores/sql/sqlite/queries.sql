@@ -114,9 +114,12 @@ update {schema}_lanes
  where sink = ?1 and lane = ?2 and owner = ?3 and epoch = ?4 and version = ?5
 
 -- name: note_progress
--- How far the lane has come, within its transaction. ?3: published; ?4: refused.
+-- How far the lane has come, within its transaction. ?3: published; ?4: refused. What is noted within one moment (a clock
+-- may tick in milliseconds) is one row.
 insert into {schema}_progress (sink, lane, position, published, refused)
 select sink, lane, position, ?3, ?4 from {schema}_lanes where sink = ?1 and lane = ?2
+on conflict (sink, lane, position, at) do update
+   set published = published + excluded.published, refused = refused + excluded.refused
 
 -- name: fence
 -- The first statement of what a lane records or claims. Gives the time; nothing when the lane is not as it was loaded.
