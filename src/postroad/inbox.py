@@ -114,6 +114,8 @@ class Inbox:
 
 def _answers(messages: Sequence[tuple[str, str]], rows: Rows) -> list[bool]:
     """For each message whether it is among the new ones, and the first of its kind in the batch."""
+    if len(messages) == 1:
+        return [bool(rows)]
     new = Counter(row[0] for row in rows)
     answers = []
     for id, _ in messages:

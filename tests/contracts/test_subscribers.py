@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
 import aio_pika
+import pamqp.frame
 import pytest
+from aiormq.abc import ChannelFrame
+from pamqp import commands
+from pamqp.body import ContentBody
 from yarl import URL
 
 from postroad import BrokerUnavailable, InvalidSetting
 from postroad.brokers.base import Delivery, Subscriber
 from postroad.brokers.memory import MemoryQueue
+from postroad.brokers.opening import opened
 from postroad.brokers.rabbitmq_subscriber import RabbitMQSubscriber
+from postroad.received import Unreadable
 from tests.destinations import bound_queue, consumed, rabbitmq_channel
 from tests.services.rabbitmq import RabbitMQ
 
@@ -300,6 +307,49 @@ async def test_a_dead_letter_may_be_another_user_s(vhost: str, rabbitmq: RabbitM
     (letter,) = await consumed(vhost, "orders.dead")
     assert (letter.user_id, letter.headers["postroad-user-id"]) == (None, "shop")
     rabbitmq.ctl("delete_user", "shop")
+
+
+@pytest.mark.parametrize(
+    ("flags", "encoded", "readable"),
+    [
+        (1 << 6, b"\xff" * 8, False),  # a timestamp that no calendar has
+        (1 << 7, b"\x02\xff\xfe", False),  # a message id that is no UTF-8
+        (1 << 2, b"\x01x", True),  # a cluster id, which pamqp reads and does not write
+    ],
+)
+async def test_strange_properties_end_no_session(vhost: str, flags: int, encoded: bytes, readable: bool) -> None:
+    subscriber = RabbitMQSubscriber(vhost, "orders")
+    await subscriber.open()
+    header = struct.pack(">HHQH", 60, 0, len(b"strange"), flags) + encoded
+    frames = [
+        pamqp.frame.marshal(commands.Basic.Publish(exchange="", routing_key="orders"), 1),
+        struct.pack(">BHI", 2, 1, len(header)) + header + b"\xce",
+        pamqp.frame.marshal(ContentBody(b"strange"), 1),
+    ]
+    async with await aio_pika.connect(vhost) as connection:
+        channel = await connection.channel(1, publisher_confirms=False)
+        underlay: Any = await channel.get_underlay_channel()
+        await underlay.write_queue.put(ChannelFrame(payload=b"".join(frames), should_close=False))
+        await channel.default_exchange.publish(aio_pika.Message(b"plain"), "orders")
+    deliveries: list[Delivery] = []
+    async with asyncio.timeout(20):
+        while len(deliveries) < 2:
+            deliveries += await subscriber.receive()
+    strange, plain = deliveries
+    assert (strange.body, strange.unreadable is None, plain.body, plain.unreadable) == (
+        b"strange",
+        readable,
+        b"plain",
+        None,
+    )
+    if not readable:
+        with pytest.raises(Unreadable, match="its properties can't be read"):
+            opened(strange)
+    await subscriber.bury(strange, {"postroad-reason": "strange"})
+    subscriber.ack(deliveries)
+    await subscriber.close()
+    (letter,) = await consumed(vhost, "orders.dead")
+    assert (letter.body, letter.headers["postroad-reason"]) == (b"strange", "strange")
 
 
 async def test_what_can_t_be_given_back_now_is_when_the_session_ends(vhost: str) -> None:

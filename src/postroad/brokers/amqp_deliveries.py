@@ -1,7 +1,8 @@
-"""A channel that receives: deliveries are kept until they are taken, and acks go out together.
+"""A connection and a channel that receive: deliveries are kept until they are taken, and acks go out together.
 
 aiormq makes a task for each delivery and a write for each ack. A `DeliveryChannel` makes neither: it collects what
-arrives for whoever waits, and tells all acks of one turn of the loop in one write.
+arrives for whoever waits, and tells all acks of one turn of the loop in one write. Its `DeliveryConnection` puts
+deliveries together as they are read, and leaves every other frame to aiormq.
 """
 
 from __future__ import annotations
@@ -12,24 +13,30 @@ from typing import TYPE_CHECKING, Final
 import pamqp.frame
 from aiormq.abc import ChannelFrame
 from aiormq.channel import Channel
-from aiormq.exceptions import InvalidFrameError
+from aiormq.connection import Connection, FrameReceiver
+from aiormq.exceptions import AMQPConnectionError, InvalidFrameError
 from pamqp import commands
-from pamqp.header import ContentHeader
+from pamqp.heartbeat import Heartbeat
 
 from postroad.brokers.amqp_acks import Acks
 from postroad.brokers.amqp_channel import LinkLost, translated
+from postroad.brokers.amqp_reading import BrokenFrame, FrameReader
 from postroad.brokers.base import Delivery
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from aiormq.connection import Connection
+    from aiormq.connection import ReceivedFrame
+    from yarl import URL
 
-__all__ = ["DeliveryChannel"]
+    from postroad.brokers.amqp_reading import Arrival
+
+__all__ = ["DeliveryChannel", "DeliveryConnection"]
 
 CONSUMER_TAG: Final = "postroad"
 FULL_SECONDS: Final = 0.01
+AT_A_TIME: Final = 1 << 16  # bytes
 
 # Every message has its ack, so this frame is not left to pamqp, which takes ten times as long for it.
 _ACK: Final = struct.Struct(">BHIHHQ?B").pack  # frame type, channel, size; class, method, tag, multiple; end
@@ -115,30 +122,31 @@ class DeliveryChannel(Channel):
         if payload and not self.is_closed and self._ended is None and not self.write_queue.full():
             self.write_queue.put_nowait(ChannelFrame(payload=payload, should_close=False))
 
-    # aiormq calls these for the frames that it reads.
-
-    async def _on_deliver_frame(self, frame: commands.Basic.Deliver) -> None:
-        header = await self._get_frame()
-        if not isinstance(header, ContentHeader):
-            raise InvalidFrameError(f"a content header was due, not {header!r}")
-        message = await self._read_content(frame, header)
-        properties = header.properties
-        self._arrived.append(
+    def deliver(self, arrivals: Iterable[Arrival]) -> None:
+        """These have arrived."""
+        self._arrived += (
             Delivery(
                 session=self,
-                tag=frame.delivery_tag or 0,
-                body=bytes(message.body),
-                headers=properties.headers or {},
-                content_type=properties.content_type,
-                message_id=properties.message_id,
-                type=properties.message_type,
-                correlation_id=properties.correlation_id,
-                redelivered=bool(frame.redelivered),
-                original=message,
+                tag=arrival.tag,
+                body=arrival.body,
+                headers=arrival.properties.headers or {},
+                content_type=arrival.properties.content_type,
+                message_id=arrival.properties.message_id,
+                type=arrival.properties.message_type,
+                correlation_id=arrival.properties.correlation_id,
+                redelivered=arrival.redelivered,
+                unreadable=arrival.unreadable,
+                original=arrival.properties,
             )
+            for arrival in arrivals
         )
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
+
+    # aiormq calls these for the frames that it reads.
+
+    async def _on_deliver_frame(self, _: commands.Basic.Deliver) -> None:
+        raise InvalidFrameError("aiormq was given a delivery; this version of it is not known to postroad")
 
     async def _on_cancel_frame(self, frame: commands.Basic.CancelOk | commands.Basic.Cancel) -> None:
         if isinstance(frame, commands.Basic.Cancel):
@@ -153,3 +161,55 @@ class DeliveryChannel(Channel):
         self._ended = self._ended or lost
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(lost)
+
+
+class DeliveryConnection(Connection):
+    """A connection for one `DeliveryChannel`."""
+
+    def __init__(self, url: URL) -> None:
+        super().__init__(url)
+        self._channel: DeliveryChannel | None = None
+
+    async def delivering(self) -> DeliveryChannel:
+        """The channel, opened."""
+        self._channel = channel = DeliveryChannel(self, 1)
+        self.channels[channel.number] = channel
+        with translated():
+            await channel.open()
+        return channel
+
+    # The name is private to aiormq, but there is no other way in; should it change, the channel refuses deliveries.
+
+    async def _Connection__reader(self, receiver: FrameReceiver) -> None:  # noqa: N802
+        await super()._Connection__reader(_Receiver(receiver.reader, self._deliver))  # type: ignore[misc]
+
+    def _deliver(self, arrivals: Sequence[Arrival]) -> None:
+        if self._channel is not None:
+            self._channel.deliver(arrivals)
+
+
+class _Receiver(FrameReceiver):
+    """Gives aiormq what is no delivery."""
+
+    def __init__(self, reader: asyncio.StreamReader, deliver: Callable[[Sequence[Arrival]], None]) -> None:
+        super().__init__(reader)
+        self._frames = FrameReader()
+        self._deliver = deliver
+
+    async def get_frame(self) -> ReceivedFrame:
+        """The next frame. In the place of deliveries there is a heartbeat: it says as much, that the broker lives."""
+        try:
+            while not self._frames.others:
+                data = await self.reader.read(AT_A_TIME)
+                if not data:
+                    raise AMQPConnectionError("the broker has closed the connection without a word")
+                self._frames.feed(data)
+                if self._frames.arrived:
+                    arrived, self._frames.arrived = self._frames.arrived, []
+                    self._deliver(arrived)
+                    return 8, 0, Heartbeat()
+            return pamqp.frame.unmarshal(self._frames.others.popleft())
+        except (BrokenFrame, pamqp.exceptions.PAMQPException) as error:
+            raise InvalidFrameError(str(error)) from error
+        except OSError as error:
+            raise AMQPConnectionError(f"the connection was lost: {error}") from error

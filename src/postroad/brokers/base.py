@@ -57,8 +57,10 @@ class Delivery(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     correlation_id: str | None = None
     redelivered: bool = False
     """It was handed over before, and the broker has not heard what became of it."""
+    unreadable: str | None = None
+    """Why what stands beside its body can't be read."""
     original: Any = None
-    """The message as its broker has it."""
+    """What its broker has beside the body, in the broker's own terms."""
 
 
 class Subscriber(Protocol):

@@ -31,6 +31,8 @@ _ATTRIBUTES: Final = frozenset(
 
 def opened(delivery: Delivery) -> Received:
     """The message in a delivery. Raises Unreadable."""
+    if delivery.unreadable is not None:
+        raise Unreadable(f"its properties can't be read: {delivery.unreadable}")
     headers = {name: _text(value) for name, value in delivery.headers.items()}
     if (delivery.content_type or "").lower().startswith("application/cloudevents+json"):
         attributes, content_type, payload = _structured(delivery.body)

@@ -7,7 +7,7 @@ while it has an alarm, and acks must get through. What aiormq raises becomes Bro
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from postroad.brokers.rabbitmq import CLOSE_SECONDS, Declare, checked_declare, checked_seconds
 from postroad.errors import BrokerUnavailable, InvalidSetting, MissingExtra
@@ -19,7 +19,7 @@ try:
 
     from postroad.brokers.amqp_address import Address
     from postroad.brokers.amqp_channel import LinkLost, translated
-    from postroad.brokers.amqp_deliveries import DeliveryChannel
+    from postroad.brokers.amqp_deliveries import DeliveryChannel, DeliveryConnection
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] not in {"aiormq", "pamqp", "yarl"}:
         raise
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from postroad.config import Duration
 
 __all__ = ["RabbitMQSubscriber"]
+
+C = TypeVar("C", bound=Connection)
 
 MOST_PREFETCH: Final = 65_535  # AMQP has two bytes for it
 USER_ID: Final = "postroad-user-id"
@@ -107,13 +109,10 @@ class RabbitMQSubscriber:
         await self._let_go(self._channel)
         self._channel = None
         try:
-            connection = await self._connected()
+            connection = await self._connected(DeliveryConnection)
             try:
-                channel = DeliveryChannel(connection, 1)
-                connection.channels[channel.number] = channel
                 async with asyncio.timeout(self._connect_timeout):
-                    with translated():
-                        await channel.open()
+                    channel = await connection.delivering()
                     await self._see_to_queues(channel)
                     await channel.consume(self.queue, self._prefetch)
             except BaseException:
@@ -144,13 +143,7 @@ class RabbitMQSubscriber:
 
     async def bury(self, delivery: Delivery, notes: Mapping[str, str]) -> None:
         """Publish to the queue for dead letters, persistent, mandatory and confirmed."""
-        properties = delivery.original.header.properties
-        properties = commands.Basic.Properties(**dict(properties))
-        properties.headers = {**(properties.headers or {}), **notes}
-        if properties.user_id is not None:  # which RabbitMQ takes from nobody but that user
-            properties.headers[USER_ID], properties.user_id = properties.user_id, None
-        properties.delivery_mode = 2
-        properties.expiration = None
+        properties = _properties_of_a_dead_letter(delivery.original, notes)
         async with self._one_burial:
             try:
                 async with asyncio.timeout(self._connect_timeout):
@@ -195,9 +188,9 @@ class RabbitMQSubscriber:
 
     # -- connecting --------------------------------------------------------------------------------------------------
 
-    async def _connected(self) -> Connection:
+    async def _connected(self, cls: type[C]) -> C:
         try:
-            connection = Connection(self._address.url())
+            connection = cls(self._address.url())
         except InvalidSetting as error:
             raise LinkLost(str(error)) from error
         try:
@@ -209,7 +202,7 @@ class RabbitMQSubscriber:
         return connection
 
     async def _channel_for_burials(self) -> Channel:
-        connection = await self._connected()
+        connection = await self._connected(Connection)
         try:
             channel = Channel(connection, 1, publisher_confirms=True, frame_buffer=connection.FRAME_BUFFER_SIZE)
             connection.channels[channel.number] = channel
@@ -246,6 +239,20 @@ class RabbitMQSubscriber:
             # Its answer comes after the broker has heard the acks, which a connection that closes may not send.
             await _closed(channel)
             await _closed(channel.connection)
+
+
+def _properties_of_a_dead_letter(original: Any, notes: Mapping[str, str]) -> Any:
+    try:
+        properties = commands.Basic.Properties(**dict(original))
+        properties.headers = {**(properties.headers or {}), **notes}
+        if properties.user_id is not None:  # which RabbitMQ takes from nobody but that user
+            properties.headers[USER_ID], properties.user_id = properties.user_id, None
+        properties.delivery_mode = 2
+        properties.expiration = None
+        properties.marshal()
+    except Exception:  # pamqp reads more than it writes; the body and the reason are what matters
+        properties = commands.Basic.Properties(headers=dict(notes), delivery_mode=2)
+    return properties
 
 
 async def _closed(channel_or_connection: Any) -> None:

@@ -24,6 +24,7 @@ from postroad.consumer.transactions import StoreOut
 from postroad.consumer.treatment import CONSUMER, FIRST_PAUSE, LONGEST_PAUSE, Summary, Treatment, Work, is_failure
 from postroad.errors import BrokerUnavailable
 from postroad.events import tell
+from postroad.heap import keep_large_blocks
 from postroad.received import Unreadable
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Run:
 
     async def run(self, *, until_empty: bool) -> Summary:
         """Receive until stopped, or until there is nothing left."""
+        keep_large_blocks()
         began = time.monotonic()
         receiving = asyncio.create_task(
             self._receive(must_work=until_empty), name=f"postroad consumer {self._plan.consumer}"

@@ -15,6 +15,7 @@ from postroad import events
 from postroad.config import RelaySettings
 from postroad.errors import BrokerUnavailable, InvalidSetting
 from postroad.events import tell
+from postroad.heap import keep_large_blocks
 from postroad.message import new_id
 from postroad.relay.breaker import Breaker
 from postroad.relay.clock import Monotonic
@@ -180,6 +181,7 @@ class Relay:
 
     async def _run(self, *, until_empty: bool) -> Summary:
         began = time.monotonic()
+        keep_large_blocks()
         try:
             await self._store.open()
             tell(events.RelayStarted(self._sink, to=self._publisher.name))
