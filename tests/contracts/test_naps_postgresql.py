@@ -9,15 +9,17 @@ from typing import Any
 from uuid import uuid4
 
 import asyncpg
+import msgspec
 import pytest
 
 from postroad import Message, StoreUnavailable
-from postroad.message import slot_of
+from postroad.message import SLOTS, slot_of
 from postroad.relay import Relay
 from postroad.stores import postgresql as store_module
 from postroad.stores.base import Lease, Writer
 from postroad.stores.migrations import grants_script
 from postroad.stores.postgresql import PostgreSQLStore, migrate_postgresql
+from postroad.stores.postgresql_naps import marks_of
 from tests.contracts.test_wakeup import SECONDS, relay, running, said, until, until_asleep, until_said
 from tests.lanes import take_lanes
 from tests.logs import OUTBOX, PLENTY, Arrivals, PostgreSQLLog, numbered
@@ -85,7 +87,9 @@ async def lanes(log: PostgreSQLLog) -> list[Lease]:
 
 
 async def nap(log: PostgreSQLLog, lease: Lease, seconds: float = 60) -> int:
-    return await log.store.naps.begin(lease, channel=CHANNEL, seconds=seconds)
+    number = await log.store.naps.begin(lease, channel=CHANNEL, seconds=seconds)
+    assert number is not None
+    return number
 
 
 async def add(connection: Any, key: str, isolation: Any = "read_committed") -> None:
@@ -302,10 +306,9 @@ async def test_a_relay_that_died_is_not_notified_though_its_nap_goes_on(
     log: PostgreSQLLog, connect: Any, ears: Ears
 ) -> None:
     """Also when the transaction has asked before, and remembers who was there."""
-    writer, (low, _) = await connect(), await lanes(log)
+    writer, (low, high) = await connect(), await lanes(log)
     deaf = Deaf()
     listening = await log.store.naps.listen(CHANNEL, deaf)
-    process = log.store.naps._listener  # type: ignore[attr-defined]
     await nap(log, low)
     await add(writer, LOW)
     assert await ears.heard() == [(CHANNEL, "0-511")]
@@ -318,14 +321,14 @@ async def test_a_relay_that_died_is_not_notified_though_its_nap_goes_on(
     await add(writer, LOW)
     assert await ears.heard() == [], "its session is gone"
     assert await log.execute("select from postroad.naps") == [], "and so is its nap"
-    log.store.naps._listener = process  # type: ignore[attr-defined]
+    log.store.naps._listener = await writer.fetchval("select pg_backend_pid()")  # type: ignore[attr-defined]
     await nap(log, low)
     async with writer.transaction():
         await OUTBOX.add(writer, "1", type="t", key=LOW)  # looks who is there
         again = await log.store.naps.listen(CHANNEL, deaf)
-        await nap(log, low)
-        await OUTBOX.add(writer, "1", type="t", key=LOW)
-    assert await ears.heard() == [(CHANNEL, "0-511")], "somebody new is there"
+        await nap(log, high)
+        await OUTBOX.add(writer, "1", type="t", key=HIGH)
+    assert await ears.heard() == [(CHANNEL, "0-511"), (CHANNEL, "512-1023")], "somebody new is there"
     again.close()
 
 
@@ -342,8 +345,123 @@ async def test_nobody_waits_for_a_writer_that_removes_a_dead_nap(log: PostgreSQL
     assert list(found.kept) == []
     await slow.execute("rollback")
     assert len(await log.execute("select from postroad.naps")) == 1
-    await add(quick, LOW)
-    assert await log.execute("select from postroad.naps") == []
+    assert await marks(log) == 0, "it wakes nobody, and costs nobody anything"
+
+
+# -- marks -----------------------------------------------------------------------------------------------------------
+
+
+async def marks(log: PostgreSQLLog) -> int:
+    (row,) = await log.execute("select last_value from postroad.napping")
+    return int(row["last_value"])
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 3, 4, 7, 64, 100, 1024])
+def test_every_slot_has_its_mark(lanes: int) -> None:
+    for lane in range(lanes):
+        slots = range(lane * SLOTS // lanes, (lane + 1) * SLOTS // lanes)
+        found = marks_of(slots[0], slots[-1])
+        assert -(2**63) <= found < 2**63
+        assert {bit for bit in range(64) if found >> bit & 1} == {slot >> 4 for slot in slots}
+
+
+async def test_the_last_slot_has_a_mark_too(log: PostgreSQLLog, connect: Any, ears: Ears) -> None:
+    """In PostgreSQL it is the sign of a number."""
+    writer = await connect()
+    lease = msgspec.structs.replace((await lanes(log))[1], first_slot=1008, last_slot=1023)
+    await nap(log, lease)
+    assert await marks(log) == -(2**63)
+    insert = """
+        insert into postroad.outbox (id, topic, slot, type, payload, content_type, headers)
+        values ($1, 't', $2, 't', '1', 'text/plain', '{}')"""
+    await writer.execute(insert, uuid4(), 1007)
+    assert await ears.heard() == []
+    await writer.execute(insert, uuid4(), 1023)
+    assert await ears.heard() == [(CHANNEL, "1008-1023")]
+
+
+async def test_marks_are_wiped_by_who_finds_nobody_and_others_stay(log: PostgreSQLLog, connect: Any) -> None:
+    writer, (low, high) = await connect(), await lanes(log)
+    one, two = await nap(log, low), await nap(log, high)
+    assert await marks(log) == -1
+    await add(writer, LOW)
+    assert await marks(log) == -1, "somebody is there"
+    await log.store.naps.end({one})
+    await add(writer, HIGH)
+    assert await marks(log) == -1, "nobody has looked"
+    await add(writer, LOW)
+    assert await marks(log) == marks_of(high.first_slot, high.last_slot)
+    await log.store.naps.end({two})
+    await add(writer, HIGH, isolation="serializable")
+    assert await marks(log) != 0, "its snapshot may not show who naps"
+    await add(writer, HIGH)
+    assert await marks(log) == 0
+
+
+async def test_nobody_naps_while_a_writer_that_wiped_marks_is_at_it(
+    log: PostgreSQLLog, connect: Any, ears: Ears
+) -> None:
+    """It saw nobody, so it will not notify, and it might wipe what it does not see."""
+    writer, (low, high) = await connect(), await lanes(log)
+    await log.store.naps.end({await nap(log, low)})
+    await writer.execute("begin")
+    await OUTBOX.add(writer, "1", type="t", key=LOW)
+    assert await marks(log) == 0
+    assert await log.store.naps.begin(high, channel=CHANNEL, seconds=60) is None
+    assert (await marks(log), await log.execute("select from postroad.naps")) == (0, [])
+    await writer.execute("commit")
+    await nap(log, high)
+    await add(writer, HIGH)
+    assert await ears.heard() == [(CHANNEL, "512-1023")]
+
+
+async def test_a_lane_polls_until_it_may_nap(log: PostgreSQLLog, connect: Any) -> None:
+    writer, broker = await connect(), Arrivals()
+    (lane,) = await take_lanes(log.store, "other", uuid4(), lanes=1, start="oldest")
+    await log.store.naps.end({await nap(log, lane)})
+    await writer.execute("begin")
+    await OUTBOX.add(writer, "1", type="t")
+    async with running(relay(log, broker, lanes=1, max_idle_backoff="10ms")) as it:
+        await log.add(Message("2", type="t"))
+        await broker.until(2)
+        await until(lambda: it._wakeup.hears)
+        assert not any(rest.asleep for rest in it._wakeup._rests)
+        await writer.execute("commit")
+        await broker.until(1)
+        await until_asleep(it)
+
+
+async def test_a_transaction_that_has_notified_looks_no_more(log: PostgreSQLLog, connect: Any, ears: Ears) -> None:
+    writer, (low, _) = await connect(), await lanes(log)
+    one = await nap(log, low)
+    async with writer.transaction():
+        await OUTBOX.add(writer, "1", type="t", key=LOW)
+        await log.store.naps.end({one})
+        await OUTBOX.add(writer, "1", type="t", key=LOW)
+        assert await marks(log) != 0
+    assert await ears.heard() == [(CHANNEL, "0-511")]
+    await add(writer, LOW)
+    assert await marks(log) == 0, "that was another one"
+
+
+async def test_what_was_rolled_back_to_a_savepoint_was_not_told(log: PostgreSQLLog, connect: Any, ears: Ears) -> None:
+    writer, (low, _) = await connect(), await lanes(log)
+    await nap(log, low)
+    for isolation in ("read committed", "serializable"):
+        await writer.execute(f"begin isolation level {isolation}; savepoint one")
+        await OUTBOX.add(writer, "1", type="t", key=LOW)
+        await writer.execute("rollback to one")
+        await OUTBOX.add(writer, "1", type="t", key=LOW)
+        await writer.execute("commit")
+    assert await ears.heard() == [(CHANNEL, "0-511"), ("postroad", "")]
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "repeatable_read", "serializable"])
+async def test_nobody_is_notified_when_nobody_naps(
+    log: PostgreSQLLog, connect: Any, ears: Ears, isolation: str
+) -> None:
+    await add(await connect(), LOW, isolation=isolation)
+    assert await ears.heard() == []
 
 
 class Deaf:
@@ -504,6 +622,7 @@ async def without_naps(log: PostgreSQLLog) -> None:
         "drop trigger wake_naps on postroad.outbox",
         "drop function postroad.wake_naps",
         "drop table postroad.naps",
+        "drop sequence postroad.napping",
         "delete from postroad.migrations where version >= 4",
     ):
         await log.execute(statement)

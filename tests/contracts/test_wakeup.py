@@ -267,7 +267,7 @@ async def test_a_nap_that_was_not_renewed_begins_anew(
         await until_asleep(it)
         begun, begin, tick = asyncio.Event(), naps.begin, naps.tick
 
-        async def begins(*arguments: Any, **options: Any) -> int:
+        async def begins(*arguments: Any, **options: Any) -> int | None:
             begun.set()
             return await begin(*arguments, **options)
 
@@ -306,6 +306,7 @@ async def test_a_tick_says_whose_the_lanes_are_and_which_have_something_to_look_
     owner = uuid4()
     lanes = await take_lanes(store, "s", owner, lanes=2, start="oldest")
     nap = await store.naps.begin(lanes[0], channel="channel", seconds=60)
+    assert nap is not None
 
     async def tick(owner: Any) -> Any:
         return await store.naps.tick("s", owner, naps={nap}, seconds=60, channel="channel", word="hello")

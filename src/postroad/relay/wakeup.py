@@ -280,7 +280,7 @@ class Rest:
             await self._until_signal(self._settings.seconds("poll_interval"), due_in)
         elif self.nap is None or self._times_deaf != self._wakeup.times_deaf:
             self.get_up()
-            await self._lie_down()
+            await self._lie_down(due_in)
         elif self._unaware:
             await self._poll(due_in)
             before, self._writers = self._writers, await self._wakeup.naps.writers()
@@ -305,12 +305,15 @@ class Rest:
         if self._changed or self.lease.lane in found.stirred:
             self.wake()
 
-    async def _lie_down(self) -> None:
+    async def _lie_down(self, due_in: float | None) -> None:
         seconds = TICKS_PER_NAP * self._wakeup.patience
         self._times_deaf = self._wakeup.times_deaf
         self.nap = await self._wakeup.naps.begin(self.lease, channel=self._settings.channel, seconds=seconds)
-        self._unaware = self._writers = await self._wakeup.naps.writers()
-        self._interval = self._settings.seconds("poll_interval")
+        if self.nap is None:
+            await self._poll(due_in)
+        else:
+            self._unaware = self._writers = await self._wakeup.naps.writers()
+            self._interval = self._settings.seconds("poll_interval")
 
     async def _sleep(self, due_in: float | None) -> None:
         self.asleep = True

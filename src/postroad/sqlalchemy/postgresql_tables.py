@@ -241,9 +241,9 @@ def _naps(metadata: MetaData, schema: str) -> Table:
         Column("until", TIMESTAMP(timezone=True), nullable=False),
         Column("first_slot", SMALLINT, nullable=False),
         Column("last_slot", SMALLINT, nullable=False),
+        Column("marks", BIGINT, nullable=False),
         Column("channel", TEXT, nullable=False),
         Column("listener", INTEGER),
-        Index("naps_until", "until"),
         prefixes=["unlogged"],
         schema=schema,
     )  # fmt: skip

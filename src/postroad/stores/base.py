@@ -243,8 +243,10 @@ class Naps(Protocol):
         """Tell the listener what is heard on the channel, until closed or until its `end` is called."""
         ...
 
-    async def begin(self, lease: Lease, *, channel: str, seconds: float) -> int:
-        """The lane naps from now on, for everybody to see, for so long unless renewed. Gives the nap's number."""
+    async def begin(self, lease: Lease, *, channel: str, seconds: float) -> int | None:
+        """The lane naps from now on, for everybody to see, for so long unless renewed. Gives the nap's number; None
+        while somebody is at it who must not be disturbed: try again.
+        """
         ...
 
     async def end(self, naps: Collection[int]) -> None:

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from postroad.stores.base import Lease, Listener
     from postroad.stores.leases import Beat
 
-__all__ = ["Ear", "PostgreSQLNaps"]
+__all__ = ["Ear", "PostgreSQLNaps", "marks_of"]
+
+SLOTS_PER_MARK: Final = SLOTS // 64
 
 _ECHO: Final = "echo "
 _SLOTS: Final = re.compile(r"(\d{1,4})-(\d{1,4})")
@@ -54,11 +56,12 @@ class PostgreSQLNaps:
             self._listener = await connection.fetchval(self._sql["server_process"])
         return ear
 
-    async def begin(self, lease: Lease, *, channel: str, seconds: float) -> int:
+    async def begin(self, lease: Lease, *, channel: str, seconds: float) -> int | None:
         async with self._connection() as connection:
             slots = (lease.first_slot, lease.last_slot)
-            values = (*slots, channel, seconds, self._listener)
-            return int(await connection.fetchval(self._sql["begin_nap"], *values))
+            values = (*slots, marks_of(*slots), channel, seconds, self._listener)
+            nap: int | None = await connection.fetchval(self._sql["begin_nap"], *values)
+            return nap
 
     async def end(self, naps: Collection[int]) -> None:
         async with self._connection() as connection:
@@ -88,6 +91,13 @@ class PostgreSQLNaps:
             kept=row["kept"],
             standing=None if beat is None else standing(row, beat.runner, has_beaten=True),
         )
+
+
+def marks_of(first_slot: int, last_slot: int) -> int:
+    """A bit for each 16 slots in which there is one of these, as PostgreSQL writes such a number: with a sign."""
+    first, last = first_slot // SLOTS_PER_MARK, last_slot // SLOTS_PER_MARK
+    marks = (1 << last + 1) - (1 << first)
+    return marks - (1 << 64) if marks >> 63 else marks
 
 
 class Ear:

@@ -15,7 +15,7 @@ __all__ = ["ToldAnyway"]
 class ToldAnyway:
     """That part of `Naps` in which nothing has to be done."""
 
-    async def begin(self, lease: Lease, *, channel: str, seconds: float) -> int:
+    async def begin(self, lease: Lease, *, channel: str, seconds: float) -> int | None:
         return 0
 
     async def end(self, naps: Collection[int]) -> None:

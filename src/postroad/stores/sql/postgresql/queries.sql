@@ -456,9 +456,17 @@ select (select count(*) from deleted) as deleted, coalesce(max(position), $1) as
   from batch
 
 -- name: begin_nap
--- $1 and $2: the slots; $3: the channel; $4: seconds; $5: the process of the session that listens.
-insert into {schema}.naps (first_slot, last_slot, channel, until, listener)
-values ($1, $2, $3, clock_timestamp() + $4::float8 * interval '1 second', $5)
+-- Gives nothing while somebody else changes the marks. A crash takes the nap with it, so no disk is waited for.
+-- $1 and $2: the slots; $3: their marks; $4: the channel; $5: seconds; $6: the process of the session that listens.
+with unhurried as materialized (
+    select set_config('synchronous_commit', 'off', true)),
+alone as materialized (
+    select pg_try_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.naps')) as so from unhurried),
+marked as materialized (
+    select setval('{schema}.napping', coalesce(pg_sequence_last_value('{schema}.napping'), 0) | $3::bigint)
+      from alone where so)
+insert into {schema}.naps (first_slot, last_slot, marks, channel, until, listener)
+select $1::smallint, $2::smallint, $3, $4::text, clock_timestamp() + $5::float8 * interval '1 second', $6::integer from marked
 returning id
 
 -- name: end_naps
@@ -466,7 +474,7 @@ delete from {schema}.naps
  where id in (select id from {schema}.naps where id = any($1::bigint[]) for update skip locked)
 
 -- name: writers
--- Whoever adds holds this lock from before the trigger looks for naps until after the commit can be seen.
+-- Whoever adds holds this lock from before the trigger looks for marks until after the commit can be seen.
 -- A prepared transaction has no process.
 select virtualtransaction, pid is null as prepared
   from pg_locks
