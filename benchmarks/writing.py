@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from postroad.stores.postgresql_naps import marks_of
+
 if TYPE_CHECKING:
     from tests.services.postgresql import PostgreSQL
 
@@ -32,9 +34,11 @@ CHECKPOINTER = "(select pid from pg_stat_activity where backend_type = 'checkpoi
 
 def naps(first_slot: int, last_slot: int, listener: str = "pg_backend_pid()") -> str:
     """Somebody naps on these slots all the time; the one who listens for it has just been killed."""
+    marks = marks_of(first_slot, last_slot)
     return f"""
-        insert into postroad.naps (until, first_slot, last_slot, channel, listener)
-        values (now() + interval '1 day', {first_slot}, {last_slot}, 'postroad', {listener})"""
+        select setval('postroad.napping', last_value | ({marks})) from postroad.napping;
+        insert into postroad.naps (until, first_slot, last_slot, marks, channel, listener)
+        values (now() + interval '1 day', {first_slot}, {last_slot}, {marks}, 'postroad', {listener})"""
 
 
 class Way(msgspec.Struct, frozen=True):

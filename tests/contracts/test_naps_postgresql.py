@@ -362,22 +362,22 @@ def test_every_slot_has_its_mark(lanes: int) -> None:
         slots = range(lane * SLOTS // lanes, (lane + 1) * SLOTS // lanes)
         found = marks_of(slots[0], slots[-1])
         assert -(2**63) <= found < 2**63
-        assert {bit for bit in range(64) if found >> bit & 1} == {slot >> 4 for slot in slots}
+        assert {63 - bit for bit in range(64) if found >> bit & 1} == {slot // 16 for slot in slots}
 
 
-async def test_the_last_slot_has_a_mark_too(log: PostgreSQLLog, connect: Any, ears: Ears) -> None:
-    """In PostgreSQL it is the sign of a number."""
-    writer = await connect()
-    lease = msgspec.structs.replace((await lanes(log))[1], first_slot=1008, last_slot=1023)
-    await nap(log, lease)
-    assert await marks(log) == -(2**63)
-    insert = """
-        insert into postroad.outbox (id, topic, slot, type, payload, content_type, headers)
-        values ($1, 't', $2, 't', '1', 'text/plain', '{}')"""
-    await writer.execute(insert, uuid4(), 1007)
-    assert await ears.heard() == []
-    await writer.execute(insert, uuid4(), 1023)
-    assert await ears.heard() == [(CHANNEL, "1008-1023")]
+@pytest.mark.parametrize(("first", "last"), [(0, 0), (0, 15), (16, 31), (500, 530), (1007, 1007), (1008, 1023)])
+async def test_the_trigger_finds_the_marks(log: PostgreSQLLog, connect: Any, ears: Ears, first: int, last: int) -> None:
+    writer, (lease, _) = await connect(), await lanes(log)
+    await nap(log, msgspec.structs.replace(lease, first_slot=first, last_slot=last))
+    for slot in range(0, SLOTS, 7):
+        await writer.execute(
+            "insert into postroad.outbox (id, topic, slot, type, payload, content_type, headers) "
+            "values ($1, 't', $2, 't', '1', 'text/plain', '{}')",
+            uuid4(),
+            slot,
+        )
+        near = first // 16 <= slot // 16 <= last // 16
+        assert await ears.heard() == ([(CHANNEL, f"{first}-{last}")] if near else []), slot
 
 
 async def test_marks_are_wiped_by_who_finds_nobody_and_others_stay(log: PostgreSQLLog, connect: Any) -> None:

@@ -94,10 +94,10 @@ class PostgreSQLNaps:
 
 
 def marks_of(first_slot: int, last_slot: int) -> int:
-    """A bit for each 16 slots in which there is one of these, as PostgreSQL writes such a number: with a sign."""
+    """A bit for each 16 slots in which there is one of these; the first one is the number's sign."""
     first, last = first_slot // SLOTS_PER_MARK, last_slot // SLOTS_PER_MARK
-    marks = (1 << last + 1) - (1 << first)
-    return marks - (1 << 64) if marks >> 63 else marks
+    marks = (1 << 64 - first) - (1 << 63 - last)
+    return marks - (1 << 64) if first == 0 else marks
 
 
 class Ear:

@@ -9,13 +9,13 @@ create unlogged table if not exists {schema}.naps (
     until      timestamptz not null,    -- the nap of a relay that died counts no more after this
     first_slot smallint    not null,
     last_slot  smallint    not null,
-    marks      bigint      not null,    -- a bit for each 16 slots in which there is one of them
+    marks      bigint      not null,    -- a bit for each 16 slots in which there is one of them; the sign is the first
     channel    text        not null,    -- where the one who naps listens
     listener   integer                  -- and the server's process for it; if that is gone, nobody hears; null: not known
 ) with (autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0);
 
--- The marks of all naps, as one number: what every INSERT looks at, so a look must cost next to nothing. Not a counter: a
--- sequence is the one thing in a database that all see as it is at this moment, whatever their snapshots.
+-- The marks of all naps, as one number. Not a counter: a sequence is the one thing in a database that all see as it is at
+-- this moment, whatever their snapshots.
 -- A nap is marked before it is committed, and while it lasts its marks are there. Marks that nobody naps for any more are
 -- wiped by a writer that finds them. Both happen under one advisory lock, for which nobody waits.
 create sequence if not exists {schema}.napping as bigint minvalue -9223372036854775808 start 0;
@@ -36,7 +36,7 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp as
 $$
 declare
-    mark bigint := 1::bigint << (new.slot >> 4);
+    mark bigint := 1::bigint << (63 - new.slot / 16);
     told bigint := coalesce(nullif(current_setting('postroad.told', true), ''), '0')::bigint;
     nap record;
 begin
@@ -104,7 +104,7 @@ begin
     end if;
     if not exists (select from pg_trigger where tgname = 'wake_naps' and tgrelid = '{schema}.outbox'::regclass) then
         create trigger wake_naps after insert on {schema}.outbox for each row
-            when (coalesce(pg_sequence_last_value('{schema}.napping'), -1) >> (new.slot >> 4) & 1 = 1)
+            when (pg_sequence_last_value('{schema}.napping') << (new.slot / 16) < 0)  -- every INSERT pays for each step
             execute function {schema}.wake_naps();
     end if;
 end
