@@ -16,6 +16,7 @@ from pamqp.body import ContentBody
 from yarl import URL
 
 from postroad import BrokerUnavailable, InvalidSetting
+from postroad.brokers.amqp_deliveries import DeliveryConnection
 from postroad.brokers.base import Delivery, Subscriber
 from postroad.brokers.memory import MemoryQueue
 from postroad.brokers.opening import opened
@@ -312,9 +313,10 @@ async def test_a_dead_letter_may_be_another_user_s(vhost: str, rabbitmq: RabbitM
 @pytest.mark.parametrize(
     ("flags", "encoded", "readable"),
     [
-        (1 << 6, b"\xff" * 8, False),  # a timestamp that no calendar has
-        (1 << 7, b"\x02\xff\xfe", False),  # a message id that is no UTF-8
-        (1 << 2, b"\x01x", True),  # a cluster id, which pamqp reads and does not write
+        (1 << 7 | 1 << 6, b"\x04mine" + b"\xff" * 8, False),  # a timestamp that no calendar has
+        (1 << 7 | 1 << 5, b"\x04mine\x02\xff\xfe", False),  # a type that is no UTF-8
+        (1 << 7 | 1 << 2, b"\x04mine\x01x", True),  # a cluster id, which pamqp reads and does not write
+        (1 << 13 | 1 << 7, b"\x00\x00\x00\x09\x01aS\x00\x00\x00\x02\xff\xfe\x04mine", True),  # nor such a header
     ],
 )
 async def test_strange_properties_end_no_session(vhost: str, flags: int, encoded: bytes, readable: bool) -> None:
@@ -348,8 +350,43 @@ async def test_strange_properties_end_no_session(vhost: str, flags: int, encoded
     await subscriber.bury(strange, {"postroad-reason": "strange"})
     subscriber.ack(deliveries)
     await subscriber.close()
-    (letter,) = await consumed(vhost, "orders.dead")
+    again = RabbitMQSubscriber(vhost, "orders.dead", declare="no")
+    await again.open()
+    (letter,) = await again.receive()
     assert (letter.body, letter.headers["postroad-reason"]) == (b"strange", "strange")
+    assert (letter.message_id, letter.unreadable is None) == ("mine", readable)
+    assert encoded in letter.original or encoded[4:13] in letter.original, "byte by byte"
+    await again.close()
+
+
+async def test_a_dead_letter_has_the_headers_that_there_is_room_for(vhost: str) -> None:
+    """A frame of 128 KiB must hold them all, and our notes."""
+    subscriber = RabbitMQSubscriber(vhost, "orders")
+    await subscriber.open()
+    async with rabbitmq_channel(vhost) as channel:
+        headers: Any = {"large": "x" * 130_000, "small": "x"}
+        await channel.default_exchange.publish(aio_pika.Message(b"bad", headers=headers), "orders")
+    (bad,) = await subscriber.receive()
+    await subscriber.bury(bad, {"postroad-reason": "x" * 2000})
+    await subscriber.close()
+    (letter,) = await consumed(vhost, "orders.dead")
+    assert set(letter.headers) == {"small", "postroad-reason", "postroad-left-out"}
+
+
+async def test_an_aiormq_that_is_not_known_is_an_outage_with_a_reason(
+    vhost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would swallow deliveries."""
+    monkeypatch.delattr(DeliveryConnection, "_Connection__reader")
+    subscriber = RabbitMQSubscriber(vhost, "orders")
+    await subscriber.open()
+    async with rabbitmq_channel(vhost) as channel:
+        await channel.default_exchange.publish(aio_pika.Message(b"a"), "orders")
+    async with asyncio.timeout(20):
+        with pytest.raises(BrokerUnavailable, match="this version of aiormq is not known to postroad"):
+            await subscriber.receive()
+    await subscriber.close()
+    assert len(await consumed(vhost, "orders")) == 1
 
 
 async def test_what_can_t_be_given_back_now_is_when_the_session_ends(vhost: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import struct
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -9,6 +11,7 @@ from typing import Any
 
 import pamqp.frame
 import pytest
+from aiormq.exceptions import AMQPConnectionError
 from hypothesis import given
 from hypothesis import strategies as st
 from pamqp.body import ContentBody
@@ -16,6 +19,7 @@ from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 from pamqp.heartbeat import Heartbeat
 
+from postroad.brokers.amqp_deliveries import _Receiver
 from postroad.brokers.amqp_reading import Arrival, BrokenFrame, FrameReader
 
 CHANNEL = 1
@@ -57,29 +61,45 @@ def as_pamqp_reads(known: dict[str, Any]) -> dict[str, Any]:
 @given(st.lists(deliveries, max_size=4), st.lists(st.integers(0, 4000), max_size=8))
 def test_whatever_pieces_they_come_in(sent: list[Any], cuts: list[int]) -> None:
     data = b"".join(frame for delivery in sent for frame in frames(*delivery))
-    reader = FrameReader()
+    reader = FrameReader(CHANNEL)
     for begin, end in pairwise([0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]):
         reader.feed(data[begin:end])
-    assert [(*arrival[:2], dict(arrival.properties), *arrival[3:]) for arrival in reader.arrived] == [
-        (tag, redelivered, as_pamqp_reads(known), body, None) for tag, redelivered, known, body, _ in sent
-    ]
+    assert [
+        (arrival.tag, arrival.redelivered, dict(arrival.properties), arrival.body, arrival.unreadable)
+        for arrival in reader.arrived
+    ] == [(tag, redelivered, as_pamqp_reads(known), body, None) for tag, redelivered, known, body, _ in sent]
     assert list(reader.others) == [pamqp.frame.marshal(Heartbeat(), 0)] * sum(delivery[4] for delivery in sent)
 
 
 def test_properties_that_can_t_be_read_are_one_delivery_s_only() -> None:
-    data = b"".join(frames(7, False, {"timestamp": datetime(2026, 1, 1, tzinfo=UTC)}, b"body", False))
-    seconds = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()).to_bytes(8, "big")
+    when = datetime(2026, 1, 1, tzinfo=UTC)
+    data = b"".join(frames(7, False, {"message_id": "mine", "timestamp": when}, b"body", False))
+    seconds = int(when.timestamp()).to_bytes(8, "big")
     assert data.count(seconds) == 1
     good = b"".join(frames(8, True, {"message_id": "x"}, b"", False))
-    reader = FrameReader()
+    reader = FrameReader(CHANNEL)
     reader.feed(data.replace(seconds, b"\xff" * 8) + good)
     bad, fine = reader.arrived
     assert bad.body == b"body"
     assert bad.unreadable is not None
-    assert "ff" * 8 in bad.unreadable
-    assert dict(bad.properties) == dict(Basic.Properties())
-    assert fine == Arrival(8, True, fine.properties, b"")
+    assert bad.raw == b"\x00\xc0\x04mine" + b"\xff" * 8
+    assert bad.properties.message_id == "mine", "what comes before can be read"
+    assert fine == Arrival(8, True, fine.properties, b"\x00\x80\x01x", b"")
     assert fine.properties.message_id == "x"
+
+
+def frame(kind: int, payload: bytes, channel: int = CHANNEL) -> bytes:
+    return struct.pack(">BHI", kind, channel, len(payload)) + payload + b"\xce"
+
+
+DELIVER, HEADER, BODY, MORE = frames(1, False, {}, b"x" * (BODY_MAX + 1), False)
+
+
+def test_what_is_for_another_channel_is_not_ours() -> None:
+    reader = FrameReader(CHANNEL)
+    other = DELIVER[:1] + b"\x00\x07" + DELIVER[3:]
+    reader.feed(other + DELIVER + HEADER + BODY + MORE)
+    assert (len(reader.arrived), list(reader.others)) == (1, [other])
 
 
 @pytest.mark.parametrize(
@@ -87,9 +107,32 @@ def test_properties_that_can_t_be_read_are_one_delivery_s_only() -> None:
     [
         (b"\x08\x00\x00\x00\x00\x00\x00\x00", "does not end where it should"),
         (b"AMQP\x00\x00\x09\x01", "bytes was announced"),
-        (b"\x01\x00\x01\x00\x00\x00\x05\x00\x3c\x00\x3c\x05\xce", "too short"),
+        (frame(1, b"\x00\x3c\x00\x3c\x05") + DELIVER, "too short"),
+        (DELIVER + frame(2, b"\x00\x3c"), "too short"),
+        (DELIVER + DELIVER, "before the one before it has ended"),
+        (DELIVER + HEADER + HEADER, "two headers"),
+        (DELIVER + BODY, "a longer body than was announced"),
+        (DELIVER + HEADER + BODY + BODY, "a longer body than was announced"),
     ],
 )
 def test_what_is_no_amqp_is_refused(data: bytes, wrong: str) -> None:
     with pytest.raises(BrokenFrame, match=wrong):
-        FrameReader().feed(data)
+        FrameReader(CHANNEL).feed(data)
+
+
+async def test_a_message_that_takes_long_is_a_sign_of_life_all_the_time() -> None:
+    """aiormq takes a connection for stuck from which it gets no frames."""
+    stream, arrived = asyncio.StreamReader(), list[Arrival]()
+    receiver = _Receiver(stream, arrived.extend)
+    for piece in (DELIVER, HEADER, BODY):
+        stream.feed_data(piece)
+        _, channel, found = await receiver.get_frame()
+        assert (channel, type(found), arrived) == (0, Heartbeat, [])
+    stream.feed_data(MORE + pamqp.frame.marshal(Basic.Cancel("consumer"), CHANNEL))
+    _, _, found = await receiver.get_frame()
+    assert (isinstance(found, Basic.Cancel), len(arrived)) == (True, 1)
+    stream.feed_data(DELIVER[:9])
+    stream.feed_eof()
+    await receiver.get_frame()
+    with pytest.raises(AMQPConnectionError, match=r"^the broker has closed the connection without a word$"):
+        await receiver.get_frame()

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["DeliveryChannel", "DeliveryConnection"]
 
 CONSUMER_TAG: Final = "postroad"
+CHANNEL: Final = 1
 FULL_SECONDS: Final = 0.01
 AT_A_TIME: Final = 1 << 16  # bytes
 
@@ -136,7 +137,7 @@ class DeliveryChannel(Channel):
                 correlation_id=arrival.properties.correlation_id,
                 redelivered=arrival.redelivered,
                 unreadable=arrival.unreadable,
-                original=arrival.properties,
+                original=arrival.raw,
             )
             for arrival in arrivals
         )
@@ -146,7 +147,7 @@ class DeliveryChannel(Channel):
     # aiormq calls these for the frames that it reads.
 
     async def _on_deliver_frame(self, _: commands.Basic.Deliver) -> None:
-        raise InvalidFrameError("aiormq was given a delivery; this version of it is not known to postroad")
+        self._end(LinkLost("aiormq was given a delivery: this version of aiormq is not known to postroad"))
 
     async def _on_cancel_frame(self, frame: commands.Basic.CancelOk | commands.Basic.Cancel) -> None:
         if isinstance(frame, commands.Basic.Cancel):
@@ -172,7 +173,7 @@ class DeliveryConnection(Connection):
 
     async def delivering(self) -> DeliveryChannel:
         """The channel, opened."""
-        self._channel = channel = DeliveryChannel(self, 1)
+        self._channel = channel = DeliveryChannel(self, CHANNEL)
         self.channels[channel.number] = channel
         with translated():
             await channel.open()
@@ -193,23 +194,32 @@ class _Receiver(FrameReceiver):
 
     def __init__(self, reader: asyncio.StreamReader, deliver: Callable[[Sequence[Arrival]], None]) -> None:
         super().__init__(reader)
-        self._frames = FrameReader()
+        self._frames = FrameReader(CHANNEL)
         self._deliver = deliver
 
     async def get_frame(self) -> ReceivedFrame:
-        """The next frame. In the place of deliveries there is a heartbeat: it says as much, that the broker lives."""
+        """The next frame; in the place of those that are a delivery's, a heartbeat for each read. It says as much: the
+        broker lives, even if a large message takes long.
+        """
+        if not self._frames.others:
+            await self._read()
+        if not self._frames.others:
+            return 8, 0, Heartbeat()
         try:
-            while not self._frames.others:
-                data = await self.reader.read(AT_A_TIME)
-                if not data:
-                    raise AMQPConnectionError("the broker has closed the connection without a word")
-                self._frames.feed(data)
-                if self._frames.arrived:
-                    arrived, self._frames.arrived = self._frames.arrived, []
-                    self._deliver(arrived)
-                    return 8, 0, Heartbeat()
             return pamqp.frame.unmarshal(self._frames.others.popleft())
-        except (BrokenFrame, pamqp.exceptions.PAMQPException) as error:
+        except pamqp.exceptions.PAMQPException as error:
+            raise InvalidFrameError(str(error)) from error
+
+    async def _read(self) -> None:
+        try:
+            data = await self.reader.read(AT_A_TIME)
+            self._frames.feed(data)
+        except BrokenFrame as error:
             raise InvalidFrameError(str(error)) from error
         except OSError as error:
             raise AMQPConnectionError(f"the connection was lost: {error}") from error
+        if not data:
+            raise AMQPConnectionError("the broker has closed the connection without a word")
+        if self._frames.arrived:
+            arrived, self._frames.arrived = self._frames.arrived, []
+            self._deliver(arrived)

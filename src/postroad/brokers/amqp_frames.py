@@ -15,7 +15,7 @@ from postroad.brokers.envelope import CannotEncode
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Properties", "publish_frames", "short_string"]
+__all__ = ["Properties", "publish_frames", "short_string", "table"]
 
 _METHOD_FRAME: Final = struct.Struct(">BHIHHH").pack  # frame type, channel, size; class, method, reserved
 _HEADER_FRAME: Final = struct.Struct(">BHIHHQH").pack  # frame type, channel, size; class, weight, body size, flags
@@ -85,8 +85,8 @@ def publish_frames(
 
 def _encoded(properties: Properties) -> tuple[int, bytes]:
     """The property flags, and the properties in the order of their flags."""
-    table = _table(properties.headers)
-    parts = [_repeated("the content type", properties.content_type), _LENGTH(len(table)), table, _PERSISTENT]
+    headers = table(properties.headers)
+    parts = [_repeated("the content type", properties.content_type), _LENGTH(len(headers)), headers, _PERSISTENT]
     flags = _FLAGS
     if properties.correlation_id is not None:
         flags |= _CORRELATION_FLAG
@@ -97,7 +97,8 @@ def _encoded(properties: Properties) -> tuple[int, bytes]:
     return flags, b"".join(parts)
 
 
-def _table(headers: Mapping[str, str]) -> bytes:
+def table(headers: Mapping[str, str]) -> bytes:
+    """Texts by their names, without the length before them. Raises CannotEncode."""
     parts: list[bytes] = []
     for name, value in headers.items():
         data = value.encode()

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pamqp.commands import Basic
 from pamqp.header import ContentHeader
+
+if TYPE_CHECKING:
+    from pamqp.commands import Basic
 
 __all__ = ["Arrival", "BrokenFrame", "FrameReader"]
 
@@ -25,10 +27,9 @@ _END: Final = 0xCE
 _METHOD, _HEADER, _BODY = 1, 2, 3
 _DELIVER: Final = struct.pack(">HH", 60, 60)  # class basic, method deliver
 _TAG: Final = struct.Struct(">Q?").unpack_from  # delivery tag, redelivered
-_BODY_SIZE: Final = struct.Struct(">Q").unpack_from
-_BODY_SIZE_AT: Final = 4  # behind class and weight
+_BODY_SIZE: Final = struct.Struct(">4xQ").unpack_from  # behind class and weight
 _PROPERTIES_AT: Final = 12
-_FRAMES_AT_MOST: Final = 1 << 27  # what no broker allows
+_LARGEST_FRAME: Final = 1 << 27  # larger than any broker allows
 
 
 class BrokenFrame(Exception):
@@ -41,58 +42,74 @@ class Arrival(NamedTuple):
     tag: int
     redelivered: bool
     properties: Basic.Properties
+    """Those that can be read."""
+    raw: bytes
+    """All properties, as they came."""
     body: bytes
     unreadable: str | None = None
-    """Why its properties can't be read."""
+    """Why the properties can't be read."""
 
 
 class FrameReader:
-    """What a connection receives that has one channel with one consumer. Deliveries wait in `arrived`."""
+    """What a connection receives whose one channel has one consumer. Deliveries wait in `arrived`."""
 
-    def __init__(self) -> None:
+    def __init__(self, channel: int) -> None:
         self.arrived: list[Arrival] = []
         self.others: deque[bytes] = deque()
         """All other frames, whole."""
-        self._data = b""
+        self._channel = channel
+        self._pieces: list[bytes] = []
+        self._have = 0
+        self._need = _HEADER_SIZE
+        """So many bytes there must be before there is anything to do."""
         self._delivery: _Unfinished | None = None
 
     def feed(self, data: bytes) -> None:
         """These bytes have come. Raises BrokenFrame."""
-        data = self._data + data if self._data else data
-        at, have = 0, len(data)
+        self._pieces.append(data)
+        self._have += len(data)
+        if self._have < self._need:
+            return
+        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        at, have, need = 0, len(data), _HEADER_SIZE
         while have - at >= _HEADER_SIZE:
-            kind, _, size = _FRAME(data, at)
-            begin = at + _HEADER_SIZE
-            end = begin + size
-            if size > _FRAMES_AT_MOST:
+            kind, channel, size = _FRAME(data, at)
+            if size > _LARGEST_FRAME:
                 raise BrokenFrame(f"a frame of {size:,} bytes was announced")
+            end = at + _HEADER_SIZE + size
             if have <= end:
+                need = end + 1 - at
                 break
             if data[end] != _END:
                 raise BrokenFrame("a frame does not end where it should")
-            try:
-                taken = self._take(kind, data, begin, end)
-            except (struct.error, IndexError) as error:
-                raise BrokenFrame(f"a frame is too short for what it is: {error}") from error
-            if not taken:
+            if channel != self._channel or not self._take(kind, data[at + _HEADER_SIZE : end]):
                 self.others.append(data[at : end + 1])
             at = end + 1
-        self._data = data[at:]
+        self._pieces, self._have, self._need = [data[at:]], have - at, need
 
-    def _take(self, kind: int, data: bytes, begin: int, end: int) -> bool:
+    def _take(self, kind: int, frame: bytes) -> bool:
         """Whether the frame is a delivery's, and then it is dealt with."""
-        if kind == _METHOD and data.startswith(_DELIVER, begin, end):
-            at = begin + len(_DELIVER)
-            self._delivery = _Unfinished(*_TAG(data, at + 1 + data[at]))  # behind the consumer's tag
-            return True
         delivery = self._delivery
-        if delivery is None or kind not in {_HEADER, _BODY}:
-            return False
-        if kind == _HEADER:
-            delivery.header(data[begin:end])
-        else:
-            delivery.body(data[begin:end])
-        if delivery.missing <= 0:
+        try:
+            if kind == _METHOD:
+                if not frame.startswith(_DELIVER):
+                    return False
+                if delivery is not None:
+                    raise BrokenFrame("a delivery begins before the one before it has ended")
+                at = len(_DELIVER)
+                self._delivery = _Unfinished(*_TAG(frame, at + 1 + frame[at]))  # behind the consumer's tag
+                return True
+            if delivery is None:
+                return False
+            if kind == _HEADER:
+                delivery.header(frame)
+            elif kind == _BODY:
+                delivery.body(frame)
+            else:
+                return False
+        except (struct.error, IndexError) as error:
+            raise BrokenFrame(f"a frame is too short for what it is: {error}") from error
+        if delivery.missing == 0:
             self.arrived.append(delivery.finished())
             self._delivery = None
         return True
@@ -101,30 +118,34 @@ class FrameReader:
 class _Unfinished:
     """A delivery of which not all has come."""
 
-    __slots__ = ("_bodies", "_properties", "_redelivered", "_tag", "_unreadable", "missing")
+    __slots__ = ("_bodies", "_properties", "_raw", "_redelivered", "_tag", "_unreadable", "missing")
 
     def __init__(self, tag: int, redelivered: bool) -> None:
         self._tag = tag
         self._redelivered = redelivered
-        self._properties = Basic.Properties()
         self._unreadable: str | None = None
         self._bodies: list[bytes] = []
-        self.missing = 1
+        self.missing: int | None = None
         """How many bytes of its bodies are still to come; unknown before its header."""
 
-    def header(self, data: bytes) -> None:
-        (self.missing,) = _BODY_SIZE(data, _BODY_SIZE_AT)
+    def header(self, frame: bytes) -> None:
+        if self.missing is not None:
+            raise BrokenFrame("a delivery has two headers")
+        (self.missing,) = _BODY_SIZE(frame)
+        self._raw = frame[_PROPERTIES_AT:]
         header = ContentHeader()
+        self._properties = header.properties
         try:
-            header.unmarshal(data)
-            self._properties = header.properties
+            header.unmarshal(frame)
         except Exception as error:  # pamqp's own errors, and those of what it calls: a time that is none, for example
-            self._unreadable = f"{type(error).__name__}: {error} in {data[_PROPERTIES_AT:].hex()}"
+            self._unreadable = f"{type(error).__name__}: {error}"
 
-    def body(self, data: bytes) -> None:
-        self._bodies.append(data)
-        self.missing -= len(data)
+    def body(self, frame: bytes) -> None:
+        if self.missing is None or self.missing < len(frame):
+            raise BrokenFrame("a delivery has a longer body than was announced")
+        self._bodies.append(frame)
+        self.missing -= len(frame)
 
     def finished(self) -> Arrival:
         body = self._bodies[0] if len(self._bodies) == 1 else b"".join(self._bodies)
-        return Arrival(self._tag, self._redelivered, self._properties, body, self._unreadable)
+        return Arrival(self._tag, self._redelivered, self._properties, self._raw, body, self._unreadable)

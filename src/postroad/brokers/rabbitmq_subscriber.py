@@ -20,6 +20,7 @@ try:
     from postroad.brokers.amqp_address import Address
     from postroad.brokers.amqp_channel import LinkLost, translated
     from postroad.brokers.amqp_deliveries import DeliveryChannel, DeliveryConnection
+    from postroad.brokers.amqp_properties import DeadLetter, dead_letter
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] not in {"aiormq", "pamqp", "yarl"}:
         raise
@@ -37,7 +38,8 @@ __all__ = ["RabbitMQSubscriber"]
 C = TypeVar("C", bound=Connection)
 
 MOST_PREFETCH: Final = 65_535  # AMQP has two bytes for it
-USER_ID: Final = "postroad-user-id"
+NO_LIMIT: Final = 1 << 32
+HEADER_FRAME: Final = 20  # bytes of a content header's frame beside the properties
 
 
 class RabbitMQSubscriber:
@@ -143,15 +145,19 @@ class RabbitMQSubscriber:
 
     async def bury(self, delivery: Delivery, notes: Mapping[str, str]) -> None:
         """Publish to the queue for dead letters, persistent, mandatory and confirmed."""
-        properties = _properties_of_a_dead_letter(delivery.original, notes)
         async with self._one_burial:
             try:
                 async with asyncio.timeout(self._connect_timeout):
                     if self._burying is None or self._burying.is_closed:
                         self._burying = await self._channel_for_burials()
+                    room = self._burying.connection.connection_tune.frame_max - HEADER_FRAME
+                    letter = dead_letter(delivery.original, notes, room=room if room > 0 else NO_LIMIT)
                     with translated():
                         await self._burying.basic_publish(
-                            delivery.body, routing_key=self.dead_letter_queue, properties=properties, mandatory=True
+                            delivery.body,
+                            routing_key=self.dead_letter_queue,
+                            properties=_Encoded(letter),
+                            mandatory=True,
                         )
             except (LinkLost, TimeoutError) as lost:
                 burying, self._burying = self._burying, None
@@ -241,18 +247,15 @@ class RabbitMQSubscriber:
             await _closed(channel.connection)
 
 
-def _properties_of_a_dead_letter(original: Any, notes: Mapping[str, str]) -> Any:
-    try:
-        properties = commands.Basic.Properties(**dict(original))
-        properties.headers = {**(properties.headers or {}), **notes}
-        if properties.user_id is not None:  # which RabbitMQ takes from nobody but that user
-            properties.headers[USER_ID], properties.user_id = properties.user_id, None
-        properties.delivery_mode = 2
-        properties.expiration = None
-        properties.marshal()
-    except Exception:  # pamqp reads more than it writes; the body and the reason are what matters
-        properties = commands.Basic.Properties(headers=dict(notes), delivery_mode=2)
-    return properties
+class _Encoded(commands.Basic.Properties):
+    """Properties as they are to be written. aiormq asks for the id, to know a message that comes back."""
+
+    def __init__(self, letter: DeadLetter) -> None:
+        super().__init__(message_id=letter.message_id)
+        self._encoded = letter.properties
+
+    def marshal(self) -> bytes:
+        return self._encoded
 
 
 async def _closed(channel_or_connection: Any) -> None:

@@ -1,0 +1,124 @@
+"""The properties of an AMQP message as bytes: a dead letter has those that the message came with. Pure.
+
+Reading and writing them again would change some and lose others: pamqp reads a text that is no UTF-8 and can't write
+it, makes a double a float, and can't read a time that no calendar has. So they are only told apart.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from postroad.brokers.amqp_frames import short_string, table
+from postroad.message import new_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["LEFT_OUT", "USER_ID", "DeadLetter", "dead_letter"]
+
+USER_ID: Final = "postroad-user-id"
+LEFT_OUT: Final = "postroad-left-out"
+
+_LENGTH: Final = struct.Struct(">I")
+_FLAGS: Final = struct.Struct(">H")
+_PERSISTENT: Final = b"\x02"
+
+# In the order of their flags, from the highest on: a short string, a table, or so many bytes.
+_PROPERTIES: Final[Mapping[str, str | int]] = {
+    "content_type": "string", "content_encoding": "string", "headers": "table", "delivery_mode": 1, "priority": 1,
+    "correlation_id": "string", "reply_to": "string", "expiration": "string", "message_id": "string", "timestamp": 8,
+    "type": "string", "user_id": "string", "app_id": "string", "cluster_id": "string",
+}  # fmt: skip
+
+# The values of a table by their types: so many bytes. Types that are not here have their length before them.
+_SIZES: Final = {
+    b"t": 1, b"b": 1, b"B": 1, b"s": 2, b"u": 2, b"U": 2, b"I": 4, b"i": 4, b"l": 8, b"L": 8, b"f": 4, b"d": 8, b"D": 5,
+    b"T": 8, b"V": 0,
+}  # fmt: skip
+_WITH_LENGTH: Final = frozenset({b"S", b"x", b"A", b"F"})
+
+
+class DeadLetter(NamedTuple):
+    """What is published to the dead letters beside the body."""
+
+    properties: bytes
+    message_id: str
+
+
+def dead_letter(properties: bytes, notes: Mapping[str, str], *, room: int) -> DeadLetter:
+    """The same properties, persistent and for good, with these headers beside their own.
+
+    RabbitMQ takes a user's id from nobody but that user, so it becomes a header. The largest headers are left out when
+    there is not room enough for all of them, and properties that can't be told apart altogether.
+    """
+    try:
+        fields = _told_apart(properties)
+        headers = _entries(fields.pop("headers", b"")[_LENGTH.size :])
+    except (IndexError, ValueError, struct.error):
+        fields, headers = {}, {}
+        notes = {**notes, LEFT_OUT: "all properties, which make no sense"}
+    fields.pop("expiration", None)
+    user = fields.pop("user_id", None)
+    if user is not None:
+        notes = {**notes, USER_ID: user[1:].decode(errors="replace")}
+    fields["delivery_mode"] = _PERSISTENT
+    message_id = fields.get("message_id", b"\0")[1:].decode(errors="replace")
+    if not message_id:  # by which a message is known that comes back
+        message_id = str(new_id())
+        fields["message_id"] = short_string("the message id", message_id)
+    headers = {name: entry for name, entry in headers.items() if name not in notes}
+    left_out: list[str] = []
+    while len(encoded := _encoded(fields, headers, notes)) > room and headers:
+        left_out.append(max(headers, key=lambda name: len(headers[name])))
+        del headers[left_out[-1]]
+        notes = {**notes, LEFT_OUT: f"the headers {', '.join(left_out):.500}, which are too large"}
+    return DeadLetter(encoded, message_id)
+
+
+def _told_apart(properties: bytes) -> dict[str, bytes]:
+    """Each property that is there, as it is encoded. Raises IndexError, ValueError or struct.error."""
+    (flags,) = _FLAGS.unpack_from(properties)
+    fields: dict[str, bytes] = {}
+    at = _FLAGS.size
+    for number, (name, kind) in enumerate(_PROPERTIES.items()):
+        if flags & 1 << 15 - number:
+            match kind:
+                case "string":
+                    size = 1 + properties[at]
+                case "table":
+                    size = _LENGTH.size + _LENGTH.unpack_from(properties, at)[0]
+                case _:
+                    size = int(kind)
+            fields[name] = properties[at : at + size]
+            at += size
+    if at != len(properties):
+        raise ValueError(f"{len(properties)} bytes of properties, of which {at} are told of")
+    return fields
+
+
+def _entries(headers: bytes) -> dict[str, bytes]:
+    """The entries of a table by their names, as they are encoded. Raises IndexError, ValueError or struct.error."""
+    entries: dict[str, bytes] = {}
+    at = 0
+    while at < len(headers):
+        value = at + 1 + headers[at]
+        name, kind = headers[at + 1 : value].decode(errors="replace"), headers[value : value + 1]
+        if kind in _WITH_LENGTH:
+            size = _LENGTH.size + _LENGTH.unpack_from(headers, value + 1)[0]
+        elif kind in _SIZES:
+            size = _SIZES[kind]
+        else:
+            raise ValueError(f"nothing is known of the type {kind!r}")
+        entries[name] = headers[at : value + 1 + size]
+        at = value + 1 + size
+    if at != len(headers):
+        raise ValueError("the last header is cut off")
+    return entries
+
+
+def _encoded(fields: Mapping[str, bytes], headers: Mapping[str, bytes], notes: Mapping[str, str]) -> bytes:
+    entries = b"".join(headers.values()) + table(notes)
+    fields = {**fields, "headers": _LENGTH.pack(len(entries)) + entries}
+    flags = sum(1 << 15 - number for number, name in enumerate(_PROPERTIES) if name in fields)
+    return _FLAGS.pack(flags) + b"".join(fields[name] for name in _PROPERTIES if name in fields)
