@@ -230,6 +230,7 @@ async def test_copy_and_sql_wake_too(log: PostgreSQLLog, connect: Any, ears: Ear
 
 async def test_an_application_needs_no_right_for_it(log: PostgreSQLLog, connect: Any, ears: Ears) -> None:
     await log.execute("do $$ begin create role orders_app login; exception when duplicate_object then null; end $$")
+    await log.execute("revoke all on all sequences in schema postroad from public")
     await (await connect()).execute(grants_script("orders_app"))
     writer, (low, _) = await connect(user="orders_app"), await lanes(log)
     await nap(log, low)
@@ -380,68 +381,116 @@ async def test_the_trigger_finds_the_marks(log: PostgreSQLLog, connect: Any, ear
         assert await ears.heard() == ([(CHANNEL, f"{first}-{last}")] if near else []), slot
 
 
+async def lose(log: PostgreSQLLog, *naps: int) -> None:
+    """They are over, and nobody has wiped their marks."""
+    await log.execute("delete from postroad.naps where id = any($1::bigint[])", list(naps))
+
+
 async def test_marks_are_wiped_by_who_finds_nobody_and_others_stay(log: PostgreSQLLog, connect: Any) -> None:
     writer, (low, high) = await connect(), await lanes(log)
     one, two = await nap(log, low), await nap(log, high)
     assert await marks(log) == -1
     await add(writer, LOW)
     assert await marks(log) == -1, "somebody is there"
-    await log.store.naps.end({one})
+    await lose(log, one)
     await add(writer, HIGH)
     assert await marks(log) == -1, "nobody has looked"
     await add(writer, LOW)
     assert await marks(log) == marks_of(high.first_slot, high.last_slot)
-    await log.store.naps.end({two})
+    await lose(log, two)
     await add(writer, HIGH, isolation="serializable")
     assert await marks(log) != 0, "its snapshot may not show who naps"
     await add(writer, HIGH)
     assert await marks(log) == 0
 
 
-async def test_nobody_naps_while_a_writer_that_wiped_marks_is_at_it(
-    log: PostgreSQLLog, connect: Any, ears: Ears
+async def test_who_gets_up_wipes_its_marks(log: PostgreSQLLog) -> None:
+    low, high = await lanes(log)
+    one, two = await nap(log, low), await nap(log, high)
+    await log.store.naps.end({one})
+    assert await marks(log) == marks_of(high.first_slot, high.last_slot)
+    await log.execute("update postroad.naps set listener = 0")
+    await log.store.naps.end({one})
+    assert await marks(log) == 0, "nobody listens for the other one"
+    assert await nap(log, low) > two
+
+
+async def test_nothing_is_wiped_while_somebody_lies_down(log: PostgreSQLLog, connect: Any, ears: Ears) -> None:
+    """Its marks are there before its nap can be seen."""
+    writer, relay, (low, _) = await connect(), await connect(), await lanes(log)
+    await relay.execute("begin")
+    values = (0, 511, marks_of(0, 511), CHANNEL, 60.0, None)
+    assert await relay.fetchval(log.store._sql["begin_nap"], *values)  # type: ignore[attr-defined]
+    await add(writer, LOW)
+    assert await marks(log) == marks_of(0, 511)
+    assert await log.store.naps.begin(low, channel=CHANNEL, seconds=60) is None, "one after the other"
+    await relay.execute("commit")
+    assert await ears.heard() == [], "it was at it when the nap began, and is waited for"
+    await add(writer, LOW)
+    assert await ears.heard() == [(CHANNEL, "0-511")]
+
+
+async def test_a_long_transaction_that_has_wiped_keeps_nobody_from_being_woken(
+    log: PostgreSQLLog, connect: Any
 ) -> None:
-    """It saw nobody, so it will not notify, and it might wipe what it does not see."""
-    writer, (low, high) = await connect(), await lanes(log)
-    await log.store.naps.end({await nap(log, low)})
-    await writer.execute("begin")
-    await OUTBOX.add(writer, "1", type="t", key=LOW)
-    assert await marks(log) == 0
-    assert await log.store.naps.begin(high, channel=CHANNEL, seconds=60) is None
-    assert (await marks(log), await log.execute("select from postroad.naps")) == (0, [])
-    await writer.execute("commit")
-    await nap(log, high)
-    await add(writer, HIGH)
-    assert await ears.heard() == [(CHANNEL, "512-1023")]
-
-
-async def test_a_lane_polls_until_it_may_nap(log: PostgreSQLLog, connect: Any) -> None:
-    writer, broker = await connect(), Arrivals()
+    """Nobody polls here: the lane is notified by others, and waits only for the long one itself."""
+    long, broker = await connect(), Arrivals()
     (lane,) = await take_lanes(log.store, "other", uuid4(), lanes=1, start="oldest")
-    await log.store.naps.end({await nap(log, lane)})
-    await writer.execute("begin")
-    await OUTBOX.add(writer, "1", type="t")
-    async with running(relay(log, broker, lanes=1, max_idle_backoff="10ms")) as it:
+    await lose(log, await nap(log, lane))
+    await long.execute("begin")
+    await OUTBOX.add(long, "1", type="t")
+    assert await marks(log) == 0
+    async with running(relay(log, broker, lanes=1, poll_interval="1h", max_idle_backoff="1h")) as it:
+        await until(lambda: it._lanes and it._wakeup._rests[0]._unaware)
         await log.add(Message("2", type="t"))
         await broker.until(2)
-        await until(lambda: it._wakeup.hears)
-        assert not any(rest.asleep for rest in it._wakeup._rests)
-        await writer.execute("commit")
-        await broker.until(1)
-        await until_asleep(it)
+        await long.execute("rollback")
 
 
-async def test_a_transaction_that_has_notified_looks_no_more(log: PostgreSQLLog, connect: Any, ears: Ears) -> None:
+async def test_one_look_in_a_transaction_is_enough(log: PostgreSQLLog, connect: Any, ears: Ears) -> None:
+    """Whoever naps after it waits for the transaction."""
     writer, (low, _) = await connect(), await lanes(log)
+    told = "select current_setting('postroad.told', true)"
     one = await nap(log, low)
     async with writer.transaction():
         await OUTBOX.add(writer, "1", type="t", key=LOW)
-        await log.store.naps.end({one})
+        await lose(log, one)
         await OUTBOX.add(writer, "1", type="t", key=LOW)
         assert await marks(log) != 0
     assert await ears.heard() == [(CHANNEL, "0-511")]
-    await add(writer, LOW)
-    assert await marks(log) == 0, "that was another one"
+    async with writer.transaction():
+        await OUTBOX.add(writer, "1", type="t", key=LOW)
+        assert await marks(log) == 0, "that was another one"
+        assert int(await writer.fetchval(told)) == marks_of(slot_of(LOW, uuid4()), slot_of(LOW, uuid4()))
+        await nap(log, low)
+        await OUTBOX.add(writer, "1", type="t", key=LOW)
+    assert await ears.heard() == []
+    assert not await writer.fetchval(told)
+
+
+async def test_a_nap_whose_marks_are_gone_is_not_renewed(log: PostgreSQLLog) -> None:
+    owner = uuid4()
+    low, high = await take_lanes(log.store, "s", owner, lanes=2, start="oldest")
+    one, two = await nap(log, low), await nap(log, high)
+    await log.execute(f"select setval('postroad.napping', {marks_of(0, 511)})")  # as nobody does
+    found = await log.store.naps.tick("s", owner, naps={one, two}, seconds=60, channel=CHANNEL, word="w")
+    assert list(found.kept) == [one]
+
+
+async def test_the_function_knows_no_other_table(log: PostgreSQLLog, connect: Any) -> None:
+    """Whoever may use it as a trigger could bring types that run what they like, as its owner."""
+    other, (low, _) = await connect(), await lanes(log)
+    await nap(log, low)
+    await other.execute("""
+        create type sly as (a int);
+        create function sly_to_int(sly) returns int language plpgsql as $$ begin raise exception 'ran'; end $$;
+        create cast (sly as int) with function sly_to_int(sly) as implicit;
+        create table sly_table (slot sly, due_at sly);
+        create trigger sly_one after insert on sly_table for each row execute function postroad.wake_naps();
+        create trigger sly_two after insert on sly_table referencing new table as added
+            for each statement execute function postroad.wake_scheduled();
+        insert into sly_table values (row(1), row(1));
+    """)
 
 
 async def test_what_was_rolled_back_to_a_savepoint_was_not_told(log: PostgreSQLLog, connect: Any, ears: Ears) -> None:
@@ -621,6 +670,7 @@ async def without_naps(log: PostgreSQLLog) -> None:
     for statement in (
         "drop trigger wake_naps on postroad.outbox",
         "drop function postroad.wake_naps",
+        "drop function postroad.wipe_marks",
         "drop table postroad.naps",
         "drop sequence postroad.napping",
         "delete from postroad.migrations where version >= 4",

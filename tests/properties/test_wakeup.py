@@ -127,16 +127,18 @@ async def delivery(world: World, rest: Rest) -> None:
 Transaction = Callable[[World, int], Awaitable[None]]
 
 
-async def looked(world: World, number: int, *, snapshot: bool | None = None, alone: bool = True) -> bool:
-    """The trigger looks at the mark, then at naps; whoever finds a mark and no nap wipes it. Whether it notifies."""
+async def looked(world: World, number: int, *, snapshot: bool | None = None, alone: bool = True) -> bool | None:
+    """The trigger looks at the mark, then at naps; whoever finds a mark and no nap wipes it. Whether it notifies; None
+    when it has found no mark, and looks again for the next row.
+    """
     await Step("the trigger looks for a mark")
     if not world.marked:
-        return False
+        return None
     await Step("the trigger looks for naps")
     if world.napping if snapshot is None else snapshot:
         return True
     await Step("the trigger asks to wipe")
-    if alone and world.marking not in {None, number}:
+    if alone and world.marking is not None:
         return False
     if alone:
         world.marking = number
@@ -146,12 +148,15 @@ async def looked(world: World, number: int, *, snapshot: bool | None = None, alo
         still = False
     await Step("wipe")
     world.marked = still
+    await Step("let go")
+    if alone:
+        world.marking = None
     return False
 
 
 async def read_committed(world: World, number: int) -> None:
     await locked(world, number)
-    await committed(world, number, notifies=await looked(world, number))
+    await committed(world, number, notifies=bool(await looked(world, number)))
 
 
 async def rolled_back(world: World, number: int, *, alone: bool = True) -> None:
@@ -159,7 +164,7 @@ async def rolled_back(world: World, number: int, *, alone: bool = True) -> None:
     await locked(world, number)
     await looked(world, number, alone=alone)
     await Step("roll back")
-    ended(world, number, Writer(str(number), prepared=False))
+    world.writing -= {Writer(str(number), prepared=False)}
 
 
 async def wipes_without_the_lock(world: World, number: int) -> None:
@@ -170,7 +175,7 @@ async def wipes_by_an_old_snapshot(world: World, number: int) -> None:
     await Step("take the snapshot")
     seen = world.napping
     await locked(world, number)
-    await committed(world, number, notifies=await looked(world, number, snapshot=seen))
+    await committed(world, number, notifies=bool(await looked(world, number, snapshot=seen)))
 
 
 async def repeatable_read(world: World, number: int, *, notifies_always: bool = True) -> None:
@@ -186,21 +191,23 @@ async def two_phase(world: World, number: int) -> None:
     await locked(world, number)
     if await looked(world, number):
         await Step("roll back")
-        ended(world, number, Writer(str(number), prepared=False))
+        world.writing -= {Writer(str(number), prepared=False)}
         return
     await Step("prepare")
     world.writing = world.writing - {Writer(str(number), prepared=False)} | {Writer(f"-{number}", prepared=True)}
     await Step("commit prepared")
     world.committed += 1
     await Step("unlock")
-    ended(world, number, Writer(f"-{number}", prepared=True))
+    world.writing -= {Writer(f"-{number}", prepared=True)}
 
 
 async def two_statements(world: World, number: int) -> None:
-    """Who has notified looks no more."""
+    """Who has found a mark looks no more, whatever it has found there."""
     await locked(world, number)
-    notifies = await looked(world, number) or await looked(world, number)
-    await committed(world, number, notifies=notifies)
+    notifies = await looked(world, number)
+    if notifies is None:
+        notifies = await looked(world, number)
+    await committed(world, number, notifies=bool(notifies))
 
 
 async def unlocked_too_early(world: World, number: int) -> None:
@@ -208,8 +215,8 @@ async def unlocked_too_early(world: World, number: int) -> None:
     await locked(world, number)
     notifies = await looked(world, number)
     await Step("unlock")
-    ended(world, number, Writer(str(number), prepared=False))
-    await committed(world, number, notifies=notifies)
+    world.writing -= {Writer(str(number), prepared=False)}
+    await committed(world, number, notifies=bool(notifies))
 
 
 async def locked(world: World, number: int) -> None:
@@ -222,13 +229,7 @@ async def committed(world: World, number: int, *, notifies: bool) -> None:
     world.committed += 1
     world.notifications += notifies
     await Step("unlock")
-    ended(world, number, Writer(str(number), prepared=False))
-
-
-def ended(world: World, number: int, writer: Writer) -> None:
-    world.writing -= {writer}
-    if world.marking == number:
-        world.marking = None
+    world.writing -= {Writer(str(number), prepared=False)}
 
 
 # -- the search ------------------------------------------------------------------------------------------------------

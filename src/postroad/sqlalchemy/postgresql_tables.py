@@ -244,6 +244,7 @@ def _naps(metadata: MetaData, schema: str) -> Table:
         Column("marks", BIGINT, nullable=False),
         Column("channel", TEXT, nullable=False),
         Column("listener", INTEGER),
+        Index("naps_until", "until"),
         prefixes=["unlogged"],
         schema=schema,
     )  # fmt: skip

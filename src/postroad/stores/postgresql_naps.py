@@ -66,6 +66,8 @@ class PostgreSQLNaps:
     async def end(self, naps: Collection[int]) -> None:
         async with self._connection() as connection:
             await connection.execute(self._sql["end_naps"], list(naps))
+        async with self._connection() as connection:  # in a transaction of its own, which sees that they are gone
+            await connection.execute(self._sql["wipe_marks"])
 
     async def writers(self) -> Collection[Writer]:
         async with self._connection() as connection:

@@ -13,18 +13,42 @@ create unlogged table if not exists {schema}.naps (
     channel    text        not null,    -- where the one who naps listens
     listener   integer                  -- and the server's process for it; if that is gone, nobody hears; null: not known
 ) with (autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0);
+create index if not exists naps_until on {schema}.naps (until);
 
 -- The marks of all naps, as one number. Not a counter: a sequence is the one thing in a database that all see as it is at
 -- this moment, whatever their snapshots.
 -- A nap is marked before it is committed, and while it lasts its marks are there. Marks that nobody naps for any more are
--- wiped by a writer that finds them. Both happen under one advisory lock, for which nobody waits.
+-- wiped. Both happen under one advisory lock, for which nobody waits.
 create sequence if not exists {schema}.napping as bigint minvalue -9223372036854775808 start 0;
 grant select on sequence {schema}.napping to public;
+
+-- Wipe the marks that nobody naps for. A nap that is being marked has the lock until it can be seen, and with the lock we
+-- look again. Whoever naps afterwards waits for us as for every writer, so the lock is let go at once: by an error, which
+-- does not bring back a sequence. An old snapshot may not show who naps.
+create or replace function {schema}.wipe_marks() returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp as
+$$
+declare
+    moment timestamptz := clock_timestamp();    -- before the snapshot: who renews a nap does so long before its end
+begin
+    if current_setting('transaction_isolation') = 'read committed'
+       and pg_try_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.naps')) then
+        perform pg_stat_clear_snapshot();
+        perform setval('{schema}.napping', coalesce((select bit_or(n.marks) from {schema}.naps n
+                                                      where n.until > moment
+                                                        and exists (select from pg_stat_get_activity(n.listener))), 0));
+        raise sqlstate 'PR000';
+    end if;
+exception
+    when sqlstate 'PR000' then null;
+end
+$$;
 
 -- Wake those who nap on the slots of a new row. Nobody can call this but the trigger, for a row in whose slot is a mark.
 -- Volatile, so that in READ COMMITTED each statement here sees the naps of this very moment. Whoever naps first commits
 -- the nap and then waits for those who hold the log's lock by then: one of the two always notices the other. For the same
--- reason it is enough to notify once in a transaction: "postroad.told" has the marks that are done with.
+-- reason one look in a transaction is enough: "postroad.told" has the marks that are done with.
 -- A transaction with a snapshot for all of its statements may not see a nap that is there: it notifies in any case, on
 -- the channel with the schema's name, on which every relay listens beside its own.
 -- Of a relay that died the server's process that served it is gone at once, long before its naps end. What is known of
@@ -36,41 +60,43 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp as
 $$
 declare
-    mark bigint := 1::bigint << (63 - new.slot / 16);
+    moment timestamptz := clock_timestamp();
     told bigint := coalesce(nullif(current_setting('postroad.told', true), ''), '0')::bigint;
+    mark bigint;
     nap record;
+    heard boolean := false;
 begin
+    if tg_relid <> '{schema}.outbox'::regclass then
+        return null;    -- of another table's row nothing is known, not even what its types would run
+    end if;
+    mark := 1::bigint << (63 - new.slot / 16);
     if told & mark <> 0 or current_setting('postroad.notify', true) = 'off' then
         return null;
     elsif current_setting('transaction_isolation') <> 'read committed' then
-        told := -1;
+        mark := -1;
         if pg_notification_queue_usage() <= 0.5 then
             perform pg_notify('{schema}', '');
         end if;
     else
         for nap in
-            select n.* from {schema}.naps n where n.until > clock_timestamp() and n.marks & mark <> 0
+            select n.* from {schema}.naps n where n.until > moment and n.marks & mark <> 0
         loop
             perform pg_stat_clear_snapshot();
             if not exists (select from pg_stat_get_activity(nap.listener)) then
                 delete from {schema}.naps d
                  where d.id = (select n.id from {schema}.naps n where n.id = nap.id for update skip locked);
             else
-                told := told | mark;
+                heard := true;
                 if pg_notification_queue_usage() <= 0.5 then
                     perform pg_notify(nap.channel, concat(nap.first_slot, '-', nap.last_slot));
                 end if;
             end if;
         end loop;
-        if told & mark = 0 then
-            if pg_try_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.naps')) then
-                perform setval('{schema}.napping', coalesce((select bit_or(n.marks) from {schema}.naps n
-                                                              where n.until > clock_timestamp()), 0));
-            end if;
-            return null;
+        if not heard then
+            perform {schema}.wipe_marks();
         end if;
     end if;
-    perform set_config('postroad.told', told::text, true);
+    perform set_config('postroad.told', (told | mark)::text, true);
     return null;
 end
 $$;
@@ -81,6 +107,9 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp as
 $$
 begin
+    if tg_relid <> '{schema}.scheduled'::regclass then
+        return null;
+    end if;
     if current_setting('postroad.notify', true) is distinct from 'off'
        and exists (select from added where due_at < clock_timestamp() + interval '10 s')
        and pg_notification_queue_usage() <= 0.5 then
@@ -90,6 +119,7 @@ begin
 end
 $$;
 
+revoke all on function {schema}.wipe_marks() from public;
 revoke all on function {schema}.wake_naps() from public;
 revoke all on function {schema}.wake_scheduled() from public;
 

@@ -3,6 +3,7 @@
 grant usage on schema {schema} to {role};
 grant insert (id, topic, key, slot, type, payload, content_type, headers) on {schema}.outbox to {role};
 grant select (id) on {schema}.outbox to {role};
+grant select on sequence {schema}.napping to {role};
 grant insert (id, topic, key, slot, type, payload, content_type, headers, due_at) on {schema}.scheduled to {role};
 grant select (id) on {schema}.scheduled to {role};
 grant execute on function {schema}.cancel(uuid) to {role};

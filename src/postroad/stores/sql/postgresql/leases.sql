@@ -71,6 +71,7 @@ kept as (
     update {schema}.naps set until = clock_timestamp() + $10::float8 * interval '1 second'
      where id in (select id from {schema}.naps
                    where id = any($9::bigint[]) and until > clock_timestamp() + $10::float8 / 3 * interval '1 second'
+                     and marks & ~ coalesce(pg_sequence_last_value('{schema}.napping'), 0) = 0
                      for update skip locked)
     returning id),
 cleared as (

@@ -473,6 +473,9 @@ returning id
 delete from {schema}.naps
  where id in (select id from {schema}.naps where id = any($1::bigint[]) for update skip locked)
 
+-- name: wipe_marks
+select {schema}.wipe_marks()
+
 -- name: writers
 -- Whoever adds holds this lock from before the trigger looks for marks until after the commit can be seen.
 -- A prepared transaction has no process.
