@@ -415,6 +415,15 @@ async def test_who_gets_up_wipes_its_marks(log: PostgreSQLLog) -> None:
     assert await nap(log, low) > two
 
 
+async def test_nothing_is_wiped_by_an_old_snapshot(log: PostgreSQLLog, connect: Any) -> None:
+    other, (low, _) = await connect(), await lanes(log)
+    async with other.transaction(isolation="repeatable_read"):
+        await other.execute("select 1")
+        await nap(log, low)
+        await other.execute("select postroad.wipe_marks()")
+    assert await marks(log) == marks_of(low.first_slot, low.last_slot)
+
+
 async def test_nothing_is_wiped_while_somebody_lies_down(log: PostgreSQLLog, connect: Any, ears: Ears) -> None:
     """Its marks are there before its nap can be seen."""
     writer, relay, (low, _) = await connect(), await connect(), await lanes(log)
