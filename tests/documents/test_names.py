@@ -59,8 +59,8 @@ def test_databases_share_their_query_names() -> None:
     only_postgresql = {
         "add_many", "server_facts", "lock_for_restore", "restore", "count_lanes", "lock_lanes",
         "read_late_page", "settle_and_note", "hold_behind", "try_alone", "try_to_move", "begin_nap", "end_naps",
-        "writers", "server_process", "borrow_session", "bury", "mark_dead", "try_lock", "note_lock", "join_in",
-            "lock_holder", "keep_alive",
+        "wipe_marks", "writers", "server_process", "borrow_session", "bury", "mark_dead", "try_lock", "note_lock",
+        "join_in", "lock_holder", "keep_alive",
     }  # fmt: skip
     only_sqlite = {
         "look_at_batch", "delete_finished", "delete_history", "find_due", "find_routed", "find_followers", "read_one",
