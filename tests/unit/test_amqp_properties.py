@@ -107,3 +107,14 @@ def test_the_largest_headers_make_room() -> None:
         **NOTES,
         LEFT_OUT: "the headers larger, large, which are too large",
     }
+
+
+def test_a_long_reason_is_cut_where_frames_are_small() -> None:
+    """2,000 characters may be 8,000 bytes, and a broker may allow frames of 4,096."""
+    reason = "\N{POSTAL HORN}" * 2000
+    letter = dead_letter(encoded({"headers": {"mine": "x"}}), {**NOTES, "postroad-reason": reason}, room=4076)
+    headers = read(letter.properties)["headers"]
+    assert len(letter.properties) <= 4076
+    assert reason.startswith(headers["postroad-reason"])
+    assert headers["postroad-reason"]
+    assert headers["postroad-consumer"] == NOTES["postroad-consumer"]

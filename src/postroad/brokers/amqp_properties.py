@@ -50,7 +50,8 @@ def dead_letter(properties: bytes, notes: Mapping[str, str], *, room: int) -> De
     """The same properties, persistent and for good, with these headers beside their own.
 
     RabbitMQ takes a user's id from nobody but that user, so it becomes a header. The largest headers are left out when
-    there is not room enough for all of them, and properties that can't be told apart altogether.
+    there is not room enough for all of them, and then the longest note is cut; properties that can't be told apart are
+    left out altogether.
     """
     try:
         fields = _told_apart(properties)
@@ -73,6 +74,9 @@ def dead_letter(properties: bytes, notes: Mapping[str, str], *, room: int) -> De
         left_out.append(max(headers, key=lambda name: len(headers[name])))
         del headers[left_out[-1]]
         notes = {**notes, LEFT_OUT: f"the headers {', '.join(left_out):.500}, which are too large"}
+    while len(encoded) > room and (longest := max(notes.values(), key=len, default="")):
+        notes = {name: note[: len(note) // 2] if note is longest else note for name, note in notes.items()}
+        encoded = _encoded(fields, headers, notes)
     return DeadLetter(encoded, message_id)
 
 
