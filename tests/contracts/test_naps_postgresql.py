@@ -439,6 +439,23 @@ async def test_nothing_is_wiped_while_somebody_lies_down(log: PostgreSQLLog, con
     assert await ears.heard() == [(CHANNEL, "0-511")]
 
 
+async def test_a_relay_that_is_killed_while_it_lies_down_leaves_marks_that_are_wiped(
+    log: PostgreSQLLog, connect: Any, ears: Ears
+) -> None:
+    writer, killed, (low, _) = await connect(), await connect(), await lanes(log)
+    process = await killed.fetchval("select pg_backend_pid()")
+    await killed.execute("begin")
+    values = (0, 511, marks_of(0, 511), CHANNEL, 60.0, None)
+    assert await killed.fetchval(log.store._sql["begin_nap"], *values)  # type: ignore[attr-defined]
+    await writer.execute("select pg_terminate_backend($1, 20000)", process)
+    assert (await marks(log), await log.execute("select from postroad.naps")) == (marks_of(0, 511), [])
+    await add(writer, LOW)
+    assert (await marks(log), await ears.heard()) == (0, [])
+    await nap(log, low)
+    await add(writer, LOW)
+    assert await ears.heard() == [(CHANNEL, "0-511")]
+
+
 async def test_a_long_transaction_that_has_wiped_keeps_nobody_from_being_woken(
     log: PostgreSQLLog, connect: Any
 ) -> None:
