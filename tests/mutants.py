@@ -35,7 +35,7 @@ HOLDINGS = "postroad/relay/leases.py"
 PG_SCHEMA = "postroad/stores/sql/postgresql/0001_log.sql"
 PG_NAPS = "postroad/stores/sql/postgresql/0004_naps.sql"
 PG_QUERIES = "postroad/stores/sql/postgresql/queries.sql"
-PG_TROUBLE = "postroad/stores/sql/postgresql/0002_trouble.sql"
+PG_RIGHTS = "postroad/stores/sql/postgresql/0009_rights.sql"
 SQLITE_SCHEMA = "postroad/stores/sql/sqlite/0001_log.sql"
 VERIFY = "postroad/verify.py"
 SQLITE_QUERIES = "postroad/stores/sql/sqlite/queries.sql"
@@ -64,6 +64,8 @@ POOLER = "tests/scenarios/test_pgbouncer.py"
 LOST = "tests/contracts/test_lost_connections.py"
 RESTARTS = "tests/scenarios/test_database_restarts.py"
 INBOX = "tests/contracts/test_inbox.py"
+RIGHTS_CONSUMERS = "tests/security/test_rights_of_consumers.py"
+RIGHTS_MESSAGES = "tests/security/test_rights_of_messages.py"
 CONSUMER = "tests/contracts/test_consumer.py"
 CONSUMER_TROUBLE = "tests/contracts/test_consumer_trouble.py"
 CONSUMER_STOPS = "tests/contracts/test_consumer_stops.py"
@@ -248,25 +250,35 @@ MUTANTS = [
     # Later, and canceling
     Mutant("scheduled messages of a key enter the log in any order", PG_QUERIES,
            "order by due_at, number\n    on conflict", "order by payload desc\n    on conflict", (SCHEDULED,)),
-    Mutant("canceling believes what is scheduled, and forgets the log", PG_TROUBLE,
-           "if not found then\n        return case", "if was_scheduled or not found then\n        return case",
+    Mutant("canceling believes what is scheduled, and forgets the log", PG_RIGHTS,
+           "if not found or (was_scheduled and not message.ours) then", "if not found or was_scheduled then",
            (SCHEDULED,)),
-    Mutant("canceling looks before it locks", PG_TROUBLE,
-           "    delete from {schema}.scheduled where id = $1;\n    was_scheduled := found;\n",
+    Mutant("canceling looks before it locks", PG_RIGHTS,
+           "    delete from {schema}.scheduled where id = $1 and (added_by is null or {schema}.acts_as(added_by));\n"
+           "    was_scheduled := found;\n",
            "    was_scheduled := exists (select from {schema}.scheduled where id = $1);\n"
            "    perform from {schema}.outbox where id = $1;\n    was_scheduled := was_scheduled and not found;\n"
            "    delete from {schema}.scheduled where id = $1;\n"
            "    if was_scheduled then return 'canceled'; end if;\n", (RACE,)),
-    Mutant("canceling locks no lane", PG_TROUBLE, "order by sink, lane for update;", "order by sink, lane;",
+    Mutant("canceling tells no lane", PG_RIGHTS, "route = null, noticed = false", "route = null", (SCHEDULED_PG,)),
+    Mutant("canceling what is too late keeps its locks", PG_RIGHTS, "            raise sqlstate 'PR001';\n",
+           "            return 'too late';\n", (SCHEDULED_PG,)),
+    Mutant("a claim waits for an application", PG_QUERIES, "order by due_at, position limit $4::integer + 1\n"
+           "       for update skip locked),", "order by due_at, position limit $4::integer + 1\n       for update),",
            (SCHEDULED_PG,)),
-    Mutant("canceling tells no lane", PG_TROUBLE, "set version = version + 1 where message.slot",
-           "set version = version where message.slot", (SCHEDULED,)),
-    Mutant("canceling believes in what may have been sent", PG_TROUBLE, " and not d.unsure", "", (SCHEDULED,)),
+    Mutant("a claim takes what follows a message that is being canceled", PG_QUERIES,
+           "where ends.position is null or waiting.position < ends.position",
+           "where waiting.position in (select position from free)", (SCHEDULED_PG,)),
+    Mutant("a claim forgets what is being canceled", PG_QUERIES, ") as locked\n", ") and false as locked\n",
+           (SCHEDULED_PG,)),
+    Mutant("retention deletes what a lane has not noticed", PG_QUERIES, " or not d.noticed))\n    returning", ")\n    returning",
+           (SCHEDULED_PG,)),
+    Mutant("canceling believes in what may have been sent", PG_RIGHTS, " and not unsure;", ";", (SCHEDULED,)),
     Mutant("canceling believes in what may have been sent (SQLite)", SQLITE_QUERIES, " and not d.unsure", "",
            (SCHEDULED,)),
     Mutant("canceling asks no other sink (SQLite)", SQLITE_QUERIES, "and not (o.position <= l.position\n",
            "and false and not (o.position <= l.position\n", (SCHEDULED,)),
-    Mutant("canceling is for everybody", PG_TROUBLE,
+    Mutant("canceling is for everybody", PG_RIGHTS,
            "revoke all on function {schema}.cancel(uuid) from public;", "", (SCHEDULED_PG,)),
     # Adding
     Mutant("add commits by itself (asyncpg)", "postroad/stores/connections/asyncpg.py",
@@ -330,9 +342,20 @@ MUTANTS = [
     Mutant("waking: behind a pooler cursors are saved at leisure", PG_QUERIES, "case when $10::boolean then",
            "case when $10::boolean and false then", (POOLER,), times=2),
     # Receiving
-    Mutant("a batch asks the inbox in any order", PG_QUERIES, "order by new.id collate \"C\"", "", (INBOX,)),
-    Mutant("the inbox's lock timeout stays with the transaction", PG_QUERIES,
-           "where set_config('lock_timeout', before, true) is null", "where before is null", (INBOX,), times=2),
+    Mutant("a batch asks the inbox in any order", PG_RIGHTS, "order by new.id collate \"C\"", "", (INBOX,)),
+    Mutant("the inbox's lock timeout stays with the transaction", PG_RIGHTS,
+           "    perform set_config('lock_timeout', before, true);\n", "", (INBOX,), times=2),
+    Mutant("the inbox knows a message by its id alone", "postroad/received.py",
+           "return f\"{source.replace(' ', '%20')} {id}\"", "return id", (INBOX,)),
+    Mutant("what was processed before sources counted is forgotten", PG_RIGHTS,
+           "if first and $5 is not null then", "if false then", (INBOX,)),
+    Mutant("a consumer's name is for everybody", PG_RIGHTS,
+           "if owner <> session_user and not {schema}.acts_as(owner) then", "if false then", (RIGHTS_CONSUMERS,)),
+    Mutant("a message is for everybody to cancel", PG_RIGHTS, "select $1 = session_user\n", "select true\n",
+           (RIGHTS_MESSAGES,)),
+    Mutant("a message whose id is taken is lost in silence", PG_RIGHTS, "              using errcode = 'PR409';\n    end if;",
+           "              using errcode = 'PR409';\n    end if;\n    exception when sqlstate 'PR409' then null;",
+           (RIGHTS_MESSAGES,)),
     Mutant("a handler is called whether or not it is the first time", HANDLING, "if first:\n", "if True:\n",
            (CONSUMER,), times=2),
     Mutant("of a batch all are handled, known or not", HANDLING, "if first]", "if True]", (CONSUMER,)),

@@ -7,6 +7,8 @@
     ├── UnknownConnection       the caller: that object is no connection we know
     ├── NoTransaction           the caller: the message would be committed by itself
     ├── ConnectionClosed        the caller: the connection can't be used any more
+    ├── IdTaken                 the caller: another message has this id already
+    ├── NotOwner                the caller, or the operator: it belongs to another role of the database
     ├── NotMigrated             the operator: run `postroad migrate`
     ├── ClientTooOld            the operator: upgrade postroad
     ├── LogNotReadable          the operator: this server's log must not be read from
@@ -30,6 +32,7 @@ __all__ = [
     "BrokerUnavailable",
     "ClientTooOld",
     "ConnectionClosed",
+    "IdTaken",
     "InvalidMessage",
     "InvalidSetting",
     "LaneChanged",
@@ -38,6 +41,7 @@ __all__ = [
     "MissingExtra",
     "NoTransaction",
     "NotMigrated",
+    "NotOwner",
     "NothingMatches",
     "PostroadError",
     "Refusal",
@@ -78,6 +82,14 @@ class NoTransaction(PostroadError):
 
 class ConnectionClosed(PostroadError):
     """The connection given is closed."""
+
+
+class IdTaken(PostroadError):
+    """Another message has this id already, so this one was not added. Roll back, or add it with an id of its own."""
+
+
+class NotOwner(PostroadError):
+    """The message was added, or the consumer's name is used, by another role of the database."""
 
 
 class NotMigrated(PostroadError):

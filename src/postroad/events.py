@@ -73,6 +73,7 @@ __all__ = [
     "ScheduledOut",
     "StandsIn",
     "Stopping",
+    "StoreBlocked",
     "StoreOut",
     "SubscriberOut",
     "is_wanted",
@@ -406,6 +407,16 @@ class LanePaused(_OfLane, frozen=True):
     """A person has paused the sink: nothing is sent until it is resumed."""
 
     text = "lane {e.sink}/{e.lane}: paused; nothing is sent until somebody resumes the sink"
+
+
+class StoreBlocked(Event, frozen=True, kw_only=True):
+    """Another session of the database has locked what the relay needs, for longer than a moment."""
+
+    level = logging.WARNING
+    text = "the relay waits for locks of another session: {e.by}"
+    by: str
+    pid: int
+    role: str | None
 
 
 class StoreOut(_OfLane, frozen=True, kw_only=True):

@@ -8,10 +8,11 @@ from uuid import UUID
 
 from postroad.config import DEFAULT_SCHEMA, checked_schema, duration
 from postroad.errors import InvalidMessage, InvalidSetting, NoTransaction
+from postroad.received import identity_of
 from postroad.stores.connections import ask_through
 from postroad.stores.connections.pending import Call
 from postroad.stores.memory import MemoryTransaction
-from postroad.stores.statements import Question, first_times
+from postroad.stores.statements import Noted, Question, first_times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["Inbox", "checked_consumer"]
 
 T = TypeVar("T")
+
+Arrived = tuple[UUID | str, str] | tuple[UUID | str, str, str | None]
+"""A message's id, its type, and its source if it has one."""
 
 _ONE = Call("inbox.first_time", undone="the inbox was not asked about")
 _MANY = Call("inbox.first_times", undone="the inbox was not asked about")
@@ -45,52 +49,77 @@ class Inbox:
 
     @overload
     def first_time(
-        self, connection: SyncConnection, message_id: UUID | str, /, *, consumer: str, type: str = ...
+        self,
+        connection: SyncConnection,
+        message_id: UUID | str,
+        /,
+        *,
+        consumer: str,
+        type: str = ...,
+        source: str | None = ...,
     ) -> bool: ...
 
     @overload
     def first_time(
-        self, connection: AsyncConnection, message_id: UUID | str, /, *, consumer: str, type: str = ...
+        self,
+        connection: AsyncConnection,
+        message_id: UUID | str,
+        /,
+        *,
+        consumer: str,
+        type: str = ...,
+        source: str | None = ...,
     ) -> Pending[bool]: ...
 
     def first_time(
-        self, connection: Any, message_id: UUID | str, /, *, consumer: str, type: str = ""
+        self,
+        connection: Any,
+        message_id: UUID | str,
+        /,
+        *,
+        consumer: str,
+        type: str = "",
+        source: str | None = None,
     ) -> bool | Pending[bool]:
         """Note the message as processed, in the connection's own transaction, and say whether this is the first time.
+
+        A message is known by its `source` and its id: give both, as they came with the message. Without a source, only
+        the id counts, and whatever else comes without a source and with that id is taken for the same message.
 
         When another transaction is about to process it, this one waits: it is told False after a commit and True after
         a rollback. On an async connection the answer must be awaited. The driver's error is raised when waiting took
         longer than `lock_timeout`, and in the isolation levels above READ COMMITTED when the other has committed: roll
-        back and try again. Raises InvalidMessage, NoTransaction, ConnectionClosed, NotMigrated or UnknownConnection,
-        and in each case nothing was written.
+        back and try again. On PostgreSQL a consumer's name belongs to the role that first used it. Raises
+        InvalidMessage, NotOwner, NoTransaction, ConnectionClosed, NotMigrated or UnknownConnection, and in each case
+        nothing was written.
         """
-        return self._ask(connection, [(_checked_id(message_id), _checked_type(type))], consumer, _only, _ONE)
+        return self._ask(connection, [_noted(message_id, type, source)], consumer, _only, _ONE)
 
     @overload
     def first_times(
-        self, connection: SyncConnection, messages: Iterable[tuple[UUID | str, str]], /, *, consumer: str
+        self, connection: SyncConnection, messages: Iterable[Arrived], /, *, consumer: str
     ) -> list[bool]: ...
 
     @overload
     def first_times(
-        self, connection: AsyncConnection, messages: Iterable[tuple[UUID | str, str]], /, *, consumer: str
+        self, connection: AsyncConnection, messages: Iterable[Arrived], /, *, consumer: str
     ) -> Pending[list[bool]]: ...
 
     def first_times(
-        self, connection: Any, messages: Iterable[tuple[UUID | str, str]], /, *, consumer: str
+        self, connection: Any, messages: Iterable[Arrived], /, *, consumer: str
     ) -> list[bool] | Pending[list[bool]]:
-        """The same for a batch of ids and types, in one round trip: an answer for each, in the order given.
+        """The same for a batch of ids, types and sources, in one round trip: an answer for each, in the order given.
 
-        Of an id that is in the batch twice, the first can be new and the second never is. Two batches never wait for
-        each other in a circle: the rows are written in the order of their ids.
+        Of a message that is in the batch twice, the first can be new and the second never is. Two batches never wait
+        for each other in a circle: the rows are written in the order of their ids.
         """
-        checked = [(_checked_id(id), _checked_type(type)) for id, type in messages]
+        checked = [_noted(*message) for message in messages]
         return self._ask(connection, checked, consumer, lambda answers: answers, _MANY)
 
     def _ask(
         self,
         connection: Any,
-        messages: Sequence[tuple[str, str]],
+        messages: Sequence[Noted],
         consumer: str,
         shape: Callable[[list[bool]], T],
         call: Call,
@@ -99,7 +128,7 @@ class Inbox:
         if isinstance(connection, MemoryTransaction):
             if not connection.open:
                 raise NoTransaction("this transaction of the memory store has ended; begin another")
-            return shape([connection.first_time(consumer, id) for id, _ in messages])
+            return shape([connection.first_time(consumer, message.identity) for message in messages])
         return ask_through(
             connection,
             self.schema,
@@ -112,20 +141,32 @@ class Inbox:
         )
 
 
-def _answers(messages: Sequence[tuple[str, str]], rows: Rows) -> list[bool]:
+def _answers(messages: Sequence[Noted], rows: Rows) -> list[bool]:
     """For each message whether it is among the new ones, and the first of its kind in the batch."""
     if len(messages) == 1:
         return [bool(rows)]
     new = Counter(row[0] for row in rows)
     answers = []
-    for id, _ in messages:
-        answers.append(new[id] > 0)
-        new[id] -= 1
+    for message in messages:
+        answers.append(new[message.identity] > 0)
+        new[message.identity] -= 1
     return answers
 
 
 def _only(answers: list[bool]) -> bool:
     return answers[0]
+
+
+def _noted(message_id: Any, type: Any, source: Any = None) -> Noted:
+    id = _checked_id(message_id)
+    if source is None:
+        return Noted(identity_of(id, None), _checked_type(type), None)
+    identity = identity_of(id, source) if isinstance(source, str) else ""
+    if not _is_text(identity, 1, LONGEST_ID):
+        raise InvalidMessage(
+            f"source is {ascii(source)[:80]}; it must be a text, with the id at most {LONGEST_ID:,} bytes long"
+        )
+    return Noted(identity, _checked_type(type), id if source else None)
 
 
 def checked_consumer(consumer: Any) -> str:

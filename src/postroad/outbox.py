@@ -91,15 +91,16 @@ class Outbox:
 
         On an async connection the answer must be awaited. Messages with the same `key` stay in order, provided that
         the writer locks or changes what the key names before it adds; without `key` no order is kept. `type` is what
-        `@event` says or the class's name in dotted words; `topic` is the type unless it is given. Adding an `id` again
-        is a no-op. `correlation_id` comes from `correlated` unless it is given.
+        `@event` says or the class's name in dotted words; `topic` is the type unless it is given. Adding the same
+        message again, with the same `id`, is a no-op. `correlation_id` comes from `correlated` unless it is given.
 
         A message with `deliver_at`, a datetime with a time zone, or `deliver_in`, a timedelta or a text such as "10m",
         is kept aside until then; `deliver_in` counts from now by the database's clock. Until it is sent, `cancel` takes
         it back. It takes its place among the messages of its key when it is due.
 
         Raises InvalidMessage, NoTransaction, ConnectionClosed, NotMigrated or UnknownConnection, and in each case
-        nothing was written.
+        nothing was written; and IdTaken when another message has the `id`: another source, type, topic, key or payload,
+        or another role that added it. On PostgreSQL the transaction must then be rolled back.
         """
         message = Message(
             event,
@@ -153,11 +154,12 @@ class Outbox:
         message. On an async connection the answer must be awaited.
 
         What can be canceled is a message that waits for its time, and one that was refused by the broker or waits for
-        such a one. The latter holds its lane until this transaction ends, so end it soon. A message that was canceled
-        while it waited for its time is unknown afterwards. Under REPEATABLE READ and above, PostgreSQL raises its own
+        such a one. Until this transaction ends, the messages of its key that wait for it are not sent. A message that
+        was canceled while it waited for its time is unknown afterwards. Under REPEATABLE READ and above, PostgreSQL raises its own
         serialization failure when a relay was faster: try the transaction again.
 
-        Raises what `add` does, and in each case nothing was changed.
+        Raises what `add` does, and in each case nothing was changed. On PostgreSQL, NotOwner when another role added it
+        and this one is neither a member of that role nor an operator.
         """
         if not isinstance(id, UUID):
             raise InvalidMessage(f"id is {id!r:.80}; it must be a uuid.UUID, as add gave it")

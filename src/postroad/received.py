@@ -6,22 +6,18 @@ Nothing here does I/O. Reading undoes what `message` wrote: the same kinds of cl
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 if TYPE_CHECKING:
     from postroad.message import StoredMessage
 
-__all__ = ["Received", "Unreadable", "decoder_for", "is_readable", "received"]
+__all__ = ["Received", "Unreadable", "decoder_for", "identity_of", "is_readable", "received"]
 
 Decoder = Callable[[bytes], Any]
-
-# The versions that nobody makes twice; others are made from names, or as an application likes.
-_UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[1467][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
 class Unreadable(ValueError):
@@ -47,13 +43,22 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 1
     """The number of this attempt, as far as it is known: it is counted from the first failure on."""
     identity: str = ""
-    """What the inbox knows it by: a random or timed UUID is unique, any other id only together with its source."""
+    """What the inbox knows it by; see `identity_of`."""
 
     def __post_init__(self) -> None:
         """Find out what is unique, once: it is asked several times for each message."""
         if not self.identity:
-            alone = not self.source or _UUID.fullmatch(self.id)
-            msgspec.structs.force_setattr(self, "identity", self.id if alone else f"{self.source} {self.id}")
+            msgspec.structs.force_setattr(self, "identity", identity_of(self.id, self.source))
+
+
+def identity_of(id: str, source: str | None) -> str:
+    """What a message is known by: its source and its id. Another source's message with the same id is another message.
+
+    A source is a URI, which has no spaces, so the first space ends it.
+    """
+    if not source:
+        return f" {id}" if " " in id else id
+    return f"{source.replace(' ', '%20')} {id}"
 
 
 def received(message: StoredMessage) -> Received:

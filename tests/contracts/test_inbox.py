@@ -394,3 +394,30 @@ def test_other_arguments_that_are_wrong() -> None:
             INBOX.first_time(transaction, "m", consumer=wrong)
     with pytest.raises(InvalidSetting, match="lock_timeout"):
         Inbox(lock_timeout="5")
+
+
+# -- what a message is known by --------------------------------------------------------------------------------------
+
+
+async def test_another_sources_message_with_the_same_id_is_another_message(adapter: Adapter) -> None:
+    id = uuid4()
+    sources = ("/forged", "/orders", "/orders", None, None)
+    async with adapter.transaction() as connection:
+        answers = [await done(INBOX.first_time(connection, id, consumer="c", source=source)) for source in sources]
+        batch = [(id, "t", "/forged"), (id, "t", "/new"), (id, "t"), (id, "t", "/new")]
+        many = await done(INBOX.first_times(connection, batch, consumer="c"))
+    assert answers == [True, True, False, True, False]
+    assert many == [False, True, False, False]
+
+
+async def test_what_was_noted_before_sources_counted_is_not_handled_again(adapter: Adapter, database: Database) -> None:
+    old, new = uuid4(), uuid4()
+    long_ago = "0" if isinstance(database, OnSQLite) else "'2020-01-01'"
+    await database.rows(
+        f"insert into {inbox_of(database)} (consumer, id, type, processed_at) "
+        f"values ('c', '{old}', 't', {long_ago}) returning id"
+    )
+    async with adapter.transaction() as connection:
+        assert await done(INBOX.first_time(connection, old, consumer="c", source="/orders")) is False
+        batch = [(old, "t", "/other"), (new, "t", "/other")]
+        assert await done(INBOX.first_times(connection, batch, consumer="c")) == [False, True]

@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
 
-from postroad import Cancellation, LaneChanged, Message
+from postroad import Cancellation, Message, StoreUnavailable
 from postroad.lifecycle import State
 from postroad.message import new_id
 from postroad.stores.base import Deferral, Lease, Moved
 from postroad.stores.cursor import PageLimit
 from postroad.stores.migrations import grants_script
+from postroad.stores.operating import By, Filter
 from postroad.stores.postgresql import PostgreSQLStore
+from postroad.stores.postgresql_operating import PostgreSQLOperating
 from tests.contracts.test_postgresql import rows_looked_at
 from tests.lanes import take_lanes
 from tests.logs import OUTBOX, PLENTY, PostgreSQLLog, numbered, read_all
@@ -148,25 +151,129 @@ async def test_in_higher_isolation_levels_also_for_a_message_in_trouble(log: Pos
             await OUTBOX.cancel(connection, id)
 
 
-# -- the lane stands still, or does not ------------------------------------------------------------------------------
+# -- no lane waits for an application --------------------------------------------------------------------------------
+
+
+async def due(log: PostgreSQLLog, *positions: int, held: bool = False) -> Lease:
+    """A lane that has passed the log, with these messages due; or with all of them held, behind the first."""
+    lane = await take(log)
+    page = await log.store.read(lane, lane.cursor, PLENTY)
+    first = min(positions)
+    deferred = [
+        Deferral(at, "k", State.HELD, due_in=0 if at == first else None)
+        if held
+        else Deferral(at, f"k{at}", State.RETRYING, attempts=1, due_in=0)
+        for at in positions
+    ]
+    return (await log.store.record(lane, page.after, deferred=deferred)).lease
+
+
+async def now(work: Awaitable[Any]) -> Any:
+    """A limit that is not reached, unless it waits for the test itself."""
+    return await asyncio.wait_for(work, 60)
 
 
 @pytest.mark.parametrize("commit", [True, False])
-async def test_a_lane_waits_for_who_cancels_its_trouble(log: PostgreSQLLog, connect: Any, commit: bool) -> None:
-    id = await add(log, 1, key="k")
-    lane = await in_trouble(log)
+async def test_a_lane_does_not_wait_for_who_cancels(log: PostgreSQLLog, connect: Any, commit: bool) -> None:
+    ids = [await add(log, number) for number in (1, 2)]
+    lane = await due(log, 1, 2)
+    connection = await connect()
+    transaction = await begin(connection)
+    assert await OUTBOX.cancel(connection, ids[0]) is CANCELED
+    lane = await now(log.store.settle(lane, lane.cursor))
+    claim = await now(log.store.claim(lane, 10))
+    assert [each.message.position for each in claim.claimed] == [2]
+    assert claim.locked
+    assert claim.due_in is None, "it is not asked again at once"
+    lane = (await now(log.store.record(claim.lease, lane.cursor, published=[2]))).lease
+    loaded = await now(log.store.load(lane))
+    assert (await now(log.store.claim(loaded.lease, 10))).locked
+    await (transaction.commit() if commit else transaction.rollback())
+    loaded = await log.store.load(lane)
+    assert not loaded.locked
+    claim = await log.store.claim(loaded.lease, 10)
+    assert [each.message.position for each in claim.claimed] == ([] if commit else [1])
+    assert not claim.locked
+
+
+async def test_a_lane_finds_out_what_was_canceled(log: PostgreSQLLog, connect: Any) -> None:
+    """It need not have anything to write. What waited for the message is due as soon as the lane has loaded that."""
+    ids = [await add(log, number, key="k") for number in (1, 2)]
+    lane = await due(log, 1, 2, held=True)
+    assert await log.store.is_current(lane)
+    assert (await log.store.read(lane, lane.cursor, PLENTY)).version == lane.version
+    assert await log.cancel(ids[0]) == [CANCELED]
+    assert not await log.store.is_current(lane)
+    page = await log.store.read(lane, lane.cursor, PLENTY)
+    assert page.version > lane.version
+    lane = await log.store.settle(lane, page.after)
+    assert page.version > lane.version, "also when the lane has written meanwhile"
+    loaded = await log.store.load(lane)
+    assert loaded.heads == {"k": 2}
+    assert await log.store.is_current(loaded.lease)
+    claim = await log.store.claim(loaded.lease, 10)
+    assert [each.message.position for each in claim.claimed] == [2]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+async def test_nothing_overtakes_a_message_that_may_not_be_canceled_after_all(
+    log: PostgreSQLLog, connect: Any, commit: bool
+) -> None:
+    ids = [await add(log, number, key="k") for number in (1, 2, 3)]
+    lane = await due(log, 1, 2, 3, held=True)
+    connection = await connect()
+    transaction = await begin(connection)
+    assert await OUTBOX.cancel(connection, ids[1]) is CANCELED
+    claim = await now(log.store.claim(lane, 10))
+    assert [each.message.position for each in claim.claimed] == [1], "the third waits for the second"
+    assert claim.locked
+    recorded = await now(log.store.record(claim.lease, lane.cursor, published=[1], freed=["k"]))
+    assert recorded.locked, "the second could not be made due"
+    await (transaction.commit() if commit else transaction.rollback())
+    loaded = await log.store.load(recorded.lease)
+    claim = await log.store.claim(loaded.lease, 10)
+    assert [each.message.position for each in claim.claimed] == ([3] if commit else [2, 3])
+
+
+async def test_what_is_too_late_to_cancel_is_not_locked(log: PostgreSQLLog, connect: Any) -> None:
+    """At one sink it waits, at another it is being sent."""
+    id = await add(log, 1)
+    lane = await due(log, 1)
+    other = await take(log, "other")
+    page = await log.store.read(other, other.cursor, PLENTY)
+    deferred = [Deferral(1, None, State.RETRYING, attempts=1, due_in=0)]
+    other = (await log.store.record(other, page.after, deferred=deferred)).lease
+    claimed = await log.store.claim(other, 10)
+    connection = await connect()
+    transaction = await begin(connection)
+    assert await OUTBOX.cancel(connection, id) is TOO_LATE
+    assert [each.message.position for each in (await now(log.store.claim(lane, 10))).claimed] == [1]
+    await now(log.store.record(claimed.lease, other.cursor, published=[1]))
+    await transaction.commit()
+    assert await log.execute("select from postroad.audit") == []
+
+
+async def test_retention_leaves_what_a_lane_has_not_noticed(log: PostgreSQLLog) -> None:
+    id = await add(log, 1)
+    lane = await due(log, 1)
+    await log.cancel(id)
+    assert (await log.store.delete_passed(after=0, older_than=timedelta(0), batch=10)).deleted == 0
+    await log.store.load(lane)
+    assert (await log.store.delete_passed(after=0, older_than=timedelta(0), batch=10)).deleted == 1
+
+
+async def test_an_operator_waits_a_moment_only_and_is_told_for_whom(log: PostgreSQLLog, connect: Any) -> None:
+    """While an operator waits, the lanes are locked."""
+    id = await add(log, 1)
+    await due(log, 1)
     connection = await connect()
     transaction = await begin(connection)
     assert await OUTBOX.cancel(connection, id) is CANCELED
-    settling = asyncio.create_task(log.store.settle(lane, lane.cursor))
-    await until_somebody_waits(log)
-    assert not settling.done()
-    await (transaction.commit() if commit else transaction.rollback())
-    if commit:
-        with pytest.raises(LaneChanged):
-            await settling
-    else:
-        assert (await settling).version == lane.version + 1
+    async with PostgreSQLOperating(log.url) as operating:
+        with pytest.raises(StoreUnavailable, match=f"locked by process {connection.get_server_pid()} of role postgres"):
+            await operating.skip(Filter(ids=[id]), By("me"))
+        await transaction.rollback()
+        assert (await operating.skip(Filter(ids=[id]), By("me"))).changed == 1
 
 
 async def test_a_claim_that_was_faster_makes_it_too_late(log: PostgreSQLLog, connect: Any) -> None:
@@ -239,7 +346,7 @@ async def test_an_application_can_schedule_and_cancel_with_the_printed_grants(
 ) -> None:
     async with application.transaction():
         waiting = await OUTBOX.add(application, "1", type="t", key="k", deliver_in="1h")
-        await OUTBOX.add(application, "1", type="t", id=waiting, deliver_in="1h")
+        await OUTBOX.add(application, "1", type="t", key="k", id=waiting, deliver_in="1h")
         sent, _ = await OUTBOX.add_many(application, [*numbered(2), *numbered(3, deliver_in="0")])
     async with application.transaction():
         assert await OUTBOX.cancel(application, waiting) is CANCELED

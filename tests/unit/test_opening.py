@@ -14,7 +14,7 @@ from postroad.brokers.base import Delivery
 from postroad.brokers.envelope import headers_and_body
 from postroad.brokers.opening import opened
 from postroad.message import Message, encode
-from postroad.received import Unreadable, decoder_for, is_readable, received
+from postroad.received import Unreadable, decoder_for, identity_of, is_readable, received
 from tests.destinations import stored
 from tests.unit.test_envelope import TRACE, everything
 
@@ -77,14 +77,19 @@ def test_what_can_t_be_read(fields: dict[str, Any], why: str) -> None:
         opened(delivered(**fields))
 
 
-def test_an_id_that_is_no_uuid_is_unique_only_with_its_source() -> None:
+def test_a_message_is_known_by_its_source_and_its_id() -> None:
     uuid = "01890a5d-ac96-774b-bcce-b302099a8057"
-    assert opened(delivered(headers={"ce-id": uuid, "ce-source": "/s", "ce-type": "t"})).identity == uuid
+    assert opened(delivered(headers={"ce-id": uuid, "ce-source": "/s", "ce-type": "t"})).identity == f"/s {uuid}"
     assert opened(delivered(headers={"ce-id": "7", "ce-source": "/s", "ce-type": "t"})).identity == "/s 7"
     assert opened(delivered(message_id="7")).identity == "7"
-    made_from_a_name = "74738ff5-5367-5958-9aee-98fffdcd1876"  # which two sources may have in common
-    headers = {"ce-id": made_from_a_name, "ce-source": "/s", "ce-type": "t"}
-    assert opened(delivered(headers=headers)).identity == f"/s {made_from_a_name}"
+
+
+def test_no_two_messages_are_known_by_the_same_text() -> None:
+    pairs = [("b c", "a"), ("c", "a b"), ("c", "a%20b"), ("a b c", None), ("a b c", ""), (" a b c", None)]
+    known = [identity_of(id, source) for id, source in pairs]
+    assert len(set(known)) == 4
+    assert known[1] == known[2], "a source is a URI, in which a space is written so"
+    assert known[3] == known[4]
 
 
 def test_a_message_from_the_log() -> None:

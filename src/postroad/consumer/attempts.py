@@ -45,7 +45,7 @@ class Attempts:
     async def begin(self, message: Received) -> Begun | None:
         """Mark that an attempt begins; None when the message was processed before."""
         known = (self._consumer, message.identity)
-        rows = await self._write("begin_attempt", message.id, *known, message.type, *known, CRASHED)
+        rows = await self._write("begin_attempt", message.id, (*known, message.type), known, CRASHED)
         return Begun(*rows[0]) if rows else None
 
     def ended(self, tx: Any, message: Received) -> Any:
@@ -59,16 +59,22 @@ class Attempts:
     async def failed(self, message: Received, reason: str) -> int | None:
         """An attempt has failed; how many there were, or None when the message was processed after all."""
         known = (self._consumer, message.identity)
-        rows = await self._write("fail_attempt", message.id, *known, message.type, cut(reason), *known)
+        rows = await self._write("fail_attempt", message.id, (*known, message.type, cut(reason)), known)
         return int(rows[0][0]) if rows else None
 
     async def dead(self, identity: str, type: str, reason: str) -> None:
         """The message is among the dead letters."""
-        await self._write("note_dead", identity, self._consumer, identity, type, cut(reason))
+        await self._write("note_dead", identity, (self._consumer, identity, type, cut(reason)))
 
-    async def _write(self, query: str, subject: str, *values: Any) -> Any:
+    async def _write(
+        self, query: str, subject: str, values: tuple[Any, ...], processed: tuple[str, ...] = (), *rest: Any
+    ) -> Any:
+        """`processed` is for SQLite, whose placeholders have no numbers: what to look for in the inbox."""
+
         def values_for(tongue: Tongue) -> tuple[Any, ...]:
-            return (PATIENCE, *values) if tongue.dialect == "postgresql" else values
+            if tongue.dialect == "postgresql":
+                return (PATIENCE, *values, *rest)
+            return (*values, *processed, *rest)
 
         return await self._transactions.ask(query, subject, values_for=values_for)
 

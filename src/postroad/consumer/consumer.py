@@ -236,7 +236,7 @@ class Consumer(Generic[Tx]):
             raise InvalidSetting(f"consumer {self.name!r} has no handler; register one: @consumer.on(OrderCreated)")
         self._transactions.start(is_async=self._handlers.is_async)
         try:
-            await self._transactions.run(lambda tx: self._transactions.within(tx, "look_at_inbox", self.name))
+            await self._transactions.run(lambda tx: self._transactions.within(tx, "open_inbox", self.name, self.name))
         except PostroadError:
             raise
         except StoreOut as out:

@@ -111,11 +111,11 @@ class Handling:
         return len(events)
 
     def _first_time(self, tx: Any, message: Received) -> Any:
-        return self._inbox.first_time(tx, message.identity, consumer=self._consumer, type=message.type)
+        return self._inbox.first_time(tx, message.id, consumer=self._consumer, type=message.type, source=message.source)
 
     def _first_times(self, tx: Any, messages: Sequence[Received]) -> Any:
-        ids = [(message.identity, message.type) for message in messages]
-        return self._inbox.first_times(tx, ids, consumer=self._consumer)
+        arrived = [(message.id, message.type, message.source) for message in messages]
+        return self._inbox.first_times(tx, arrived, consumer=self._consumer)
 
     def _events(self, messages: Sequence[Received], answers: Sequence[bool]) -> list[tuple[Any, Received]]:
         new = [message for message, first in zip(messages, answers, strict=True) if first]

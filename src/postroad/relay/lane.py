@@ -204,7 +204,11 @@ class Lane:
                     await self._serve_trouble()
                 page = await reading
                 if page.version > self._lease.version:
+                    await self._settle(self._confirmed, now=True)
                     raise self._lease.changed()
+                if self._trouble.load_again(self._clock.now()):
+                    await self._settle(self._confirmed, now=True)
+                    raise self._lease.locked()
                 if page.messages:
                     self._rest.found_work()
                     reading = self._begin_reading(page.after)
@@ -218,7 +222,7 @@ class Lane:
                     if until_empty and due_in != 0:
                         return await self._settle(page.after, now=True, last=True)
                     if due_in != 0:
-                        await self._rest.wait(self._lease, due_in)
+                        await self._rest.wait(self._lease, self._trouble.looks_in(self._clock.now()))
                 reading = self._begin_reading(page.after)
             await self._settle(self._confirmed, now=True, last=True)
         except Interrupted as interrupted:

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from postroad.lifecycle import State
 from postroad.relay.breaker import FIRST_PAUSE
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from postroad.stores.base import Claim, Claimed, Loaded, Recorded
 
 __all__ = ["Heads", "Trouble", "freed_by", "split"]
+
+LOCKED_SECONDS: Final = 1.0
+"""How soon a lane loads again when an application was canceling what would have been due."""
 
 Heads = dict[str, int]
 """For each key in trouble, the position of the message that later ones wait for."""
@@ -72,6 +75,8 @@ class Trouble:
         self._probes: set[str] = set()
         """Routes of which a message will be tried in time."""
         self._pauses: dict[str, float] = {}
+        self._load_at: float | None = None
+        """When to load again what is locked now."""
 
     def loaded(self, loaded: Loaded, now: float) -> None:
         """Begin with what the database says, and nothing else."""
@@ -80,13 +85,28 @@ class Trouble:
         self._probes = set(loaded.routes)
         self._pauses = {}
         self.due_at = None
+        self._load_at = None
         self._due_in(loaded.due_in, now)
+        self._is_locked(loaded.locked, now)
 
     def due_in(self, now: float) -> float | None:
         """Seconds until something may be claimed; 0 when it may be now, None when nothing will be."""
         if self.released:
             return 0.0
         return None if self.due_at is None else max(0.0, self.due_at - now)
+
+    def looks_in(self, now: float) -> float | None:
+        """Seconds until something may be claimed, or is to be loaded again; None when neither will be."""
+        times = [max(0.0, at - now) for at in (self.due_at, self._load_at) if at is not None]
+        return 0.0 if self.released else min(times, default=None)
+
+    def load_again(self, now: float) -> bool:
+        """Some messages were locked when they would have been due, and it is time to see what became of them."""
+        return self._load_at is not None and self._load_at <= now
+
+    def _is_locked(self, locked: bool, now: float) -> None:
+        if locked and self._load_at is None:
+            self._load_at = now + LOCKED_SECONDS
 
     @property
     def waits(self) -> bool:
@@ -160,6 +180,7 @@ class Trouble:
             self.released.clear()  # else those of a route may be among what was left for the next claim
         self.due_at = None
         self._due_in(claim.due_in, now)
+        self._is_locked(claim.locked, now)
 
     def confirmed(self, claimed: Claimed) -> str | None:
         """The route that is known to work again by this, if it was not known before."""
@@ -186,6 +207,7 @@ class Trouble:
         if recorded.heads:
             self.heads.update(recorded.heads)
             self._due_in(0.0, now)
+        self._is_locked(recorded.locked, now)
 
     def _due_in(self, seconds: float | None, now: float) -> None:
         if seconds is not None:

@@ -72,6 +72,7 @@ def _log(metadata: MetaData, schema: str) -> list[Table]:
         Column("content_type", TEXT, nullable=False),
         Column("headers", JSON, nullable=False),
         Column("payload", BYTEA, nullable=False),
+        Column("added_by", TEXT, server_default=text("SESSION_USER")),
         CheckConstraint("slot between 0 and 1023", name="outbox_slot_check"),
         CheckConstraint("octet_length(topic) between 1 and 255", name="outbox_topic_check"),
         CheckConstraint("octet_length(type) between 1 and 255", name="outbox_type_check"),
@@ -120,6 +121,7 @@ def _trouble(metadata: MetaData, schema: str) -> list[Table]:
         Column("deferred_at", TIMESTAMP(timezone=True), nullable=False, server_default=now),
         Column("first_failed_at", TIMESTAMP(timezone=True)),
         Column("last_failed_at", TIMESTAMP(timezone=True)),
+        Column("noticed", BOOLEAN, nullable=False, server_default=text("true")),
         CheckConstraint("attempts >= 0", name="deferred_attempts_check"),
         CheckConstraint("length(error) <= 2000", name="deferred_error_check"),
         CheckConstraint(STATES, name="deferred_state"),
@@ -130,6 +132,7 @@ def _trouble(metadata: MetaData, schema: str) -> list[Table]:
         Index("deferred_key", "sink", "lane", "key", "position", postgresql_where=text("blocks and key is not null")),
         Index("deferred_sending", "sink", "lane", postgresql_where=text("epoch is not null")),
         Index("deferred_route", "sink", "lane", "route", "position", postgresql_where=text("route is not null")),
+        Index("deferred_unnoticed", "sink", "lane", postgresql_where=text("not noticed")),
         schema=schema,
     )  # fmt: skip
     attempts = Table(
@@ -155,6 +158,7 @@ def _trouble(metadata: MetaData, schema: str) -> list[Table]:
         Column("content_type", TEXT, nullable=False),
         Column("headers", JSON, nullable=False),
         Column("payload", BYTEA, nullable=False),
+        Column("added_by", TEXT, server_default=text("SESSION_USER")),
         CheckConstraint("slot between 0 and 1023", name="scheduled_slot_check"),
         CheckConstraint("octet_length(topic) between 1 and 255", name="scheduled_topic_check"),
         CheckConstraint("octet_length(type) between 1 and 255", name="scheduled_type_check"),
@@ -279,6 +283,7 @@ def _inbox(metadata: MetaData, schema: str) -> list[Table]:
         Column("consumer", text_c, primary_key=True),
         Column("id", text_c, primary_key=True),
         Column("type", TEXT, nullable=False),
+        Column("sourced", BOOLEAN, nullable=False, server_default=text("false")),
         CheckConstraint("octet_length(consumer) between 1 and 255", name="inbox_consumer_check"),
         CheckConstraint("octet_length(id) between 1 and 1024", name="inbox_id_check"),
         CheckConstraint("octet_length(type) <= 255", name="inbox_type_check"),
@@ -304,4 +309,12 @@ def _inbox(metadata: MetaData, schema: str) -> list[Table]:
         CheckConstraint("length(error) <= 2000", name="inbox_attempts_error_check"),
         schema=schema,
     )  # fmt: skip
-    return [inbox, attempts]
+    consumers = Table(
+        "consumers", metadata,
+        Column("name", text_c, primary_key=True),
+        Column("role", TEXT, nullable=False),
+        Column("since", TIMESTAMP(timezone=True), nullable=False, server_default=text("now()")),
+        CheckConstraint("octet_length(name) between 1 and 255", name="consumers_name_check"),
+        schema=schema,
+    )  # fmt: skip
+    return [inbox, attempts, consumers]

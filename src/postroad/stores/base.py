@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ANY_SIZE",
     "FOLLOWERS",
+    "Blocker",
     "Claim",
     "Claimed",
     "Cleaned",
@@ -41,6 +42,7 @@ __all__ = [
     "Tick",
     "Writer",
     "as_held",
+    "not_moved",
 ]
 
 Start = Literal["oldest", "now"]
@@ -76,6 +78,10 @@ class Lease(msgspec.Struct, frozen=True):
         """What a store raises when the lane is not as this lease says."""
         return LaneChanged(f"lane {self.lane} of sink {self.sink!r} is no longer at version {self.version}")
 
+    def locked(self) -> LaneChanged:
+        """What a lane raises to load again, when an application was canceling what would have been due."""
+        return LaneChanged(f"messages of lane {self.lane} of sink {self.sink!r} were locked when they were due")
+
     def without_messages(self, gone: int) -> LaneChanged:
         """What a store raises when messages in trouble are no longer in the log."""
         return LaneChanged(
@@ -100,6 +106,8 @@ class Loaded(msgspec.Struct, frozen=True):
     """Messages behind the cursor's end that a person has decided about: they are passed over."""
     paused: bool = False
     """A person has paused the sink: nothing is to be sent."""
+    locked: bool = False
+    """An application is canceling messages that would be due: they were passed over. Load again soon."""
 
 
 class Deferral(msgspec.Struct, frozen=True):
@@ -151,6 +159,8 @@ class Claim(msgspec.Struct, frozen=True):
     claimed: Sequence[Claimed]
     due_in: float | None
     """Seconds until the first of the others is due; 0 when more of them are due already."""
+    locked: bool = False
+    """As in `Loaded`."""
 
 
 class Recorded(msgspec.Struct, frozen=True):
@@ -159,6 +169,8 @@ class Recorded(msgspec.Struct, frozen=True):
     lease: Lease
     heads: Mapping[str, int]
     """Of the keys that were freed, those that still have a message that others wait for, and where."""
+    locked: bool = False
+    """As in `Loaded`."""
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -167,6 +179,11 @@ class Moved(msgspec.Struct, frozen=True):
     moved: int
     due_in: float | None
     """Seconds until the next one is due, by the database's clock; 0 when more may be due already; None: none waits."""
+
+
+def not_moved(id: UUID | str) -> str:
+    """What a store warns of when a scheduled message is due and its id is taken."""
+    return f"the scheduled message {id} was due and was dropped: the log has another message with its id"
 
 
 class Tally(msgspec.Struct, frozen=True):
@@ -209,6 +226,29 @@ class Cleaned(msgspec.Struct, frozen=True):
     """How far the last of all lanes has come: what stays in the log up to there stays for another reason."""
     busy: bool = False
     """Somebody else is deleting just now, so nothing was looked at."""
+
+
+class Blocker(msgspec.Struct, frozen=True):
+    """A session of the database that has locked what a relay needs."""
+
+    pid: int
+    """The server's process; 0: a prepared transaction."""
+    role: str | None
+    application: str
+    state: str
+    """What the session does, such as "idle in transaction"; empty if the relay's role may not know."""
+    transaction_seconds: float | None
+    query_seconds: float | None
+
+    def __str__(self) -> str:
+        if self.pid == 0:
+            return "a prepared transaction (see pg_prepared_xacts)"
+        name = f" ({self.application})" if self.application else ""
+        if self.transaction_seconds is None or self.query_seconds is None:
+            age = "of unknown age: the relay's role is no member of pg_read_all_stats"
+        else:
+            age = f"{self.state}, transaction {self.transaction_seconds:.0f} s old, query {self.query_seconds:.0f} s"
+        return f"process {self.pid} of role {self.role}{name}, {age}"
 
 
 class Listener(Protocol):
@@ -388,6 +428,14 @@ class Store(Protocol):
 
         What is in a final state in `deferred`, and the history, go with their messages. Who finds somebody else at
         it deletes nothing.
+        """
+        ...
+
+    async def blockers(
+        self, *, longer_than: timedelta | None = None, tables: Sequence[str] = ("lanes", "deferred")
+    ) -> Sequence[Blocker]:
+        """Sessions for which one of the relay's statements waits; and, if `longer_than` is given, those that have had
+        rows of these tables locked for longer than that, which a relay passes over.
         """
         ...
 

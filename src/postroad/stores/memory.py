@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from postroad.errors import IdTaken
 from postroad.lifecycle import FINAL, Mover, State, may_move
+from postroad.message import StoredMessage
 from postroad.schedule import Cancellation
 from postroad.stores.base import (
     ANY_SIZE,
@@ -44,9 +46,9 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from uuid import UUID
 
-    from postroad.message import NewRow, StoredMessage
+    from postroad.message import NewRow
     from postroad.schedule import Later
-    from postroad.stores.base import Deferral, Tally
+    from postroad.stores.base import Blocker, Deferral, Tally
     from postroad.stores.cursor import Cursor, Page, PageLimit
 
 __all__ = ["MemoryStore", "MemoryTransaction"]
@@ -98,10 +100,20 @@ class MemoryTransaction:
         self.later: list[Later] = []
         self.undo: list[Callable[[], None]] = []
         self.open = True
+        self._added: dict[UUID, NewRow] = {}
         self.noted: set[tuple[str, str]] = set()
         """Consumers and ids that enter the inbox."""
         self._processed = processed
         self._store = store
+
+    def add(self, rows: Sequence[NewRow], later: Sequence[Later]) -> None:
+        """Add messages to the log, or for later. Raises IdTaken."""
+        for new in [*rows, *(row for row, _, _ in later)]:
+            there = [self._added.setdefault(new.id, new), *self._store.added(new.id)]
+            if any(row is not new and _content(row) != _content(new) for row in there):
+                raise IdTaken(f"another message has the id {new.id} already, with other content")
+        self.rows.extend(rows)
+        self.later.extend(later)
 
     def cancel(self, id: UUID) -> Cancellation:
         """Take a message back, unless it is too late."""
@@ -151,6 +163,12 @@ class MemoryStore:
                 raise
             finally:
                 transaction.open = False
+
+    def added(self, id: UUID) -> list[StoredMessage | NewRow]:
+        """What there is under an id."""
+        scheduled = self._scheduled.get(id)
+        found = [message for message in self._log if message.id == id] if id in self._ids else []
+        return [*found, scheduled[1]] if scheduled else [*found]
 
     def _append(self, rows: Sequence[NewRow]) -> None:
         for row in rows:
@@ -356,6 +374,15 @@ class MemoryStore:
         lanes = [lane for lane in self._lanes.values() if lane.first_slot <= message.slot <= lane.last_slot]
         return bool(lanes) and all(message.position <= lane.cursor.position for lane in lanes)
 
+    async def blockers(
+        self,
+        *,
+        longer_than: timedelta | None = None,
+        tables: Sequence[str] = (),
+    ) -> Sequence[Blocker]:
+        """There is one writer at a time, and it is not known who that is."""
+        return ()
+
     async def forget_progress(self, *, older_than: timedelta, batch: int) -> int:
         """Tallies have no times here."""
         return 0
@@ -410,3 +437,10 @@ def _behind(rows: Sequence[_Trouble], head: _Trouble) -> list[_Trouble]:
     """Those that follow a head in an unbroken line: what is due at a time, or dead, ends it."""
     line = [row for row in rows if row.key == head.key and row.blocks and row.position > head.position]
     return list(takewhile(lambda row: row.waits_in_line, line[:FOLLOWERS]))
+
+
+def _content(message: StoredMessage | NewRow) -> tuple[object, ...]:
+    """By what another message with the same id is told from the same one."""
+    headers = message.headers_json if isinstance(message, StoredMessage) else message.headers
+    source = msgspec.json.decode(headers).get("source")
+    return (message.topic, message.key, message.type, bytes(message.payload), message.content_type, source)

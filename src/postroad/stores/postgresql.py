@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any, Final
 from postroad.config import DEFAULT_SCHEMA, checked_schema
 from postroad.errors import InvalidSetting, LogNotReadable, MissingExtra, StoreUnavailable
 from postroad.message import StoredMessage
-from postroad.stores.base import ANY_SIZE, Claim, Cleaned, Lease, Loaded, Moved, Recorded
+from postroad.stores.base import ANY_SIZE, Blocker, Claim, Cleaned, Lease, Loaded, Moved, Recorded, not_moved
 from postroad.stores.cursor import Cursor, turn_page
 from postroad.stores.migrations import check_version, missing_migrations, not_migrated
 from postroad.stores.postgresql_leases import PostgreSQLLeases
 from postroad.stores.postgresql_naps import PostgreSQLNaps
 from postroad.stores.postgresql_patience import in_transaction, lent
 from postroad.stores.postgresql_trouble import PostgreSQLTrouble
+from postroad.stores.postgresql_watch import Watch
 from postroad.stores.queries import named_queries, sql_file
 
 if TYPE_CHECKING:
@@ -88,7 +89,9 @@ class PostgreSQLStore:
             has_sessions=lambda: self._direct is not None or not self._pooled,
             translated=lambda: _errors_translated(self._schema),
             taken=self._taken,
+            locked=lambda: self._watch.passed_over("lanes"),
         )
+        self._watch = Watch(self.blockers)
         self._connections = connections
         self._timeout = statement_timeout.total_seconds()
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
@@ -141,7 +144,9 @@ class PostgreSQLStore:
             trouble = PostgreSQLTrouble(connection, self._sql, lease)
             heads, routes = await trouble.put_in_order()
             ahead = await trouble.ahead()
-            loaded = Loaded(_lease(lane), heads, list(routes), await trouble.due_in(), ahead, paused)
+            due_in = await trouble.due_in()
+            loaded = Loaded(_lease(lane), heads, list(routes), due_in, ahead, paused, locked=trouble.locked)
+        self._tell_of_locks(trouble)
         self._loaded[lease.sink, lease.lane] = servers
         return loaded
 
@@ -200,7 +205,8 @@ class PostgreSQLStore:
             await trouble.forget(published)
             heads = await trouble.free(freed)
             await trouble.note(tally)
-        return Recorded(lease.settled(cursor), heads)
+        self._tell_of_locks(trouble)
+        return Recorded(lease.settled(cursor), heads, locked=trouble.locked)
 
     async def claim(
         self, lease: Lease, limit: int, *, payload_bytes: int = ANY_SIZE, routes: Collection[str] = ()
@@ -213,7 +219,8 @@ class PostgreSQLStore:
             complaint = lease.without_messages(gone)
             logger.warning("%s", complaint)
             raise complaint
-        return Claim(lease.settled(lease.cursor), claimed, due_in)
+        self._tell_of_locks(trouble)
+        return Claim(lease.settled(lease.cursor), claimed, due_in, locked=trouble.locked)
 
     async def move_scheduled(self, limit: int) -> Moved:
         async with self._connection() as connection:
@@ -223,7 +230,10 @@ class PostgreSQLStore:
             async with in_transaction(connection):
                 if not await connection.fetchval(self._sql["try_to_move"]):
                     return Moved(0, MOVING_SECONDS)
-                return Moved(*await connection.fetchrow(self._sql["move_scheduled"], limit))
+                moved, due_in, taken = await connection.fetchrow(self._sql["move_scheduled"], limit)
+        for id in taken or ():
+            logger.warning("%s", not_moved(id))
+        return Moved(moved, due_in)
 
     async def delete_passed(self, *, after: int, older_than: timedelta, batch: int) -> Cleaned:
         async with self._connection() as connection, in_transaction(connection):
@@ -234,6 +244,25 @@ class PostgreSQLStore:
     async def forget_progress(self, *, older_than: timedelta, batch: int) -> int:
         async with self._connection() as connection:
             return int(await connection.fetchval(self._sql["forget_progress"], older_than, batch))
+
+    async def blockers(
+        self, *, longer_than: timedelta | None = None, tables: Sequence[str] = ("lanes", "deferred")
+    ) -> Sequence[Blocker]:
+        with _errors_translated(self._schema):
+            connection = await asyncpg.connect(
+                self._url,
+                timeout=CONNECT_SECONDS,
+                command_timeout=CONNECT_SECONDS,
+                statement_cache_size=0,
+                server_settings={"application_name": "postroad looks for locks"},
+            )  # one of its own: those of the pool may all be waiting
+            try:
+                seconds = None if longer_than is None else longer_than.total_seconds()
+                names = [f"{self._schema}.{table}" for table in tables]
+                rows = await connection.fetch(self._sql["blockers"], seconds, names)
+            finally:
+                connection.terminate()
+        return [Blocker(*row) for row in rows]
 
     # -- connections -------------------------------------------------------------------------------------------------
 
@@ -246,13 +275,18 @@ class PostgreSQLStore:
             async with lent(self._pool) as connection, self._session(connection):
                 if lease is not None and self._loaded.get((lease.sink, lease.lane)) != self._servers:
                     raise StoreUnavailable("PostgreSQL: the server was started anew since the lane was loaded")
-                yield connection
+                with self._watch.watching():
+                    yield connection
 
     def _taken(self, row: Any) -> Lease:
         """A lane that was taken just now counts as loaded."""
         lease = _lease(row)
         self._loaded[lease.sink, lease.lane] = self._servers
         return lease
+
+    def _tell_of_locks(self, trouble: PostgreSQLTrouble) -> None:
+        if trouble.locked:
+            self._watch.passed_over("deferred")
 
     @asynccontextmanager
     async def _fenced(self, lease: Lease, cursor: Cursor) -> AsyncIterator[PostgreSQLTrouble]:

@@ -41,9 +41,11 @@ class PostgreSQLLeases:
         has_sessions: Callable[[], bool],
         translated: Callable[[], AbstractContextManager[None]],
         taken: Callable[[Any], Lease],
+        locked: Callable[[], None],
     ) -> None:
         """`connection` lends one of the store's; `connect` makes one that stays, and `has_sessions` says whether it
-        can; `translated` names the driver's errors as the contract does; `taken` reads a row of `lanes`.
+        can; `translated` names the driver's errors as the contract does; `taken` reads a row of `lanes`;
+        `locked` is called when free lanes could not be taken, perhaps because their rows are locked.
         """
         self._schema = schema
         self._sql = sql
@@ -52,6 +54,7 @@ class PostgreSQLLeases:
         self._has_sessions = has_sessions
         self._translated = translated
         self._taken = taken
+        self._locked = locked
 
     async def create(self, sink: str, *, lanes: int, start: Start) -> None:
         async with self._connection() as connection, in_transaction(connection):
@@ -94,6 +97,8 @@ class PostgreSQLLeases:
         async with self._connection() as connection:
             values = (runner.sink, runner.owner, at_most, seconds, list(again), list(but))
             rows = await connection.fetch(self._sql["take_lanes"], *values)
+        if len(rows) < at_most:
+            self._locked()
         return sorted(map(self._taken, rows), key=lambda lease: lease.lane)
 
     async def give_up(self, lease: Lease) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import asyncpg
 
 from postroad.config import DEFAULT_SCHEMA
+from postroad.errors import StoreUnavailable
 from postroad.stores.asking import Rows
 from postroad.stores.changing import Changing
 from postroad.stores.postgresql import PostgreSQLStore
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PostgreSQLOperating"]
 
+LOCK_MS: Final = 2000
+
 
 class PostgreSQLOperating(PostgreSQLStore, Changing):
     """See `Operating` for the contract."""
@@ -28,18 +34,31 @@ class PostgreSQLOperating(PostgreSQLStore, Changing):
 
     @asynccontextmanager
     async def session(self, *, changes: bool = False) -> AsyncIterator[Ask]:
-        """A connection, and with `changes` a transaction on it."""
+        """A connection, and with `changes` a transaction on it. That one has lanes locked, so it waits for others'
+        locks for a moment only.
+        """
         async with self._connection() as connection:
 
             async def ask(query: str, *values: Any) -> Sequence[Sequence[Any]]:
-                rows: Sequence[Sequence[Any]] = await connection.fetch(self._sql[query], *_spread(values))
+                try:
+                    rows: Sequence[Sequence[Any]] = await connection.fetch(self._sql[query], *_spread(values))
+                except asyncpg.LockNotAvailableError as error:
+                    raise await self._locked() from error
                 return rows
 
             if not changes:
                 yield ask
                 return
             async with in_transaction(connection):
+                await connection.execute(f"set local lock_timeout = '{LOCK_MS}ms'")
                 yield ask
+
+    async def _locked(self) -> StoreUnavailable:
+        blockers = await self.blockers(longer_than=timedelta(0))
+        names = "; ".join(map(str, blockers)) or "a session that has ended by now"
+        return StoreUnavailable(
+            f"messages or lanes are locked by {names}. Nothing was changed: try again when that transaction has ended"
+        )
 
     async def relays(self) -> Sequence[RelayStatus]:
         return await self.leases.relays()

@@ -30,11 +30,14 @@ class PostgreSQLTrouble:
         self._lane = (lease.sink, lease.lane)
         self._slots = (lease.first_slot, lease.last_slot)
         self._epoch = lease.epoch
+        self.locked = False
+        """An application is canceling a message that would be due: it was passed over."""
 
     # -- loading -----------------------------------------------------------------------------------------------------
 
     async def put_in_order(self) -> tuple[dict[str, int], dict[str, int]]:
         """Let what was being sent be due, and what nothing holds; the heads, and the routes that are waited for."""
+        await self._connection.execute(self._sql["notice"], *self._lane)
         await self._connection.execute(self._sql["put_back"], *self._lane)
         heads = dict(await self._connection.fetch(self._sql["heads"], *self._lane))
         routes = dict(await self._connection.fetch(self._sql["routes"], *self._lane))
@@ -54,7 +57,8 @@ class PostgreSQLTrouble:
 
     async def _make_due(self, positions: Iterable[int], *, routed: bool = False) -> None:
         if positions := list(positions):
-            await self._connection.execute(self._sql["make_due"], self._sink, positions, routed)
+            locked = await self._connection.fetchval(self._sql["make_due"], self._sink, positions, routed)
+            self.locked = self.locked or locked
 
     # -- recording ---------------------------------------------------------------------------------------------------
 
@@ -103,6 +107,8 @@ class PostgreSQLTrouble:
         rows = await self._connection.fetch(
             self._sql["claim"], *self._lane, self._epoch, limit, list(routes), FOLLOWERS, payload_bytes
         )
+        self.locked = self.locked or rows[0]["locked"]
+        rows = [row for row in rows if row["claimed"] is not None]
         if any(row["position"] is None for row in rows):
             return None, True
         claimed = [

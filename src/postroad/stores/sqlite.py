@@ -18,7 +18,7 @@ from uuid import UUID
 from postroad.config import DEFAULT_SCHEMA, checked_schema
 from postroad.errors import StoreUnavailable
 from postroad.message import StoredMessage
-from postroad.stores.base import ANY_SIZE, Claim, Cleaned, Lease, Loaded, Moved, Recorded, as_held
+from postroad.stores.base import ANY_SIZE, Claim, Cleaned, Lease, Loaded, Moved, Recorded, as_held, not_moved
 from postroad.stores.cursor import Cursor, turn_page
 from postroad.stores.migrations import check_version, missing_migrations, not_migrated
 from postroad.stores.queries import named_queries, sql_file
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
     from datetime import timedelta
 
-    from postroad.stores.base import Deferral, Tally
+    from postroad.stores.base import Blocker, Deferral, Tally
     from postroad.stores.cursor import Page, PageLimit
 
 __all__ = ["SQLiteStore", "migrate_sqlite"]
@@ -155,7 +155,11 @@ class SQLiteStore:
                 return Moved(0, first)
             with self._on_disk() as connection:
                 taken = connection.execute(self._sql["move_scheduled"], (limit,)).fetchall()
-                connection.executemany(self._sql["add"], [row for _, _, *row in sorted(taken)])
+                for _, _, *row in sorted(taken):
+                    if connection.execute(self._sql["add_moved"], row).fetchone():
+                        continue
+                    if connection.execute(self._sql["has_another"], (row[0], row[5])).fetchone():
+                        logger.warning("%s", not_moved(row[0]))
             return Moved(len(taken), 0.0 if len(taken) == limit else due_in())
 
         return await self._run(move)
@@ -173,6 +177,15 @@ class SQLiteStore:
             return Cleaned(deleted=deleted, through=through, more=bool(more), behind=behind)
 
         return await self._run(delete)
+
+    async def blockers(
+        self,
+        *,
+        longer_than: timedelta | None = None,
+        tables: Sequence[str] = (),
+    ) -> Sequence[Blocker]:
+        """There is one writer at a time, and it is not known who that is."""
+        return ()
 
     async def forget_progress(self, *, older_than: timedelta, batch: int) -> int:
         age = older_than.total_seconds() * 1e6

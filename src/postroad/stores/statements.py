@@ -7,6 +7,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
+from postroad.errors import NotOwner
 from postroad.schedule import Cancellation
 from postroad.stores.queries import named_queries
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from postroad.stores.queries import Dialect
 
 __all__ = [
+    "Noted",
     "Placeholders",
     "Question",
     "Rows",
@@ -48,6 +50,15 @@ class Statement(NamedTuple):
     sql: str
     values: Sequence[Any]
     repeated: bool = False
+
+
+class Noted(NamedTuple):
+    """A message for the inbox."""
+
+    identity: str
+    type: str
+    plain_id: str | None
+    """Its id, if earlier versions noted it without its source."""
 
 
 class Question(NamedTuple, Generic[T]):
@@ -106,6 +117,11 @@ def cancel_message(dialect: Dialect, placeholders: Placeholders, schema: str, id
 
 def _told_by_function(answered: Sequence[Rows]) -> Cancellation:
     [[(word,)]] = answered
+    if word == "not yours":
+        raise NotOwner(
+            "the message was added by another role of the database; only that role, its members and operators can "
+            "cancel it"
+        )
     return Cancellation(word)
 
 
@@ -124,21 +140,24 @@ def first_times(
     placeholders: Placeholders,
     schema: str,
     consumer: str,
-    messages: Sequence[tuple[str, str]],
+    messages: Sequence[Noted],
     *,
     patience: str,
 ) -> Statement:
-    """Note these ids and types as processed by a consumer, in one round trip; it gives the ids that are new.
+    """Note these messages as processed by a consumer, in one round trip; it gives the identities that are new.
 
     `patience` is how long PostgreSQL waits for another who is about to process one of them; SQLite has one writer.
     """
     on_postgresql = dialect == "postgresql"
     ahead = (patience, consumer) if on_postgresql else (consumer,)
     if len(messages) == 1:
-        return named(dialect, placeholders, schema, "first_time", *ahead, *messages[0])
-    ids, types = [id for id, _ in messages], [type for _, type in messages]
-    rest = (ids, types) if on_postgresql else (json.dumps(messages),)
-    return named(dialect, placeholders, schema, "first_times", *ahead, *rest)
+        [(identity, type, plain_id)] = messages
+        rest = (identity, type, plain_id) if on_postgresql else (identity, type, consumer, plain_id)
+        return named(dialect, placeholders, schema, "first_time", *ahead, *rest)
+    columns = _columns(messages) if messages else [[], [], []]
+    return named(
+        dialect, placeholders, schema, "first_times", *ahead, *(columns if on_postgresql else [json.dumps(messages)])
+    )
 
 
 # -- the text --------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from postroad.errors import NoTransaction
 from postroad.stores.connections.kinds import hand_for
 from postroad.stores.connections.missing import as_not_migrated
 from postroad.stores.connections.pending import Call, NeverAwaited, Pending
+from postroad.stores.connections.refused import as_refused
 from postroad.stores.connections.typed import AsyncConnection, SyncConnection
 from postroad.stores.memory import MemoryTransaction
 from postroad.stores.statements import add_rows, add_rows_and_later, cancel_message
@@ -64,7 +65,7 @@ def add_through(
         statements = (add_rows(*hand.tongue(target), schema, rows),)
     if hand.is_async:
         return Pending(lambda: _run_async(hand, connection, statements, schema, result), _ADD, result)
-    with _MissingNamed(schema):
+    with _ErrorsNamed(schema):
         for statement in statements:
             hand.run(target, statement)
     return result
@@ -72,7 +73,7 @@ def add_through(
 
 async def _run_async(hand: Hand, connection: Any, statements: Sequence[Statement], schema: str, result: T) -> T:
     target = hand.ready(connection)  # asked again: the transaction may have ended since `add` was called
-    with _MissingNamed(schema):
+    with _ErrorsNamed(schema):
         for statement in statements:
             await hand.run(target, statement)
     return result
@@ -98,7 +99,7 @@ def ask_through(
     asked = question(hand.tongue(target))
     if hand.is_async:
         return Pending(lambda: _ask_async(hand, connection, asked, schema), call, about)
-    with _MissingNamed(schema):
+    with _ErrorsNamed(schema):
         return asked.answer(hand.ask(target, asked.statements))
 
 
@@ -118,12 +119,14 @@ def can_commit_through(connection: Any, before: bool | None) -> bool | None:
 
 async def _ask_async(hand: Hand, connection: Any, asked: Question[T], schema: str) -> T:
     target = hand.ready(connection)
-    with _MissingNamed(schema):
+    with _ErrorsNamed(schema):
         return asked.answer(await hand.ask(target, asked.statements))
 
 
-class _MissingNamed:
-    """Around a statement: an error that our tables are missing becomes NotMigrated. A class, because `add` is often."""
+class _ErrorsNamed:
+    """Around a statement: errors that our tables are missing, and those that our SQL raises, become our own. A class,
+    because `add` is called often.
+    """
 
     __slots__ = ("_schema",)
 
@@ -133,16 +136,17 @@ class _MissingNamed:
     def __enter__(self) -> None: ...
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, Exception) and (named := as_not_migrated(error, self._schema)):
-            raise named from error
+        if isinstance(error, Exception):
+            named = as_refused(error, self._schema) or as_not_migrated(error, self._schema)
+            if named is not None:
+                raise named from error
 
 
 # -- in memory -------------------------------------------------------------------------------------------------------
 
 
 def _add_in_memory(transaction: MemoryTransaction, rows: Sequence[NewRow], later: Sequence[Later], result: T) -> T:
-    _still_open(transaction).rows.extend(rows)
-    transaction.later.extend(later)
+    _still_open(transaction).add(rows, later)
     return result
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from postroad.errors import NotMigrated
 
-__all__ = ["as_not_migrated"]
+__all__ = ["as_not_migrated", "layers"]
 
 _TABLE, _FUNCTION, _SCHEMA = "42P01", "42883", "3F000"  # which of them is undefined; the words may be in any language
 _LATER = ("scheduled", "inbox")  # tables that a schema of an older version has not
@@ -19,21 +19,21 @@ _LATER = ("scheduled", "inbox")  # tables that a schema of an older version has 
 
 def as_not_migrated(error: BaseException, schema: str) -> NotMigrated | None:
     """The error to raise instead, if something of this schema is missing. A user's own table is for the user to see."""
-    for each in _layers(error):
+    for each in layers(error):
         state, words = getattr(each, "sqlstate", None), str(each)
         if (state == _TABLE and f"{schema}.outbox" in words) or f"no such table: {schema}_outbox" in words:
             return not_migrated(schema)
         if (
             any(state == _TABLE and f"{schema}.{table}" in words for table in _LATER)
             or any(f"no such table: {schema}_{table}" in words for table in _LATER)
-            or (state == _FUNCTION and f"{schema}.cancel" in words)
+            or (state == _FUNCTION and f"{schema}." in words)
             or (state == _SCHEMA and schema in words)
         ):
             return not_migrated(schema, None)
     return None
 
 
-def _layers(error: BaseException | None) -> Iterator[BaseException]:
+def layers(error: BaseException | None) -> Iterator[BaseException]:
     """The error, and what it was made from: SQLAlchemy and Django wrap the driver's, and one may be its own cause."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:

@@ -1,14 +1,23 @@
--- What an application needs to add, cancel and consume messages, and nothing more: it can neither read the log nor
--- choose a row's position or transaction. (`select (id)` is what "on conflict (id)" asks for.)
+-- What an application needs to add, cancel and consume messages, and nothing more: it can't read any table, nor choose a
+-- row's position, transaction or the role that added it. Rights that earlier versions gave are taken back.
 grant usage on schema {schema} to {role};
+revoke all on {schema}.outbox, {schema}.scheduled, {schema}.inbox, {schema}.inbox_attempts from {role};
+revoke select (id) on {schema}.outbox, {schema}.scheduled from {role};
+revoke insert (consumer, id, type) on {schema}.inbox from {role};
 grant insert (id, topic, key, slot, type, payload, content_type, headers) on {schema}.outbox to {role};
-grant select (id) on {schema}.outbox to {role};
 grant select on sequence {schema}.napping to {role};
 grant insert (id, topic, key, slot, type, payload, content_type, headers, due_at) on {schema}.scheduled to {role};
-grant select (id) on {schema}.scheduled to {role};
 grant execute on function {schema}.cancel(uuid) to {role};
+grant execute on function {schema}.check_same(uuid[], text[], text[], text[], bytea[], text[], text[]) to {role};
 grant execute on function {schema}.slot_of(text) to {role};
 grant execute on function {schema}.add_bytes(text, text, bytea, text, text, text, uuid, jsonb, text, text) to {role};
 grant execute on function {schema}.add(text, text, jsonb, text, text, uuid, jsonb, text, text) to {role};
-grant select, insert (consumer, id, type), delete on {schema}.inbox to {role};
-grant select, insert, update, delete on {schema}.inbox_attempts to {role};
+grant execute on function {schema}.open_inbox(text) to {role};
+grant execute on function {schema}.first_time(text, text, text, text, text) to {role};
+grant execute on function {schema}.first_times(text, text, text[], text[], text[]) to {role};
+grant execute on function {schema}.begin_attempt(text, text, text, text, text) to {role};
+grant execute on function {schema}.end_attempt(text, text) to {role};
+grant execute on function {schema}.fail_attempt(text, text, text, text, text) to {role};
+grant execute on function {schema}.note_dead(text, text, text, text, text) to {role};
+grant execute on function {schema}.forget_processed(text, interval, integer) to {role};
+grant execute on function {schema}.forget_attempts(text, interval, integer) to {role};

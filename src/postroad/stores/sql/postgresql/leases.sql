@@ -85,7 +85,10 @@ select (select so from present) as present,
        (select count(*) from {schema}.lanes where sink = $2) as lanes,
        array(select lane from {schema}.lanes where sink = $2 and owner = $1 order by lane) as mine,
        array(select epoch from {schema}.lanes where sink = $2 and owner = $1 order by lane) as epochs,
-       array(select version from {schema}.lanes where sink = $2 and owner = $1 order by lane) as versions,
+       array(select case when exists (select from {schema}.deferred d
+                                       where d.sink = $2 and d.lane = l.lane and not d.noticed)
+                         then 9223372036854775807 else version end
+               from {schema}.lanes l where sink = $2 and owner = $1 order by lane) as versions,
        array(select lane from renewed) as renewed,
        array(select lane from {schema}.lanes
               where sink = $2 and owner is distinct from $1

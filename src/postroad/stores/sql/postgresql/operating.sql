@@ -345,7 +345,7 @@ select count(*) filter (
                                 and not {schema}.passed(batch.position, batch.xid, l))
              and not exists (select from {schema}.deferred d
                               where d.position = batch.position
-                                and d.state in ('retrying', 'sending', 'held', 'dead'))) as matching,
+                                and (d.state in ('retrying', 'sending', 'held', 'dead') or not d.noticed))) as matching,
        count(*) as seen, max(position) as through
   from (select position, xid, slot, created_at < now() - $3::bigint * interval '1 microsecond' as old
           from {schema}.outbox where position >= $1 order by position limit $2) batch

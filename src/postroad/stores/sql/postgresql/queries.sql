@@ -1,20 +1,37 @@
 -- Named queries for PostgreSQL. The same names stand in ../sqlite/queries.sql where the idea is the same.
 
 -- name: add
--- Adding an id again is a no-op.
+-- Adding a message again is a no-op; another one with its id is an error. `on conflict` names no column, because that would
+-- take the right to read it.
 -- Headers go as text: an application may have told its driver to encode what it sends as json.
-insert into {schema}.outbox (id, topic, key, slot, type, payload, content_type, headers)
-values ($1, $2, $3, $4, $5, $6, $7, $8::text::json)
-on conflict (id) do nothing
+with new (id, topic, key, slot, type, payload, content_type, headers) as materialized (
+    select $1::uuid, $2::text, $3::text, $4::smallint, $5::text, $6::bytea, $7::text, $8::text),
+added as (
+    insert into {schema}.outbox (id, topic, key, slot, type, payload, content_type, headers)
+    select id, topic, key, slot, type, payload, content_type, headers::json from new
+    on conflict do nothing
+    returning true)
+select {schema}.check_same(array[id], array[topic], array[key], array[type], array[payload], array[content_type],
+                           array[headers])
+  from new
+ where not exists (select from added)
 
 -- name: add_many
 -- One statement for any number of messages; positions follow the order of the arrays.
-insert into {schema}.outbox (id, topic, key, slot, type, payload, content_type, headers)
-select id, topic, key, slot, type, payload, content_type, headers::json
-  from unnest($1::uuid[], $2::text[], $3::text[], $4::smallint[], $5::text[], $6::bytea[], $7::text[], $8::text[])
-       with ordinality as new (id, topic, key, slot, type, payload, content_type, headers, ordinality)
- order by ordinality
-on conflict (id) do nothing
+with new as materialized (
+    select *
+      from unnest($1::uuid[], $2::text[], $3::text[], $4::smallint[], $5::text[], $6::bytea[], $7::text[], $8::text[])
+           with ordinality as new (id, topic, key, slot, type, payload, content_type, headers, ordinality)),
+added as (
+    insert into {schema}.outbox (id, topic, key, slot, type, payload, content_type, headers)
+    select id, topic, key, slot, type, payload, content_type, headers::json from new order by ordinality
+    on conflict do nothing
+    returning true)
+select {schema}.check_same(array_agg(id), array_agg(topic), array_agg(key), array_agg(type), array_agg(payload),
+                           array_agg(content_type), array_agg(headers))
+  from new
+ where (select count(*) from added) < (select count(*) from new)
+having count(*) > 0
 
 -- name: add_later
 -- As add_many, and what has a time goes to `scheduled`: $9 says when, $10 in how long, in microseconds.
@@ -31,13 +48,21 @@ later as (
       from new
      where due_at is not null
      order by ordinality
-    on conflict (id) do nothing)
-insert into {schema}.outbox (id, topic, key, slot, type, payload, content_type, headers)
-select id, topic, key, slot, type, payload, content_type, headers::json
+    on conflict do nothing
+    returning true),
+added as (
+    insert into {schema}.outbox (id, topic, key, slot, type, payload, content_type, headers)
+    select id, topic, key, slot, type, payload, content_type, headers::json
+      from new
+     where due_at is null
+     order by ordinality
+    on conflict do nothing
+    returning true)
+select {schema}.check_same(array_agg(id), array_agg(topic), array_agg(key), array_agg(type), array_agg(payload),
+                           array_agg(content_type), array_agg(headers))
   from new
- where due_at is null
- order by ordinality
-on conflict (id) do nothing
+ where (select count(*) from later) + (select count(*) from added) < (select count(*) from new)
+having count(*) > 0
 
 -- name: cancel
 select {schema}.cancel($1::uuid)
@@ -52,7 +77,8 @@ select pg_try_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.scheduled'
 
 -- name: move_scheduled
 -- Move what is due into the log, where it gets its positions: in order, and at most $1. Who is being canceled is
--- passed over. An id that was added to the log meanwhile is there already. The last column: seconds until the next.
+-- passed over. An id that was added to the log meanwhile is there already; if that is another message, `taken_ids` says so.
+-- `due_in`: seconds until the next.
 with due as materialized (
     select id from {schema}.scheduled
      where due_at <= now()
@@ -62,21 +88,51 @@ taken as (
     delete from {schema}.scheduled s using due where s.id = due.id
     returning s.*),
 moved as (
-    insert into {schema}.outbox (id, topic, key, slot, type, payload, content_type, headers)
-    select id, topic, key, slot, type, payload, content_type, headers
+    insert into {schema}.outbox (id, topic, key, slot, type, payload, content_type, headers, added_by)
+    select id, topic, key, slot, type, payload, content_type, headers, added_by
       from taken
      order by due_at, number
     on conflict (id) do nothing)
 select count(*) as moved,
        case when count(*) = $1 then 0
             else (select extract(epoch from min(due_at) - now())::float8 from {schema}.scheduled where due_at > now())
-       end as due_in
+       end as due_in,
+       array_agg(id) filter (
+           where exists (select from {schema}.outbox o
+                          where o.id = taken.id
+                            and (o.added_by, o.type, o.topic, o.key, o.payload)
+                                is distinct from (taken.added_by, taken.type, taken.topic, taken.key, taken.payload)
+                         )) as taken_ids
   from taken
 
 -- name: schema_version
 -- How far the schema has been migrated, and how old a client may be.
 select (select max(version) from {schema}.migrations) as version,
        (select min_client from {schema}.installation) as min_client
+
+-- name: blockers
+-- Sessions that keep ours waiting: those for which one of our sessions waits now; and unless $1 is null, those that have
+-- had rows of the tables $2 locked for longer than $1 seconds, which our statements pass over.
+-- A prepared transaction has no process. A role without pg_read_all_stats is not told how old others' transactions are.
+with blocking as (
+    select distinct blocker as pid
+      from pg_stat_activity ours, unnest(pg_blocking_pids(ours.pid)) as blocker
+     where ours.usename = session_user and ours.application_name like 'postroad%' and ours.wait_event_type = 'Lock'
+       and ours.datname = current_database()
+    union
+    select coalesce(pid, 0) from pg_locks
+     where $1::float8 is not null and locktype = 'relation' and granted
+       and mode not in ('AccessShareLock', 'ShareUpdateExclusiveLock')
+       and relation in (select to_regclass(name) from unnest($2::text[]) as name)
+       and database = (select oid from pg_database where datname = current_database())
+       and pid is distinct from pg_backend_pid())
+select pid, usename::text as role, coalesce(application_name, '') as application, coalesce(state, '') as state,
+       extract(epoch from clock_timestamp() - xact_start)::float8 as transaction_seconds,
+       extract(epoch from clock_timestamp() - query_start)::float8 as query_seconds
+  from blocking left join pg_stat_activity using (pid)
+ where coalesce(xact_start < clock_timestamp() - coalesce($1::float8, 0) * interval '1 second', true)
+   and (usename is null or usename <> session_user or application_name not like 'postroad%')
+ order by xact_start nulls last, pid
 
 -- name: server_process
 -- Who serves this connection. Behind a pooler it is not the one that the connection was told at its beginning.
@@ -141,10 +197,16 @@ returning sink, lane, first_slot, last_slot, owner, epoch, version,
 -- Whether a lane is as it was loaded, for an owner that has nothing to write.
 select exists (select from {schema}.lanes
                 where sink = $1 and lane = $2 and owner = $3 and epoch = $4 and version = $5)
+   and not exists (select from {schema}.deferred where sink = $1 and lane = $2 and not noticed)
+
+-- name: notice
+-- The lane is being loaded, with what was canceled by now.
+update {schema}.deferred set noticed = true where sink = $1 and lane = $2 and not noticed
 
 -- name: read_page
 -- One snapshot: late rows, next rows, and a last row whose position is the log's end, whose topic is that snapshot, and
--- whose key is the lane's version: whoever changed the lane before these rows were added is not overlooked.
+-- whose key is the lane's version: whoever changed the lane before these rows were added is not overlooked. While the lane
+-- has to notice that something was canceled, that is a version which no lease has.
 -- $1 and $2: the slots; $3: position H; $4 and $5: xmax and xip of snapshot S; $6: rows; $7: bytes; $8: sink; $9: lane.
 -- Late is what lies behind H and S does not see: an xid at or above its xmax, or one that was in progress. The planner
 -- can't estimate ranges of xid8 and would walk the primary key, so the late branch hides it behind "position + 0".
@@ -173,7 +235,9 @@ select position, id, topic, key, slot, type, payload, content_type, headers, cre
 union all
 select coalesce((select max(position) from {schema}.outbox), 0),
        null, (select snapshot::text from statement),
-       (select version::text from {schema}.lanes where sink = $8 and lane = $9),
+       (select case when exists (select from {schema}.deferred where sink = $8 and lane = $9 and not noticed)
+                    then '9223372036854775807' else version::text end
+          from {schema}.lanes where sink = $8 and lane = $9),
        null, null, null, null, null, null
 
 -- name: read_late_page
@@ -302,11 +366,19 @@ select route, min(position) as position
  group by route
 
 -- name: make_due
--- Let these be due now, if they are held. $2: positions; $3: also those that wait for a route.
-update {schema}.deferred
-   set due_at = now()
- where sink = $1 and position = any($2) and state = 'held' and ($3 or route is null)
-   and (due_at is null or due_at > now())
+-- Let these be due now, if they are held. $2: positions; $3: also those that wait for a route. What an application is
+-- canceling is locked and passed over; gives true if there was any.
+with held as materialized (
+    select position from {schema}.deferred
+     where sink = $1 and position = any($2) and state = 'held' and ($3 or route is null)
+       and (due_at is null or due_at > now())
+       for update skip locked),
+made as (
+    update {schema}.deferred d set due_at = now() from held where d.sink = $1 and d.position = held.position)
+select exists (select from {schema}.deferred
+                where sink = $1 and position = any($2) and state = 'held' and ($3 or route is null)
+                  and (due_at is null or due_at > now())
+                  and position not in (select position from held))
 
 -- name: due_in
 -- Seconds until something is due. $3: or has been.
@@ -361,13 +433,16 @@ on conflict (position, sink) do update set delivered_at = excluded.delivered_at
 -- exists" a planner without fresh statistics compares every due row with every row of the lane. One more than wanted is
 -- looked for, to know whether any were left. Behind a head that was only held go those that merely waited for it, in an
 -- unbroken line: a message of the key that waits for something of its own ends it. One that asks for a route goes alone.
--- The update asks for the state once more: somebody may have changed a row by hand while this statement waited for him.
-with due as (
+-- Rows that an application is canceling are locked: they are passed over, and so is what waits for them, because their
+-- transaction may be rolled back. `locked` says that there were some. No statement of a lane waits for an application.
+-- A row is locked before its state counts: the application may have canceled it since this statement began.
+with due as materialized (
     select position, key, state, due_at, route from {schema}.deferred d
      where sink = $1 and lane = $2 and due_at <= now() and state in ('retrying', 'held')
        and position = coalesce((select min(position) from {schema}.deferred head
                                  where sink = $1 and lane = $2 and head.key = d.key and blocks), position)
-     order by due_at, position limit $4::integer + 1),
+     order by due_at, position limit $4::integer + 1
+       for update skip locked),
 routed as (
     select found.*
       from unnest($5::text[]) as open (route),
@@ -376,13 +451,14 @@ routed as (
                        and not exists (select from {schema}.holds h where h.sink = $1 and h.key = d.key)
                        and position = coalesce((select min(position) from {schema}.deferred head
                                                  where sink = $1 and lane = $2 and head.key = d.key and blocks), position)
-                     order by position limit $4::integer + 1) found),
+                     order by position limit $4::integer + 1
+                       for update skip locked) found),
 heads as materialized (
     select *, row_number() over (order by due_at nulls last, position) as number
       from (select * from due union select * from routed) ready
      order by number limit $4::integer + 1),
-followers as (
-    select behind.position
+waiting as materialized (
+    select behind.position, heads.key
       from heads,
            lateral (select position,
                            bool_and(state = 'held' and due_at is null and route is null) over (order by position) as goes
@@ -392,6 +468,15 @@ followers as (
                              limit greatest(0, least($6::integer, $4::integer - (select count(*) from heads)))) next
                    ) behind
      where heads.state = 'held' and (heads.route is null or heads.route = any($5)) and behind.goes),
+free as materialized (
+    select position from {schema}.deferred
+     where sink = $1 and position = any(array(select position from waiting)) and state = 'held'
+       for update skip locked),
+ends as (
+    select key, min(position) as position from waiting where position not in (select position from free) group by key),
+followers as (
+    select waiting.position from waiting left join ends using (key)
+     where ends.position is null or waiting.position < ends.position),
 chosen as materialized (
     select position
       from (select first.position, sum(octet_length(payload)) over (
@@ -411,8 +496,25 @@ marked as (
     returning d.position, d.attempts, d.route)
 select o.position, o.id, o.topic, o.key, o.slot, o.type, o.payload, o.content_type, o.headers, o.created_at,
        marked.attempts, marked.route, r.rewind, r.new_id,
-       exists (select from heads where position not in (select position from chosen)) as more
-  from marked
+       exists (select from heads where position not in (select position from chosen)) as more,
+       marked.position as claimed,
+       exists (select from ends)
+       or exists (select from {schema}.deferred d
+                   where sink = $1 and lane = $2 and due_at <= now() and state in ('retrying', 'held')
+                     and position not in (select position from heads)
+                     and (select count(*) from heads) <= $4::integer
+                     and position = coalesce((select min(position) from {schema}.deferred head
+                                               where sink = $1 and lane = $2 and head.key = d.key and blocks), position))
+       or exists (select from unnest($5::text[]) as open (route), {schema}.deferred d
+                   where sink = $1 and lane = $2 and d.route = open.route and state in ('retrying', 'held')
+                     and position not in (select position from heads)
+                     and (select count(*) from heads) <= $4::integer
+                     and not exists (select from {schema}.holds h where h.sink = $1 and h.key = d.key)
+                     and position = coalesce((select min(position) from {schema}.deferred head
+                                               where sink = $1 and lane = $2 and head.key = d.key and blocks), position)
+                 ) as locked
+  from (select) one
+  left join marked on true
   left join {schema}.outbox o on o.position = marked.position
   left join {schema}.rewound r on r.position = marked.position and r.sink = $1
  order by o.position
@@ -441,7 +543,7 @@ deleted as (
                           and not {schema}.passed(batch.position, batch.xid, l))
        and not exists (select from {schema}.deferred d
                         where d.position = batch.position
-                          and d.state in ('retrying', 'sending', 'held', 'dead'))
+                          and (d.state in ('retrying', 'sending', 'held', 'dead') or not d.noticed))
     returning o.position),
 finished as (
     delete from {schema}.deferred d using deleted where d.position = deleted.position),
@@ -510,106 +612,38 @@ select pg_try_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.retention'
        set_config('synchronous_commit', 'off', true)
 
 -- name: first_time
--- Gives the id when the consumer sees it for the first time, and nothing when it was processed before. Somebody who
--- is about to process it is waited for, but no longer than $1; lock_timeout is then what it was, in the last branch.
--- The omen is a setting that means nothing before the next transaction, and by then it is what it was. The server reports
--- it to the driver and takes it back at once when a statement fails: so a transaction that is spoilt is known for nothing.
+-- Gives a row when the consumer sees the message for the first time, and none when it was processed before.
 -- The values are used once and in order: some drivers' placeholders have no numbers.
-with patience as materialized (
-    select current_setting('lock_timeout') as before, set_config('lock_timeout', $1::text, true) as now,
-           set_config('default_transaction_read_only', 'on', true) as omen),
-noted as (
-    insert into {schema}.inbox (consumer, id, type)
-    select $2::text, $3::text, $4::text from patience where now is not null
-    on conflict do nothing
-    returning id)
-select id from noted
-union all
-select before from patience where set_config('lock_timeout', before, true) is null
+select true where {schema}.first_time($1::text, $2::text, $3::text, $4::text, $5::text)
 
 -- name: first_times
--- The same for many ids in one statement. In order: two who wait for each other's rows would wait for ever.
-with patience as materialized (
-    select current_setting('lock_timeout') as before, set_config('lock_timeout', $1::text, true) as now,
-           set_config('default_transaction_read_only', 'on', true) as omen),
-noted as (
-    insert into {schema}.inbox (consumer, id, type)
-    select $2::text, new.id, new.type
-      from patience, unnest($3::text[], $4::text[]) as new (id, type)
-     where now is not null
-     order by new.id collate "C"
-    on conflict do nothing
-    returning id)
-select id from noted
-union all
-select before from patience where set_config('lock_timeout', before, true) is null
+-- The same for many in one statement: the ids that are new.
+select unnest({schema}.first_times($1::text, $2::text, $3::text[], $4::text[], $5::text[]))
 
--- name: look_at_inbox
--- Whether the tables are there, and may be read.
-select i.id, a.id from {schema}.inbox i, {schema}.inbox_attempts a limit 0
+-- name: open_inbox
+-- Whether the tables are there, and the consumer's name may be used.
+select {schema}.open_inbox($1::text)
 
 -- name: still_good
 -- Whether the transaction is in good order.
 select 1
 
 -- name: begin_attempt
--- Before the handler of a message that was delivered before: what is found running had ended with its process.
--- Gives nothing when the message was processed. One that had been given up begins anew: somebody has sent it again.
--- Here and below, a row that another's handler has locked is not waited for longer than $1.
-with patience as materialized (
-    select set_config('lock_timeout', $1::text, true) as now)
-insert into {schema}.inbox_attempts as a (consumer, id, type, running)
-select $2::text, $3::text, $4::text, true
-  from patience
- where now is not null and not exists (select from {schema}.inbox i where i.consumer = $5::text and i.id = $6::text)
-on conflict (consumer, id) do update
-   set attempts = case when a.dead_at is null then a.attempts + a.running::integer else 0 end,
-       crashes = case when a.dead_at is null then a.crashes + a.running::integer else 0 end,
-       error = case when a.running then $7::text else a.error end,
-       running = true, changed_at = clock_timestamp(), dead_at = null
-returning attempts, crashes, error
+select attempts, crashes, error from {schema}.begin_attempt($1::text, $2::text, $3::text, $4::text, $5::text)
 
 -- name: end_attempt
--- In the handler's own transaction: it is undone when that is rolled back, or its process dies.
-update {schema}.inbox_attempts set running = false where consumer = $1 and id = $2
-returning id
+select {schema}.end_attempt($1::text, $2::text)
 
 -- name: fail_attempt
--- Gives nothing when the message was processed after all: of a lost COMMIT nobody knows.
-with patience as materialized (
-    select set_config('lock_timeout', $1::text, true) as now)
-insert into {schema}.inbox_attempts as a (consumer, id, type, error, attempts)
-select $2::text, $3::text, $4::text, $5::text, 1
-  from patience
- where now is not null and not exists (select from {schema}.inbox i where i.consumer = $6::text and i.id = $7::text)
-on conflict (consumer, id) do update
-   set attempts = case when a.dead_at is null then a.attempts + 1 else 1 end,
-       crashes = case when a.dead_at is null then a.crashes else 0 end,
-       error = excluded.error, running = false, changed_at = clock_timestamp(), dead_at = null
-returning attempts
+select attempts
+  from {schema}.fail_attempt($1::text, $2::text, $3::text, $4::text, $5::text) as attempts
+ where attempts is not null
 
 -- name: note_dead
-with patience as materialized (
-    select set_config('lock_timeout', $1::text, true) as now)
-insert into {schema}.inbox_attempts as a (consumer, id, type, error, dead_at)
-select $2::text, $3::text, $4::text, $5::text, clock_timestamp() from patience where now is not null
-on conflict (consumer, id) do update
-   set error = excluded.error, running = false, changed_at = clock_timestamp(), dead_at = clock_timestamp()
-returning attempts
+select {schema}.note_dead($1::text, $2::text, $3::text, $4::text, $5::text)
 
 -- name: forget_processed
--- A batch of what a consumer has processed long ago. Without a lock, which would take the right to change rows.
-delete from {schema}.inbox
- where ctid = any(array(
-       select ctid from {schema}.inbox
-        where consumer = $1 and processed_at < now() - $2::text::interval
-        order by processed_at limit $3))
-returning id
+select {schema}.forget_processed($1::text, $2::text::interval, $3::integer)
 
 -- name: forget_attempts
-delete from {schema}.inbox_attempts
- where ctid = any(array(
-       select ctid from {schema}.inbox_attempts
-        where consumer = $1 and changed_at < now() - $2::text::interval
-        limit $3 for update skip locked))
-returning id
+select {schema}.forget_attempts($1::text, $2::text::interval, $3::integer)

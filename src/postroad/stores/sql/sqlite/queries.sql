@@ -1,17 +1,35 @@
 -- Named queries for SQLite. The same names stand in ../postgresql/queries.sql where the idea is the same.
 
 -- name: add
--- Adding an id again is a no-op.
+-- Adding a message again is a no-op; another one with its id is an error, by the payload's NOT NULL: nothing is ever
+-- updated here.
+insert into {schema}_outbox as o (id, topic, key, slot, type, payload, content_type, headers)
+values (?, ?, ?, ?, ?, ?, ?, ?)
+on conflict (id) do update set payload = null
+ where (o.topic, o.key, o.type, o.payload, o.content_type, json_extract(o.headers, '$.source'))
+       is not (excluded.topic, excluded.key, excluded.type, excluded.payload, excluded.content_type,
+               json_extract(excluded.headers, '$.source'))
+
+-- name: add_moved
+-- A scheduled message that is due. Gives nothing when its id is in the log already.
 insert into {schema}_outbox (id, topic, key, slot, type, payload, content_type, headers)
 values (?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (id) do nothing
+returning 1
+
+-- name: has_another
+-- Whether the log has a message with an id, and another payload.
+select 1 from {schema}_outbox where id = ? and payload <> ?
 
 -- name: add_later
 -- As add, for what has a time: when, or in how long, in microseconds.
-insert into {schema}_scheduled (id, topic, key, slot, type, payload, content_type, headers, due_at)
+insert into {schema}_scheduled as s (id, topic, key, slot, type, payload, content_type, headers, due_at)
 values (?, ?, ?, ?, ?, ?, ?, ?,
         coalesce(?, cast((julianday('now') - 2440587.5) * 86400000000 as integer) + ?))
-on conflict (id) do nothing
+on conflict (id) do update set payload = null
+ where (s.topic, s.key, s.type, s.payload, s.content_type, json_extract(s.headers, '$.source'))
+       is not (excluded.topic, excluded.key, excluded.type, excluded.payload, excluded.content_type,
+               json_extract(excluded.headers, '$.source'))
 
 -- name: cancel_scheduled
 -- The first step of canceling, and a write whatever it finds: from here on there is no other writer.
@@ -60,7 +78,7 @@ select count(*),
 select (min(due_at) - (julianday('now') - 2440587.5) * 86400000000) / 1e6 from {schema}_scheduled
 
 -- name: move_scheduled
--- Take out what is due, at most ?1; the rows come in no order. `add` puts them into the log.
+-- Take out what is due, at most ?1; the rows come in no order. `add_moved` puts them into the log.
 delete from {schema}_scheduled
  where id in (select id from {schema}_scheduled
                where due_at <= (julianday('now') - 2440587.5) * 86400000000
@@ -332,21 +350,31 @@ update {schema}_progress set at = 0 where sink = ?1 and lane = ?2 and position =
 
 -- name: first_time
 -- Gives the id when the consumer sees it for the first time, and nothing when it was processed before.
-insert into {schema}_inbox (consumer, id, type) values (?, ?, ?)
+-- Before migration 9 a UUID was noted without its source; that counts for every source.
+insert into {schema}_inbox (consumer, id, type)
+select ?, ?, ?
+ where not exists (select 1 from {schema}_inbox
+                    where consumer = ? and id = ?
+                      and processed_at < (select strftime('%s', applied_at) * 1000000 from {schema}_migrations
+                                           where version = 9))
 on conflict do nothing
 returning id
 
 -- name: first_times
--- The same for many, given as a JSON array of ids and types.
+-- The same for many, given as a JSON array of ids, types, and what may have been noted instead of the id.
 insert into {schema}_inbox (consumer, id, type)
-select ?, json_extract(value, '$[0]'), json_extract(value, '$[1]') from json_each(?)
- where true
+select wanted.consumer, json_extract(value, '$[0]'), json_extract(value, '$[1]')
+  from (select ? as consumer, ? as messages) wanted, json_each(wanted.messages)
+ where not exists (select 1 from {schema}_inbox i
+                    where i.consumer = wanted.consumer and i.id = json_extract(value, '$[2]')
+                      and i.processed_at < (select strftime('%s', applied_at) * 1000000 from {schema}_migrations
+                                             where version = 9))
 on conflict do nothing
 returning id
 
--- name: look_at_inbox
--- Whether the tables are there, and may be read.
-select i.id, a.id from {schema}_inbox i, {schema}_inbox_attempts a limit 0
+-- name: open_inbox
+-- Whether the tables are there.
+select i.id, a.id from {schema}_inbox i, {schema}_inbox_attempts a where i.consumer = ? limit 0
 
 -- name: still_good
 -- Whether the transaction is in good order.
