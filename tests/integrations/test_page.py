@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
-from typing import Any
+from typing import Annotated, Any
 
+import httpx
 import pytest
-from sqlalchemy import create_engine
+from fastapi import Depends, FastAPI
+from sqlalchemy import Integer, create_engine, event
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, sessionmaker
 from sqlalchemy.pool import NullPool
 from starlette.applications import Starlette
 
+from postroad import Outbox
 from postroad.asgi import CorrelationMiddleware
 from postroad.stores.sqlite import migrate_sqlite
 from postroad.testing import MemorySink, outbox_messages
@@ -62,6 +68,37 @@ def test_the_entity_and_the_tests_of_the_page(tmp_path: Path) -> None:
     sink = MemorySink()
     asyncio.run(names["test_it_arrives"](f"sqlite:///{path}", sink))
     assert {each.type for each in sink.messages} == {"order.paid", "order.created"}
+
+
+async def test_the_endpoint_of_the_page_answers_after_its_commit(tmp_path: Path) -> None:
+    path = tmp_path / "shop.sqlite"
+    migrate_sqlite(path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("create table customers (id integer primary key)")
+        connection.execute(
+            "create table orders (id integer primary key, customer integer not null default 1 "
+            "references customers deferrable initially deferred)"
+        )
+    engine = create_async_engine(f"sqlite+aiosqlite:///{path}", poolclass=NullPool)
+    event.listen(engine.sync_engine, "connect", lambda connection, _: connection.execute("pragma foreign_keys = on"))
+    base: Any = type("Shop", (DeclarativeBase,), {})
+    order = type("Order", (base,), {"__tablename__": "orders", "id": mapped_column(Integer, primary_key=True)})
+    app = FastAPI()
+    names: dict[str, Any] = {
+        "Session": async_sessionmaker(engine), "Annotated": Annotated, "AsyncSession": AsyncSession, "Depends": Depends,
+        "app": app, "Order": order, "OrderCreated": OrderCreated, "outbox": Outbox(source="/orders"),
+    }  # fmt: skip
+    exec(block('Depends(begin'), names)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://shop") as client:
+        assert (await client.post("/orders")).status_code == 500, "there is no such customer, as the commit finds out"
+        with closing(sqlite3.connect(path)) as connection:
+            assert not outbox_messages(connection)
+            with connection:
+                connection.execute("insert into customers values (1)")
+        assert (await client.post("/orders")).status_code == 201
+    with closing(sqlite3.connect(path)) as connection:
+        outbox_messages(connection).assert_added(OrderCreated, times=1)
 
 
 def test_the_other_blocks() -> None:
