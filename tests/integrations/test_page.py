@@ -88,7 +88,7 @@ async def test_the_endpoint_of_the_page_answers_after_its_commit(tmp_path: Path)
         "Session": async_sessionmaker(engine), "Annotated": Annotated, "AsyncSession": AsyncSession, "Depends": Depends,
         "app": app, "Order": order, "OrderCreated": OrderCreated, "outbox": Outbox(source="/orders"),
     }  # fmt: skip
-    exec(block('Depends(begin'), names)
+    exec(block("Depends(begin"), names)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://shop") as client:
         assert (await client.post("/orders")).status_code == 500, "there is no such customer, as the commit finds out"
