@@ -16,11 +16,11 @@ import pytest
 from fastapi import Depends, FastAPI
 from sqlalchemy import Integer, create_engine, event
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, sessionmaker
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 from sqlalchemy.pool import NullPool
 from starlette.applications import Starlette
 
-from postroad import Outbox
+from postroad import Consumer, Message, Outbox, Received
 from postroad.asgi import CorrelationMiddleware
 from postroad.stores.sqlite import migrate_sqlite
 from postroad.testing import MemorySink, outbox_messages
@@ -68,6 +68,31 @@ def test_the_entity_and_the_tests_of_the_page(tmp_path: Path) -> None:
     sink = MemorySink()
     asyncio.run(names["test_it_arrives"](f"sqlite:///{path}", sink))
     assert {each.type for each in sink.messages} == {"order.paid", "order.created"}
+
+
+@dataclass
+class StockReserved:
+    order: int
+
+
+def test_the_deliveries_of_the_page(tmp_path: Path, deliver: Any) -> None:
+    path = tmp_path / "shop.sqlite"
+    migrate_sqlite(path)
+    engine = create_engine(f"sqlite:///{path}", poolclass=NullPool)
+    consumer = Consumer("amqp://nowhere.invalid", name="stock", begin=sessionmaker(engine).begin)
+
+    @consumer.on(OrderCreated)
+    def reserve(event: OrderCreated, tx: Session, message: Received) -> None:
+        if event.order < 0:
+            raise ValueError(f"there is no order {event.order}")
+        Outbox(source="/stock").add(tx, StockReserved(event.order), key=event.order)
+
+    names: dict[str, Any] = {
+        "consumer": consumer, "Message": Message, "OrderCreated": OrderCreated, "StockReserved": StockReserved,
+    }  # fmt: skip
+    exec(block("def test_stock_is_reserved"), names)
+    names["test_stock_is_reserved"](deliver)
+    names["test_what_can_t_be_reserved_is_a_dead_letter"](deliver)
 
 
 async def test_the_endpoint_of_the_page_answers_after_its_commit(tmp_path: Path) -> None:
