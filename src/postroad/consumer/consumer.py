@@ -72,6 +72,8 @@ class Consumer(Generic[Tx]):
         ordering: Literal["key", "none"] = "key",
         concurrency: int = 10,
         prefetch: int | None = None,
+        max_message_size: int | None = None,
+        max_held_bytes: int | None = None,
         retry: RetryPolicy | None = None,
         retain: Duration | None = "30d",
         grace: Duration = "10s",
@@ -88,7 +90,9 @@ class Consumer(Generic[Tx]):
         "create", "check" or "no", see `RabbitMQSubscriber`; `message_ttl` is how long the queue keeps a message. With
         `ordering` "key" a key's messages are handled one after the other, and the queue has one active consumer at a
         time, others stand by; with "none" they share it, and nothing is in order. `concurrency` messages are handled at
-        once, `prefetch` are held, those included whose key waits for a retry.
+        once, `prefetch` are held, those included whose key waits for a retry. A message with a body of more than
+        `max_message_size` bytes (128 MiB) is a dead letter; nothing more is received while those held have
+        `max_held_bytes` (128 MiB) or more.
 
         `retry` says when a message whose handler failed is tried again, and when it goes to `dead_letter_queue` (the
         queue's name and ".dead"). `retain` is how long the inbox remembers, None for ever; `grace` is how long a
@@ -104,6 +108,8 @@ class Consumer(Generic[Tx]):
             "declare": declare,
             "dead_letter_queue": dead_letter_queue,
             "prefetch": prefetch,
+            "max_message_size": max_message_size,
+            "max_held_bytes": max_held_bytes,
         }
         if source is not None and not isinstance(source, str):
             _check_beside(source, self._queue, keep_order=keep_order)
