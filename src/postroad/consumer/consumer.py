@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
+from copy import copy
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
+
+from msgspec.structs import replace
 
 from postroad import events
 from postroad.brokers import subscriber_for
@@ -127,6 +130,21 @@ class Consumer(Generic[Tx]):
         self._run: Run | None = None
         self._chore: asyncio.Task[None] | None = None
 
+    @property
+    def is_async(self) -> bool:
+        """Whether the handlers are coroutine functions."""
+        return self._handlers.is_async
+
+    @property
+    def retry(self) -> RetryPolicy:
+        """When a message whose handler failed is tried again."""
+        return self._plan.retry
+
+    @property
+    def schema(self) -> str:
+        """Where the inbox is."""
+        return self._inbox.schema
+
     def __repr__(self) -> str:
         return f"Consumer(name={self.name!r})"
 
@@ -173,6 +191,21 @@ class Consumer(Generic[Tx]):
     async def run_until_empty(self, *, relay: RelaySettings | None = None) -> Summary:
         """Consume all that is in the queue, and end."""
         return await self._consume(relay, until_empty=True)
+
+    def receiving_from(self, source: Subscriber, *, retry: RetryPolicy) -> Consumer[Tx]:
+        """The same name, handlers and transactions with another source of messages, for tests."""
+        other = copy(self)
+        plan = replace(self._plan, retry=retry)
+        vars(other).update(_source=source, _plan=plan, _retain=None, _run=None, _chore=None)
+        return other
+
+    async def in_transaction(self, work: Callable[[Tx], Any]) -> Any:
+        """Call the function in a transaction of this consumer, in a thread where handlers are plain functions."""
+        self._start_transactions()
+        try:
+            return await self._transactions.run(work)
+        finally:
+            self._transactions.end()
 
     def stop(self) -> None:
         """Begin nothing more, let handlers end, ack, give back the rest, and end. To be called in the loop's thread."""
@@ -238,9 +271,7 @@ class Consumer(Generic[Tx]):
 
     async def _start(self, relay: RelaySettings | None) -> None:
         """Make sure that everything is there before the first message. Raises what is wrong."""
-        if not self._handlers.types:
-            raise InvalidSetting(f"consumer {self.name!r} has no handler; register one: @consumer.on(OrderCreated)")
-        self._transactions.start(is_async=self._handlers.is_async)
+        self._start_transactions()
         try:
             await self._transactions.run(lambda tx: self._transactions.within(tx, "look_at_inbox", self.name))
         except PostroadError:
@@ -254,6 +285,11 @@ class Consumer(Generic[Tx]):
             retention = InboxRetention(self.name, self._attempts, retain=self._retain)
             retention.check(may_come_again_for(relay or RelaySettings(), self._message_ttl))
             self._chore = asyncio.create_task(retention.run(duration("every", CLEAN_EVERY).total_seconds()))
+
+    def _start_transactions(self) -> None:
+        if not self._handlers.types:
+            raise InvalidSetting(f"consumer {self.name!r} has no handler; register one: @consumer.on(OrderCreated)")
+        self._transactions.start(is_async=self._handlers.is_async)
 
     async def _end(self) -> None:
         chore, self._chore = self._chore, None
