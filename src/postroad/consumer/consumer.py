@@ -43,6 +43,10 @@ Result = TypeVar("Result", bound="Awaitable[None] | None")
 
 DEFAULT_PREFETCH: Final = 200
 CLEAN_EVERY: Final = "1h"
+DEFAULT_HANDLER_TIMEOUT: Final = "15m"
+"""Half of how long RabbitMQ waits for an ack. A message whose handler takes longer than that could never be acked: it
+would come again without end, and no attempt would be counted.
+"""
 
 
 class Consumer(Generic[Tx]):
@@ -75,8 +79,11 @@ class Consumer(Generic[Tx]):
         ordering: Literal["key", "none"] = "key",
         concurrency: int = 10,
         prefetch: int | None = None,
+        max_message_size: int | None = None,
+        max_held_bytes: int | None = None,
         retry: RetryPolicy | None = None,
         retain: Duration | None = "30d",
+        handler_timeout: Duration | None = None,
         grace: Duration = "10s",
         inbox: Inbox | None = None,
     ) -> None:
@@ -91,11 +98,15 @@ class Consumer(Generic[Tx]):
         "create", "check" or "no", see `RabbitMQSubscriber`; `message_ttl` is how long the queue keeps a message. With
         `ordering` "key" a key's messages are handled one after the other, and the queue has one active consumer at a
         time, others stand by; with "none" they share it, and nothing is in order. `concurrency` messages are handled at
-        once, `prefetch` are held, those included whose key waits for a retry.
+        once, `prefetch` are held, those included whose key waits for a retry. A message with a body of more than
+        `max_message_size` bytes (128 MiB) is a dead letter; nothing more is received while those held have
+        `max_held_bytes` (128 MiB) or more.
 
         `retry` says when a message whose handler failed is tried again, and when it goes to `dead_letter_queue` (the
-        queue's name and ".dead"). `retain` is how long the inbox remembers, None for ever; `grace` is how long a
-        consumer that is being stopped waits for its handlers.
+        queue's name and ".dead"). An async handler that takes longer than `handler_timeout` (15 minutes; "0" for no
+        limit) is cancelled, which is a failed attempt; sync handlers can't be cancelled and have no limit. `retain` is
+        how long the inbox remembers, None for ever; `grace` is how long a consumer that is being stopped waits for its
+        handlers.
         """
         self.name = checked_consumer(name)
         keep_order = _choice("ordering", ordering, ("key", "none")) == "key"
@@ -107,6 +118,8 @@ class Consumer(Generic[Tx]):
             "declare": declare,
             "dead_letter_queue": dead_letter_queue,
             "prefetch": prefetch,
+            "max_message_size": max_message_size,
+            "max_held_bytes": max_held_bytes,
         }
         if source is not None and not isinstance(source, str):
             _check_beside(source, self._queue, keep_order=keep_order)
@@ -120,7 +133,16 @@ class Consumer(Generic[Tx]):
         self._handlers = Handlers(self.name)
         self._transactions = Transactions(begin, self._inbox.schema, concurrency)
         self._attempts = Attempts(self._transactions, self.name)
-        self._handling = Handling(self.name, self._inbox, self._handlers, self._transactions, self._attempts)
+        self._limits_handlers = bool(handler_timeout) and duration("handler_timeout", handler_timeout) > timedelta(0)
+        limit = duration("handler_timeout", DEFAULT_HANDLER_TIMEOUT if handler_timeout is None else handler_timeout)
+        self._handling = Handling(
+            self.name,
+            self._inbox,
+            self._handlers,
+            self._transactions,
+            self._attempts,
+            timeout=limit.total_seconds() or None,
+        )
         self._run: Run | None = None
         self._chore: asyncio.Task[None] | None = None
 
@@ -152,6 +174,7 @@ class Consumer(Generic[Tx]):
 
         def register(function: Callable[[E, Tx, Received], Result]) -> Callable[[E, Tx, Received], Result]:
             self._handlers.add(types, function)
+            self._check_limit()
             return function
 
         return register
@@ -172,9 +195,18 @@ class Consumer(Generic[Tx]):
             function: Callable[[Sequence[tuple[E, Received]], Tx], Result],
         ) -> Callable[[Sequence[tuple[E, Received]], Tx], Result]:
             self._handlers.add_batch(types, function, size)
+            self._check_limit()
             return function
 
         return register
+
+    def _check_limit(self) -> None:
+        if self._limits_handlers and not self._handlers.is_async:
+            raise InvalidSetting(
+                f"handler_timeout is given, and the handlers of consumer {self.name!r} are sync: they run in threads, "
+                "which can't be cancelled; make them async, or leave handler_timeout out and set time limits where "
+                "they wait (statement_timeout, the timeout of an HTTP client)"
+            )
 
     # -- running -----------------------------------------------------------------------------------------------------
 
