@@ -162,8 +162,8 @@ class Outbox:
 
         What can be canceled is a message that waits for its time, and one that was refused by the broker or waits for
         such a one. Until this transaction ends, the messages of its key that wait for it are not sent. A message that
-        was canceled while it waited for its time is unknown afterwards. Under REPEATABLE READ and above, PostgreSQL raises its own
-        serialization failure when a relay was faster: try the transaction again.
+        was canceled while it waited for its time is unknown afterwards. Under REPEATABLE READ and above, PostgreSQL
+        raises its own serialization failure when a relay was faster: try the transaction again.
 
         Raises what `add` does, and in each case nothing was changed. On PostgreSQL, NotOwner when another role added it
         and this one is neither a member of that role nor an operator.

@@ -13,7 +13,16 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from postroad import Cancellation, ConnectionClosed, InvalidMessage, Message, NotMigrated, NoTransaction, Outbox
+from postroad import (
+    Cancellation,
+    ConnectionClosed,
+    IdTaken,
+    InvalidMessage,
+    Message,
+    NotMigrated,
+    NoTransaction,
+    Outbox,
+)
 from postroad.stores.connections import NeverAwaited
 from postroad.stores.sqlite import migrate_sqlite
 from tests.adapters import django, drivers, sqlalchemy
@@ -169,14 +178,34 @@ async def test_the_order_is_kept(adapter: Adapter, database: Database) -> None:
     assert await types(database) == [f"n{n}" for n in range(300)]
 
 
-async def test_adding_an_id_again_is_a_no_op(adapter: Adapter, database: Database) -> None:
+async def test_adding_a_message_again_is_a_no_op(adapter: Adapter, database: Database) -> None:
     id = uuid4()
-    for _ in range(2):
+    for number in range(2):
         async with adapter.transaction() as connection:
-            assert await done(OUTBOX.add(connection, "x", type="first", id=id)) == id
-            again = [Message("x", type="again", id=id), Message("x", type="other", id=UUID(int=7))]
+            trace = {"try": str(number)}  # headers may differ
+            assert await done(OUTBOX.add(connection, "x", type="first", id=id, headers=trace)) == id
+            again = [Message("x", type="first", id=id), Message("x", type="other", id=UUID(int=7))]
             await done(OUTBOX.add_many(connection, again))
     assert await types(database) == ["first", "other"]
+
+
+@pytest.mark.parametrize("later", [{}, {"deliver_in": "1h"}], ids=["now", "later"])
+async def test_an_id_that_another_message_has(adapter: Adapter, database: Database, later: dict[str, Any]) -> None:
+    id = uuid4()
+    async with adapter.transaction() as connection:
+        await done(OUTBOX.add(connection, "x", type="t", key="k", id=id, **later))
+    others: list[dict[str, Any]] = [{"type": "other"}, {"topic": "other"}, {"key": "other"}, {}]
+    for other in others:
+        with pytest.raises(IdTaken, match="another message has"):
+            async with adapter.transaction() as connection:
+                outbox = OUTBOX if other else Outbox(source="/other")
+                fields: dict[str, Any] = {"type": "t", "key": "k", "id": id} | other | later
+                await done(outbox.add_many(connection, [Message("x", **fields)]))
+    with pytest.raises(IdTaken):
+        async with adapter.transaction() as connection:
+            many = [Message("y", type="t", key="k", id=id, **later), Message("z", type="t", **later)]
+            await done(OUTBOX.add_many(connection, many))
+    assert len([*await types(database), *await scheduled(database)]) == 1
 
 
 async def test_outside_a_transaction(adapter: Adapter, database: Database) -> None:
@@ -283,12 +312,12 @@ async def test_a_message_for_later_is_gone_with_its_rollback(adapter: Adapter, d
     assert await scheduled(database) == []
 
 
-async def test_adding_an_id_for_later_again_is_a_no_op(adapter: Adapter, database: Database) -> None:
+async def test_adding_a_message_for_later_again_is_a_no_op(adapter: Adapter, database: Database) -> None:
     id = uuid4()
     for _ in range(2):
         async with adapter.transaction() as connection:
             await done(OUTBOX.add(connection, "x", type="first", id=id, deliver_in="1h"))
-            await done(OUTBOX.add_many(connection, [Message("x", type="again", id=id, deliver_in="2h")]))
+            await done(OUTBOX.add_many(connection, [Message("x", type="first", id=id, deliver_in="2h")]))
     assert await scheduled(database) == ["first"]
 
 

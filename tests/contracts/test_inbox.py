@@ -404,7 +404,7 @@ async def test_another_sources_message_with_the_same_id_is_another_message(adapt
     sources = ("/forged", "/orders", "/orders", None, None)
     async with adapter.transaction() as connection:
         answers = [await done(INBOX.first_time(connection, id, consumer="c", source=source)) for source in sources]
-        batch = [(id, "t", "/forged"), (id, "t", "/new"), (id, "t"), (id, "t", "/new")]
+        batch = [(id, "t", "/forged"), (id, "t", "/new"), (id, "t", None), (id, "t", "/new")]
         many = await done(INBOX.first_times(connection, batch, consumer="c"))
     assert answers == [True, True, False, True, False]
     assert many == [False, True, False, False]

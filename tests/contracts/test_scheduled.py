@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from postroad import Cancellation, LaneChanged, Message
+from postroad import Cancellation, IdTaken, LaneChanged, Message
 from postroad.lifecycle import STORED, Mover, State, may_move
 from postroad.message import new_id
 from postroad.stores.base import Deferral, Lease, Moved
@@ -145,14 +145,16 @@ async def test_a_scheduled_message_comes_back_as_it_was_added(log: Log) -> None:
     assert (bare.key, bare.payload) == (None, b"")
 
 
-async def test_adding_an_id_again_is_a_no_op(log: Log) -> None:
+async def test_adding_a_message_again_is_a_no_op(log: Log) -> None:
     id = new_id()
-    await log.add(Message("1", type="t", id=id, deliver_in="1h"), Message("2", type="t", id=id, deliver_in="2h"))
-    await log.add(Message("3", type="t", id=id, deliver_in="0"))
+    await log.add(Message("1", type="t", id=id, deliver_in="1h"), Message("1", type="t", id=id, deliver_in="2h"))
+    await log.add(Message("1", type="t", id=id, deliver_in="0"))
+    with pytest.raises(IdTaken):
+        await log.add(Message("2", type="t", id=id, deliver_in="0"))
     assert (await log.store.move_scheduled(100)).moved == 0, "the first one counts, and it is not due"
     await log.pass_time(HOUR)
     assert await log.store.move_scheduled(100) == Moved(1, None)
-    await log.add(Message("4", type="t", id=id, deliver_in="0"))
+    await log.add(Message("1", type="t", id=id, deliver_in="0"))
     await log.store.move_scheduled(100)
     assert await in_log(log) == [1]
 

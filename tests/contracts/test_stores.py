@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from postroad import LaneChanged, LeaseLost, Message
+from postroad import IdTaken, LaneChanged, LeaseLost, Message
 from postroad.lifecycle import BLOCKING, FINAL, STORED, Mover, State, may_move
 from postroad.message import new_id
 from postroad.stores.base import FOLLOWERS, Claim, Deferral, Lease
@@ -67,10 +67,12 @@ async def test_a_message_comes_back_as_it_was_added(log: Log) -> None:
     assert abs(datetime.now(UTC) - message.created_at) < timedelta(hours=1)
 
 
-async def test_adding_an_id_again_is_a_no_op(log: Log) -> None:
+async def test_adding_a_message_again_is_a_no_op_and_another_one_with_its_id_is_refused(log: Log) -> None:
     id = new_id()
     await log.add(Message("1", type="t", id=id))
-    await log.add(Message("2", type="t", id=id), Message("3", type="t", id=new_id()))
+    await log.add(Message("1", type="t", id=id), Message("3", type="t", id=new_id()))
+    with pytest.raises(IdTaken):
+        await log.add(Message("2", type="t", id=id))
     (lane,) = await take(log)
     assert await read_all(log.store, lane) == [1, 3]
 

@@ -100,7 +100,7 @@ class MemoryTransaction:
         self.later: list[Later] = []
         self.undo: list[Callable[[], None]] = []
         self.open = True
-        self._added: dict[UUID, NewRow] = {}
+        self._added: dict[tuple[UUID, bool], NewRow] = {}
         self.noted: set[tuple[str, str]] = set()
         """Consumers and ids that enter the inbox."""
         self._processed = processed
@@ -108,8 +108,8 @@ class MemoryTransaction:
 
     def add(self, rows: Sequence[NewRow], later: Sequence[Later]) -> None:
         """Add messages to the log, or for later. Raises IdTaken."""
-        for new in [*rows, *(row for row, _, _ in later)]:
-            there = [self._added.setdefault(new.id, new), *self._store.added(new.id)]
+        for new, scheduled in [*((row, False) for row in rows), *((row, True) for row, _, _ in later)]:
+            there = [self._added.setdefault((new.id, scheduled), new), *self._store.added(new.id, scheduled=scheduled)]
             if any(row is not new and _content(row) != _content(new) for row in there):
                 raise IdTaken(f"another message has the id {new.id} already, with other content")
         self.rows.extend(rows)
@@ -164,11 +164,11 @@ class MemoryStore:
             finally:
                 transaction.open = False
 
-    def added(self, id: UUID) -> list[StoredMessage | NewRow]:
-        """What there is under an id."""
-        scheduled = self._scheduled.get(id)
-        found = [message for message in self._log if message.id == id] if id in self._ids else []
-        return [*found, scheduled[1]] if scheduled else [*found]
+    def added(self, id: UUID, *, scheduled: bool) -> Sequence[StoredMessage | NewRow]:
+        """What there is under an id, in the log or for later."""
+        if scheduled:
+            return [self._scheduled[id][1]] if id in self._scheduled else ()
+        return [message for message in self._log if message.id == id] if id in self._ids else ()
 
     def _append(self, rows: Sequence[NewRow]) -> None:
         for row in rows:

@@ -249,7 +249,7 @@ class PostgreSQLStore:
     async def blockers(
         self, *, longer_than: timedelta | None = None, tables: Sequence[str] = ("lanes", "deferred")
     ) -> Sequence[Blocker]:
-        with _errors_translated(self._schema):
+        with _errors_translated(self._schema, self._url):
             connection = await asyncpg.connect(
                 self._url,
                 timeout=CONNECT_SECONDS,
