@@ -130,6 +130,7 @@ class PostgreSQLStore:
                 await self._pool.release(connection)
 
     async def close(self) -> None:
+        await self._watch.close()
         if self._pool is not None:
             self._pool.terminate()  # nothing is under way that must be waited for, and a dead server can't be
             self._pool = None

@@ -45,7 +45,7 @@ class PostgreSQLLeases:
     ) -> None:
         """`connection` lends one of the store's; `connect` makes one that stays, and `has_sessions` says whether it
         can; `translated` names the driver's errors as the contract does; `taken` reads a row of `lanes`;
-        `locked` is called when free lanes could not be taken, perhaps because their rows are locked.
+        `locked` is called when free lanes could not be taken, because their rows are locked.
         """
         self._schema = schema
         self._sql = sql
@@ -97,7 +97,8 @@ class PostgreSQLLeases:
         async with self._connection() as connection:
             values = (runner.sink, runner.owner, at_most, seconds, list(again), list(but))
             rows = await connection.fetch(self._sql["take_lanes"], *values)
-        if len(rows) < at_most:
+            left = len(rows) < at_most and await connection.fetchval(self._sql["free_left"], runner.sink, list(but))
+        if left:
             self._locked()
         return sorted(map(self._taken, rows), key=lambda lease: lease.lane)
 

@@ -51,6 +51,12 @@ class Watch:
         """Rows of a table were locked, and were not waited for: name those that have had some locked for a moment."""
         self._begin_looking(self._blockers(longer_than=timedelta(seconds=MOMENT), tables=(table,)))
 
+    async def close(self) -> None:
+        """Look no more."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait((self._looking,))
+
     def _begin_looking(self, blockers: Coroutine[Any, Any, Sequence[Blocker]]) -> None:
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._name(blockers))

@@ -160,6 +160,12 @@ update {schema}.lanes
 returning sink, lane, first_slot, last_slot, owner, epoch, version,
           position, snapshot::text, late_position, late_snapshot::text
 
+-- name: free_left
+-- Whether a lane is free, after take_lanes has passed over what is locked. $2: lanes to leave alone.
+select exists (select from {schema}.lanes
+                where sink = $1 and lane <> all($2::smallint[])
+                  and (owner is null or coalesce(lease_until < clock_timestamp(), true)))
+
 -- name: give_up
 -- The owner gives a lane up. Owner and epoch are fence enough: nothing is written that could be out of date.
 with given as (
