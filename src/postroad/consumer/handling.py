@@ -8,6 +8,7 @@ check, that row must go, or the next attempt would take the message for one that
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from postroad.message import correlated
 from postroad.stores.connections import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from contextlib import AbstractContextManager
 
     from postroad.consumer.attempts import Attempts
@@ -27,15 +28,28 @@ if TYPE_CHECKING:
     from postroad.inbox import Inbox, Noted
     from postroad.received import Received
 
-__all__ = ["Handling", "following"]
+__all__ = ["HandlerTimedOut", "Handling", "following"]
+
+
+class HandlerTimedOut(Exception):
+    """The handler took longer than it may."""
 
 
 class Handling:
     """How a consumer deals with messages."""
 
     def __init__(
-        self, consumer: str, inbox: Inbox, handlers: Handlers, transactions: Transactions, attempts: Attempts
+        self,
+        consumer: str,
+        inbox: Inbox,
+        handlers: Handlers,
+        transactions: Transactions,
+        attempts: Attempts,
+        *,
+        timeout: float | None = None,
     ) -> None:
+        """`timeout` is how many seconds a call of an async handler may take, None for any number."""
+        self._timeout = timeout
         self._consumer = consumer
         self._inbox = inbox
         self._handlers = handlers
@@ -102,7 +116,7 @@ class Handling:
         event = self._handlers.event(message)
         try:
             with following(message):
-                await self._handlers.call(event, tx, message)
+                await self._in_time(self._handlers.call(event, tx, message))
             if (asked := self._transactions.check(tx, reported, noted.transaction)) is not None:
                 await asked
         except BaseException as error:
@@ -140,7 +154,7 @@ class Handling:
         if not events:
             return 0
         try:
-            await self._handlers.call_batch(events, tx)
+            await self._in_time(self._handlers.call_batch(events, tx))
             if (asked := self._transactions.check(tx, reported, noted.transaction)) is not None:
                 await asked
         except BaseException as error:
@@ -165,6 +179,19 @@ class Handling:
             raise
         return len(events)
 
+    async def _in_time(self, handler: Awaitable[None]) -> None:
+        """Cancel a handler that takes too long: it has failed, even if it hides that it was cancelled."""
+        if self._timeout is None:
+            return await handler
+        try:
+            async with asyncio.timeout(self._timeout) as limit:
+                await handler
+        finally:
+            if limit.expired():
+                raise HandlerTimedOut(
+                    f"the handler took longer than handler_timeout, {self._timeout:g} s, and was cancelled"
+                ) from None
+
     async def _reported(self, tx: Any) -> bool | None:
         reported = self._transactions.reported(tx)
         return reported if reported is None or isinstance(reported, bool) else await reported
@@ -185,7 +212,7 @@ class Handling:
         if state is not State.KEPT:
             new = [message.identity for message, first in zip(messages, noted.new, strict=True) if first]
             self._failed |= dict.fromkeys(new, noted.transaction)
-        if isinstance(error, Exception) and not isinstance(error, Lost | TransactionEnded):
+        if isinstance(error, Exception) and not isinstance(error, Lost | TransactionEnded | HandlerTimedOut):
             said = f"{type(error).__name__}: {error}"
             if state is State.LOST:
                 raise Lost(said) from error
