@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 from uuid import UUID
 
 from postroad.config import DEFAULT_SCHEMA, checked_schema, duration
@@ -12,7 +12,7 @@ from postroad.received import identity_of
 from postroad.stores.connections import ask_through
 from postroad.stores.connections.pending import Call
 from postroad.stores.memory import MemoryTransaction
-from postroad.stores.statements import Noted, Question, first_times
+from postroad.stores.statements import Arrival, Question, first_times, mark_transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from postroad.stores.connections import AsyncConnection, Pending, SyncConnection
     from postroad.stores.statements import Rows
 
-__all__ = ["Inbox", "checked_consumer"]
+__all__ = ["Inbox", "Noted", "checked_consumer"]
 
 T = TypeVar("T")
 
@@ -30,10 +30,20 @@ Arrived = tuple[UUID | str, str] | tuple[UUID | str, str, str | None]
 
 _ONE = Call("inbox.first_time", undone="the inbox was not asked about")
 _MANY = Call("inbox.first_times", undone="the inbox was not asked about")
+_NOTE = Call("inbox.note", undone="the inbox was not asked about")
 
 LONGEST_CONSUMER = 255  # bytes
 LONGEST_ID = 1024
 LONGEST_TYPE = 255
+
+
+class Noted(NamedTuple):
+    """What the inbox answered."""
+
+    new: list[bool]
+    """For each message whether this is the first time."""
+    transaction: Any = None
+    """What the transaction is known by, if any message is new."""
 
 
 class Inbox:
@@ -93,7 +103,7 @@ class Inbox:
         InvalidMessage, NotOwner, NoTransaction, ConnectionClosed, NotMigrated or UnknownConnection, and in each case
         nothing was written.
         """
-        return self._ask(connection, [_noted(message_id, type, source)], consumer, _only, _ONE)
+        return self._ask(connection, [_arrival(message_id, type, source)], consumer, lambda noted: noted.new[0], _ONE)
 
     @overload
     def first_times(
@@ -113,38 +123,54 @@ class Inbox:
         Of a message that is in the batch twice, the first can be new and the second never is. Two batches never wait
         for each other in a circle: the rows are written in the order of their ids.
         """
-        checked = [_noted(*message) for message in messages]
-        return self._ask(connection, checked, consumer, lambda answers: answers, _MANY)
+        checked = [_arrival(*message) for message in messages]
+        return self._ask(connection, checked, consumer, lambda noted: noted.new, _MANY)
+
+    def note(self, connection: Any, messages: Sequence[Arrived], /, *, consumer: str) -> Any:
+        """For a consumer: the same, and the transaction is marked, so that its handler can't end it unnoticed. Gives
+        Noted; to be awaited on an async connection.
+        """
+        checked = [_arrival(*message) for message in messages]
+        return self._ask(connection, checked, consumer, lambda noted: noted, _NOTE, marked=True)
 
     def _ask(
         self,
         connection: Any,
-        messages: Sequence[Noted],
+        messages: Sequence[Arrival],
         consumer: str,
-        shape: Callable[[list[bool]], T],
+        shape: Callable[[Noted], T],
         call: Call,
+        *,
+        marked: bool = False,
     ) -> T | Pending[T]:
         checked_consumer(consumer)
         if isinstance(connection, MemoryTransaction):
             if not connection.open:
                 raise NoTransaction("this transaction of the memory store has ended; begin another")
-            return shape([connection.first_time(consumer, message.identity) for message in messages])
+            return shape(Noted([connection.first_time(consumer, message.identity) for message in messages]))
         return ask_through(
             connection,
             self.schema,
             lambda tongue: Question(
-                [first_times(*tongue, self.schema, consumer, messages, patience=self._patience)],
-                lambda answered: shape(_answers(messages, *answered)),
+                [
+                    first_times(*tongue, self.schema, consumer, messages, patience=self._patience),
+                    *(mark_transaction(*tongue, self.schema) if marked else ()),
+                ],
+                lambda answered: shape(_noted(messages, answered[0])),
             ),
             call,
             messages[0][0] if len(messages) == 1 else f"{len(messages)} messages",
         )
 
 
-def _answers(messages: Sequence[Noted], rows: Rows) -> list[bool]:
+def _noted(messages: Sequence[Arrival], rows: Rows) -> Noted:
+    if not rows:
+        return Noted([False] * len(messages))
+    return Noted([True] if len(messages) == 1 else _answers(messages, rows), rows[0][1])
+
+
+def _answers(messages: Sequence[Arrival], rows: Rows) -> list[bool]:
     """For each message whether it is among the new ones, and the first of its kind in the batch."""
-    if len(messages) == 1:
-        return [bool(rows)]
     new = Counter(row[0] for row in rows)
     answers = []
     for message in messages:
@@ -153,20 +179,16 @@ def _answers(messages: Sequence[Noted], rows: Rows) -> list[bool]:
     return answers
 
 
-def _only(answers: list[bool]) -> bool:
-    return answers[0]
-
-
-def _noted(message_id: Any, type: Any, source: Any = None) -> Noted:
+def _arrival(message_id: Any, type: Any, source: Any = None) -> Arrival:
     id = _checked_id(message_id)
     if source is None:
-        return Noted(identity_of(id, None), _checked_type(type), None)
+        return Arrival(identity_of(id, None), _checked_type(type), None)
     identity = identity_of(id, source) if isinstance(source, str) else ""
     if not _is_text(identity, 1, LONGEST_ID):
         raise InvalidMessage(
             f"source is {ascii(source)[:80]}; it must be a text, with the id at most {LONGEST_ID:,} bytes long"
         )
-    return Noted(identity, _checked_type(type), id if source else None)
+    return Arrival(identity, _checked_type(type), id if source else None)
 
 
 def checked_consumer(consumer: Any) -> str:

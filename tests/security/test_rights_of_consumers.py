@@ -19,6 +19,7 @@ CALLS = {
     "open_inbox": "('invoices')",
     "first_time": "('1s', 'invoices', 'i', 't', null)",
     "first_times": "('1s', 'invoices', '{i}', '{t}', '{null}')",
+    "undo_first_times": "('3', 'invoices', '{i}')",
     "begin_attempt": "('1s', 'invoices', 'i', 't', 'crashed')",
     "end_attempt": "('invoices', 'i')",
     "fail_attempt": "('1s', 'invoices', 'i', 't', 'error')",

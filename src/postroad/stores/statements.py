@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from postroad.stores.queries import Dialect
 
 __all__ = [
-    "Noted",
+    "Arrival",
     "Placeholders",
     "Question",
     "Rows",
@@ -29,7 +29,10 @@ __all__ = [
     "add_rows_and_later",
     "cancel_message",
     "first_times",
+    "mark_transaction",
     "named",
+    "same_transaction",
+    "undo_first_times",
     "with_placeholders",
 ]
 
@@ -52,7 +55,7 @@ class Statement(NamedTuple):
     repeated: bool = False
 
 
-class Noted(NamedTuple):
+class Arrival(NamedTuple):
     """A message for the inbox."""
 
     identity: str
@@ -140,11 +143,12 @@ def first_times(
     placeholders: Placeholders,
     schema: str,
     consumer: str,
-    messages: Sequence[Noted],
+    messages: Sequence[Arrival],
     *,
     patience: str,
 ) -> Statement:
-    """Note these messages as processed by a consumer, in one round trip; it gives the identities that are new.
+    """Note these messages as processed by a consumer, in one round trip; it gives the identities that are new, each
+    with what `undo_first_times` knows the transaction by.
 
     `patience` is how long PostgreSQL waits for another who is about to process one of them; SQLite has one writer.
     """
@@ -158,6 +162,28 @@ def first_times(
     return named(
         dialect, placeholders, schema, "first_times", *ahead, *(columns if on_postgresql else [json.dumps(messages)])
     )
+
+
+def mark_transaction(dialect: Dialect, placeholders: Placeholders, schema: str) -> Sequence[Statement]:
+    """What has to be run after `first_times` so that `same_transaction` can be asked: PostgreSQL needs nothing."""
+    return [] if dialect == "postgresql" else [named(dialect, placeholders, schema, "mark_transaction")]
+
+
+def same_transaction(dialect: Dialect, placeholders: Placeholders, schema: str, transaction: Any) -> Question[bool]:
+    """Whether this is still the transaction of `first_times`. SQLite raises an error if it is not."""
+    if dialect == "postgresql":
+        asked = named(dialect, placeholders, schema, "same_transaction", transaction)
+        return Question([asked], lambda answered: bool(answered[0]))
+    return Question([named(dialect, placeholders, schema, "same_transaction")], lambda _: True)
+
+
+def undo_first_times(
+    dialect: Dialect, placeholders: Placeholders, schema: str, transaction: Any, *, consumer: str, ids: Sequence[str]
+) -> Question[bool]:
+    """Delete what `first_times` has written in this transaction, if it was committed; False while it is open."""
+    given = list(ids) if dialect == "postgresql" else json.dumps(ids)
+    asked = named(dialect, placeholders, schema, "undo_first_times", transaction, consumer, given)
+    return Question([asked], lambda answered: dialect == "sqlite" or answered[0][0][0] != "in progress")
 
 
 # -- the text --------------------------------------------------------------------------------------------------------

@@ -225,8 +225,8 @@ $$;
 -- what a row from before may have noted instead.
 -- Another transaction that is about to process it is waited for, but no longer than `timeout`; lock_timeout is then what
 -- it was. default_transaction_read_only means nothing before the next transaction, and by then it is what it was. The
--- server reports it to the driver and takes it back at once when a statement fails: that is how a driver knows, without
--- asking, that the transaction was not spoilt.
+-- server reports it to the driver, and that it is off again when a statement fails or the transaction ends: so it costs
+-- nothing to know whether a handler has left its transaction in good order.
 create or replace function {schema}.first_time(timeout text, consumer text, id text, type text, plain_id text)
 returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as
@@ -282,6 +282,23 @@ begin
     end if;
     perform set_config('lock_timeout', before, true);
     return first;
+end
+$$;
+
+-- A handler has failed. If it has committed its transaction by itself, the inbox's rows are there, and the messages would
+-- count as processed. Gives the state of that transaction; while it is in progress nothing is known.
+create or replace function {schema}.undo_first_times(transaction text, consumer text, ids text[]) returns text
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as
+$$
+#variable_conflict use_column
+declare
+    status text := pg_xact_status($1::xid8);
+begin
+    perform {schema}.open_inbox($2);
+    if status = 'committed' then
+        delete from {schema}.inbox where consumer = $2 and id = any($3);
+    end if;
+    return status;
 end
 $$;
 
@@ -396,6 +413,7 @@ revoke all on function {schema}.open_inbox(text) from public;
 revoke all on function {schema}.give_consumer(text, text) from public;
 revoke all on function {schema}.first_time(text, text, text, text, text) from public;
 revoke all on function {schema}.first_times(text, text, text[], text[], text[]) from public;
+revoke all on function {schema}.undo_first_times(text, text, text[]) from public;
 revoke all on function {schema}.begin_attempt(text, text, text, text, text) from public;
 revoke all on function {schema}.end_attempt(text, text) from public;
 revoke all on function {schema}.fail_attempt(text, text, text, text, text) from public;

@@ -15,6 +15,7 @@ grant execute on function {schema}.add(text, text, jsonb, text, text, uuid, json
 grant execute on function {schema}.open_inbox(text) to {role};
 grant execute on function {schema}.first_time(text, text, text, text, text) to {role};
 grant execute on function {schema}.first_times(text, text, text[], text[], text[]) to {role};
+grant execute on function {schema}.undo_first_times(text, text, text[]) to {role};
 grant execute on function {schema}.begin_attempt(text, text, text, text, text) to {role};
 grant execute on function {schema}.end_attempt(text, text) to {role};
 grant execute on function {schema}.fail_attempt(text, text, text, text, text) to {role};

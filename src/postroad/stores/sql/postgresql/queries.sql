@@ -612,21 +612,25 @@ select pg_try_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.retention'
        set_config('synchronous_commit', 'off', true)
 
 -- name: first_time
--- Gives a row when the consumer sees the message for the first time, and none when it was processed before.
+-- Gives a row with this transaction's id when the consumer sees the message for the first time, and none when it was
+-- processed before.
 -- The values are used once and in order: some drivers' placeholders have no numbers.
-select true where {schema}.first_time($1::text, $2::text, $3::text, $4::text, $5::text)
+select true, pg_current_xact_id()::text where {schema}.first_time($1::text, $2::text, $3::text, $4::text, $5::text)
 
 -- name: first_times
 -- The same for many in one statement: the ids that are new.
-select unnest({schema}.first_times($1::text, $2::text, $3::text[], $4::text[], $5::text[]))
+select unnest({schema}.first_times($1::text, $2::text, $3::text[], $4::text[], $5::text[])), pg_current_xact_id()::text
 
 -- name: open_inbox
 -- Whether the tables are there, and the consumer's name may be used.
 select {schema}.open_inbox($1::text)
 
--- name: still_good
--- Whether the transaction is in good order.
-select 1
+-- name: same_transaction
+-- Gives a row when this is the transaction $1, and raises an error when a statement has failed in it.
+select 1 where pg_current_xact_id_if_assigned()::text = $1::text
+
+-- name: undo_first_times
+select {schema}.undo_first_times($1::text, $2::text, $3::text[])
 
 -- name: begin_attempt
 select attempts, crashes, error from {schema}.begin_attempt($1::text, $2::text, $3::text, $4::text, $5::text)
