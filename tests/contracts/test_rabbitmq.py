@@ -134,6 +134,16 @@ async def test_the_official_sdk_reads_what_arrives(
     assert event.get_data() == {"total": 12}
 
 
+async def test_json_that_is_nested_too_deeply_is_refused_alone(
+    publisher_to: PublisherMaker, vhost: str, queue: str
+) -> None:
+    page = a_page(300)
+    page[150] = stored(151, payload=b"[" * 100_000 + b"]" * 100_000)
+    (refusal,) = await publisher_to(envelope=Envelope("structured")).publish(page)
+    assert (refusal.position, refusal.permanent) == (151, True)
+    assert await ids_in(vhost, queue) == [message.id for message in page if message.position != 151]
+
+
 def as_the_sdk_wants(message: AbstractIncomingMessage) -> RabbitMQMessage:
     headers = {name: str(value) for name, value in message.headers.items()}
     return RabbitMQMessage(headers, message.content_type, message.body)
