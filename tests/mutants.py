@@ -39,6 +39,9 @@ PG_TROUBLE = "postroad/stores/sql/postgresql/0002_trouble.sql"
 SQLITE_SCHEMA = "postroad/stores/sql/sqlite/0001_log.sql"
 VERIFY = "postroad/verify.py"
 SQLITE_QUERIES = "postroad/stores/sql/sqlite/queries.sql"
+PG_OPERATING = "postroad/stores/sql/postgresql/operating.sql"
+SQLITE_OPERATING = "postroad/stores/sql/sqlite/operating.sql"
+STORE_CONTRACT = "postroad/stores/base.py"
 
 STORES = "tests/contracts/test_stores.py"
 POSTGRESQL = "tests/contracts/test_postgresql.py"
@@ -52,6 +55,8 @@ HOLDINGS_TEST = "tests/unit/test_holdings.py"
 LEASES_MACHINE = "tests/properties/test_leases.py"
 VERIFYING = "tests/unit/test_verify.py"
 OUTBOX = "tests/contracts/test_outbox.py"
+CANCELING = "tests/contracts/test_canceling.py"
+CANCELING_MACHINE = "tests/properties/test_canceling.py"
 SCHEDULED = "tests/contracts/test_scheduled.py"
 SCHEDULED_PG = "tests/contracts/test_scheduled_postgresql.py"
 RACE = "tests/scenarios/test_scheduled.py"
@@ -264,6 +269,21 @@ MUTANTS = [
     Mutant("canceling believes in what may have been sent", PG_TROUBLE, " and not d.unsure", "", (SCHEDULED,)),
     Mutant("canceling believes in what may have been sent (SQLite)", SQLITE_QUERIES, " and not d.unsure", "",
            (SCHEDULED,)),
+    Mutant("what was held after a load is sure", PG_QUERIES, "position <= $5::bigint", "position <= 0 * $5::bigint",
+           (CANCELING,)),
+    Mutant("what was held after a load is sure (SQLite, memory)", STORE_CONTRACT,
+           "unsure=message.position <= unsure_through", "unsure=False", (CANCELING,)),
+    Mutant("what was refused after a load is sure", SENDING,
+           "return message.position <= self._unsure_through or message.position in self.unanswered",
+           "return message.position in self.unanswered", (CANCELING,)),
+    Mutant("again, for the property test", LANE, "self._unsure_through = loaded.log_end", "pass", (CANCELING_MACHINE,)),
+    Mutant("what a broker did not answer is sure", SENDING,
+           "return message.position <= self._unsure_through or message.position in self.unanswered",
+           "return message.position <= self._unsure_through", (CANCELING,)),
+    Mutant("what is poisoned ahead of its lane is sure", PG_OPERATING, "$3, $5, $4::text, true,",
+           "$3, $5, $4::text, false,", (CANCELING,)),
+    Mutant("what is poisoned ahead of its lane is sure (SQLite)", SQLITE_OPERATING, "?2, ?4, ?3, 1,", "?2, ?4, ?3, 0,",
+           (CANCELING,)),
     Mutant("canceling asks no other sink (SQLite)", SQLITE_QUERIES, "and not (o.position <= l.position\n",
            "and false and not (o.position <= l.position\n", (SCHEDULED,)),
     Mutant("canceling is for everybody", PG_TROUBLE,

@@ -100,6 +100,10 @@ class Loaded(msgspec.Struct, frozen=True):
     """Messages behind the cursor's end that a person has decided about: they are passed over."""
     paused: bool = False
     """A person has paused the sink: nothing is to be sent."""
+    log_end: int = 0
+    """The highest position in the log, asked after all earlier owners had lost the right to publish. A message up to
+    here that the cursor has not passed may have been published before; a message behind it can't have been.
+    """
 
 
 class Deferral(msgspec.Struct, frozen=True):
@@ -115,7 +119,9 @@ class Deferral(msgspec.Struct, frozen=True):
     error: str | None = None
     blocks: bool = True
     unsure: bool = False
-    """It may have been sent, and nobody knows what the broker said: it can't be canceled any more."""
+    """The broker may have the message: it was sent without an answer, or a lane may have published it before its cursor
+    was saved. Such a message can't be canceled. Once written, only the deletion of the row ends it.
+    """
     counted: bool = False
     """An attempt has failed just now: it goes into the history."""
 
@@ -127,9 +133,12 @@ class Deferral(msgspec.Struct, frozen=True):
         return self.error[:_LONGEST_ERROR].replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
 
 
-def as_held(held: Iterable[StoredMessage]) -> list[Deferral]:
+def as_held(held: Iterable[StoredMessage], unsure_through: int) -> list[Deferral]:
     """What is to be written of those that wait for an earlier message of their key."""
-    return [Deferral(message.position, message.key, State.HELD) for message in held]
+    return [
+        Deferral(message.position, message.key, State.HELD, unsure=message.position <= unsure_through)
+        for message in held
+    ]
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -341,6 +350,7 @@ class Store(Protocol):
         *,
         deferred: Sequence[Deferral] = (),
         held: Sequence[StoredMessage] = (),
+        unsure_through: int = 0,
         published: Sequence[int] = (),
         freed: Collection[str] = (),
         tally: Tally | None = None,
@@ -348,8 +358,9 @@ class Store(Protocol):
         """Save the cursor and what became of messages in trouble, in one transaction that is on disk when it returns.
 
         `deferred` is written, with its history, and an error that was there is kept unless there is a new one; `held`
-        are those that merely wait for an earlier message of their key, perhaps very many; rows of `published` positions
-        are deleted; of the `freed` keys, the message that is now the first to be held is due.
+        are those that merely wait for an earlier message of their key, perhaps very many, and of these the ones up to
+        position `unsure_through` are unsure (see `Deferral.unsure`); rows of `published` positions are deleted; of the
+        `freed` keys, the message that is now the first to be held is due.
         Raises LaneChanged, and writes nothing, unless the lane is as `lease` says.
         """
         ...

@@ -141,7 +141,8 @@ class PostgreSQLStore:
             trouble = PostgreSQLTrouble(connection, self._sql, lease)
             heads, routes = await trouble.put_in_order()
             ahead = await trouble.ahead()
-            loaded = Loaded(_lease(lane), heads, list(routes), await trouble.due_in(), ahead, paused)
+            log_end = await connection.fetchval(self._sql["log_end"])
+            loaded = Loaded(_lease(lane), heads, list(routes), await trouble.due_in(), ahead, paused, log_end)
         self._loaded[lease.sink, lease.lane] = servers
         return loaded
 
@@ -190,13 +191,14 @@ class PostgreSQLStore:
         *,
         deferred: Sequence[Deferral] = (),
         held: Sequence[StoredMessage] = (),
+        unsure_through: int = 0,
         published: Sequence[int] = (),
         freed: Collection[str] = (),
         tally: Tally | None = None,
     ) -> Recorded:
         async with self._fenced(lease, cursor) as trouble:
             await trouble.defer(deferred)
-            await trouble.hold(held)
+            await trouble.hold(held, unsure_through)
             await trouble.forget(published)
             heads = await trouble.free(freed)
             await trouble.note(tally)

@@ -76,7 +76,9 @@ class SQLiteStore:
                 *lane, paused, now = rows[0]
                 trouble = SQLiteTrouble(connection, self._sql, lease, now)
                 heads, routes = trouble.put_in_order()
-                return Loaded(_lease(lane), heads, list(routes), trouble.due_in(), trouble.ahead(), bool(paused))
+                ahead = trouble.ahead()
+                ((log_end,),) = connection.execute(self._sql["log_end"])
+                return Loaded(_lease(lane), heads, list(routes), trouble.due_in(), ahead, bool(paused), log_end)
 
         return await self._run(load)
 
@@ -115,13 +117,14 @@ class SQLiteStore:
         *,
         deferred: Sequence[Deferral] = (),
         held: Sequence[StoredMessage] = (),
+        unsure_through: int = 0,
         published: Sequence[int] = (),
         freed: Collection[str] = (),
         tally: Tally | None = None,
     ) -> Recorded:
         def record() -> Recorded:
             with self._fenced(lease, cursor) as trouble:
-                trouble.defer([*deferred, *as_held(held)])
+                trouble.defer([*deferred, *as_held(held, unsure_through)])
                 trouble.forget(published)
                 trouble.note(tally)
                 return Recorded(lease.settled(cursor), trouble.free(freed))

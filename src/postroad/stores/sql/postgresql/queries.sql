@@ -137,6 +137,11 @@ returning sink, lane, first_slot, last_slot, owner, epoch, version,
           position, snapshot::text, late_position, late_snapshot::text,
           exists (select from {schema}.pauses where sink = $1) as paused
 
+-- name: log_end
+-- A statement of its own, after load_lane: the snapshot of a statement that waited for the lane's row is older than the
+-- wait, and whoever had the row may have read on meanwhile.
+select coalesce(max(position), 0) from {schema}.outbox
+
 -- name: is_current
 -- Whether a lane is as it was loaded, for an owner that has nothing to write.
 select exists (select from {schema}.lanes
@@ -332,12 +337,13 @@ on conflict (position, sink) do update
        last_failed_at = coalesce(excluded.last_failed_at, deferred.last_failed_at)
 
 -- name: hold_behind
--- As `defer`, with next to nothing to say of each. $3: positions; $4: keys.
-insert into {schema}.deferred (sink, lane, position, key, state, blocks)
-select $1, $2, position, key, 'held', true from unnest($3::bigint[], $4::text[]) as new (position, key)
+-- As `defer`, with next to nothing to say of each. $3: positions; $4: keys; $5: those up to here are unsure.
+insert into {schema}.deferred (sink, lane, position, key, state, blocks, unsure)
+select $1, $2, position, key, 'held', true, position <= $5::bigint
+  from unnest($3::bigint[], $4::text[]) as new (position, key)
 on conflict (position, sink) do update
    set lane = excluded.lane, key = excluded.key, state = excluded.state, attempts = 0, due_at = null, epoch = null,
-       route = null, blocks = excluded.blocks
+       route = null, blocks = excluded.blocks, unsure = deferred.unsure or excluded.unsure
 
 -- name: note_attempts
 insert into {schema}.attempts (sink, position, attempt, failed_at, error)

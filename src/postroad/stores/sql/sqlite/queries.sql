@@ -82,6 +82,9 @@ returning sink, lane, first_slot, last_slot, owner, epoch, version, position,
           exists (select 1 from {schema}_pauses where sink = ?1),
           cast((julianday('now') - 2440587.5) * 86400000000 as integer)
 
+-- name: log_end
+select coalesce(max(position), 0) from {schema}_outbox
+
 -- name: is_current
 -- Whether a lane is as it was loaded, for an owner that has nothing to write.
 select exists (select 1 from {schema}_lanes
