@@ -67,6 +67,7 @@ WAKEUP_SEARCH = "tests/properties/test_wakeup.py"
 CARRIED = "tests/unit/test_carried_beats.py"
 POOLER = "tests/scenarios/test_pgbouncer.py"
 LOST = "tests/contracts/test_lost_connections.py"
+PUT_BACK = "tests/scenarios/test_put_back.py"
 RESTARTS = "tests/scenarios/test_database_restarts.py"
 INBOX = "tests/contracts/test_inbox.py"
 CONSUMER = "tests/contracts/test_consumer.py"
@@ -218,6 +219,20 @@ MUTANTS = [
            "before.at <= self.ended", (VERIFYING,)),
     Mutant("what came again may come for ever", VERIFY, "in pairwise(every)",
            "in ((every[0], other) for other in every[1:])", (VERIFYING,)),
+    # Going back in time
+    Mutant("a lane that is older than remembered is read", STORE_CONTRACT, "if version < self.version:", "if False:",
+           (STORES,)),
+    Mutant("a log that ends before the cursor is read", STORE_CONTRACT, "if log_end < cursor.position:", "if False:",
+           (STORES,)),
+    Mutant("a lane that is another's is read", STORE_CONTRACT, "if version is None:",
+           "if version is None:\n            return\n        if version is None:", (STORES,)),
+    Mutant("only a new connection asks whether the log has moved", PG,
+           "await self._check_server(connection)\n        async with self._connection() as connection, in_tr",
+           "pass\n        async with self._connection() as connection, in_tr", (PUT_BACK,)),
+    Mutant("a log that is being restored is carried over", PG, 'if not facts["complete"]:', "if False:", (POSTGRESQL,)),
+    Mutant("a copy of the file with the same lane passes the fence (SQLite)", SQLITE_QUERIES,
+           "and ?7 = (select schema_version from pragma_schema_version)",
+           "and ?7 <> -1 - (select schema_version from pragma_schema_version)", (PUT_BACK,), times=2),
     # Trouble
     Mutant("a refused message is passed without a row", LANE,
            "self._deferred += decided", "pass", (REFUSALS,)),

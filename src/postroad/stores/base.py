@@ -53,7 +53,7 @@ _LONGEST_ERROR: Final = 2_000
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """A lane as its owner loaded it. The fence of every write is `owner`, `epoch` and `version`."""
+    """A lane as its owner loaded it. The fence of every write is `owner`, `epoch` and `version`, and `incarnation`."""
 
     sink: str
     lane: int
@@ -63,6 +63,8 @@ class Lease(msgspec.Struct, frozen=True):
     epoch: int
     version: int
     cursor: Cursor
+    incarnation: int = 0
+    """Which copy of the database the lane was loaded from, where the store can tell copies apart."""
 
     def settled(self, cursor: Cursor) -> Lease:
         """The lease after a write of its own."""
@@ -75,6 +77,26 @@ class Lease(msgspec.Struct, frozen=True):
     def changed(self) -> LaneChanged:
         """What a store raises when the lane is not as this lease says."""
         return LaneChanged(f"lane {self.lane} of sink {self.sink!r} is no longer at version {self.version}")
+
+    def check_read(self, cursor: Cursor, version: int | None, log_end: int) -> None:
+        """Raise LaneChanged when a page that was read from `cursor` shows that the database was put back to an earlier
+        time, or that the lane is another's.
+
+        `version` is the lane's as the page's snapshot has it, and None unless it is this owner's, of this epoch and
+        incarnation. `log_end` is the highest position that was ever given out, as far as the snapshot knows.
+        """
+        if version is None:
+            raise LaneChanged(f"lane {self.lane} of sink {self.sink!r} is not this relay's as it was loaded")
+        if version < self.version:
+            raise LaneChanged(
+                f"lane {self.lane} of sink {self.sink!r} is at version {version} and was at {self.version}: "
+                "the database was put back to an earlier time"
+            )
+        if log_end < cursor.position:
+            raise LaneChanged(
+                f"the log ends at position {log_end} and lane {self.lane} of sink {self.sink!r} had come to "
+                f"{cursor.position}: the database was put back to an earlier time"
+            )
 
     def without_messages(self, gone: int) -> LaneChanged:
         """What a store raises when messages in trouble are no longer in the log."""
@@ -326,7 +348,8 @@ class Store(Protocol):
         """What the lane has not dealt with, from `cursor` on, in one snapshot. Reading changes nothing.
 
         The page tells the lane's version too: a lane that was changed is noticed before what was added after that is
-        published.
+        published. Raises LaneChanged when the lane is not this owner's any more, or the database was put back to an
+        earlier time: the lane's row is older than `lease`, or the log ends before `cursor`.
 
         Raises StoreUnavailable also when the server was started anew since this store took or loaded the lane.
         """

@@ -200,9 +200,10 @@ class MemoryStore:
             if message.position > cursor.position and lease.first_slot <= message.slot <= lease.last_slot:
                 rows.append(message)
                 size += len(message.payload)
-        version = self._lanes[lease.sink, lease.lane].version
-        log_end = self._log[-1].position if self._log else 0
-        return turn_page(cursor, rows, limit=limit, snapshot=None, log_end=log_end, version=version)
+        lane = self._lanes[lease.sink, lease.lane]
+        version = lane.version if (lane.owner, lane.epoch) == (lease.owner, lease.epoch) else None
+        lease.check_read(cursor, version, self._end)
+        return turn_page(cursor, rows, limit=limit, snapshot=None, log_end=self._end, version=lane.version)
 
     async def is_current(self, lease: Lease) -> bool:
         found = self._lanes[lease.sink, lease.lane]
