@@ -1,6 +1,5 @@
 """The real servers, one of each per session, started by the first test that needs it."""
 
-import gc
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -21,19 +20,6 @@ AnyServer = TypeVar("AnyServer", bound=Server)
 def pytest_configure() -> None:
     # Told to end, as by `timeout`, Python would leave the servers running; interrupted, it stops them.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-
-
-def pytest_collection_finish() -> None:
-    gc.freeze()  # what was imported stays, and need not be looked at after every test
-
-
-@pytest.fixture(autouse=True)
-def own_garbage() -> Iterator[None]:
-    """What a test leaves to the garbage collector (an open socket, a coroutine that was never awaited) fails that test,
-    and not one that happens to run when the garbage is collected.
-    """
-    yield
-    gc.collect()
 
 
 @contextmanager

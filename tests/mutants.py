@@ -109,7 +109,7 @@ MUTANTS = [
     Mutant("next rows go out although late rows filled the page", CURSOR, "if late and limit.reached(rows[:late]):",
            "if late == len(rows) and limit.reached(rows[:late]):", (POSTGRESQL,)),
     Mutant("catching up sees more than the first look saw", PG_QUERIES,
-           "and pg_visible_in_snapshot(xid, $9::text::pg_snapshot)", "and $9::text is not null", (POSTGRESQL,)),
+           "and pg_visible_in_snapshot(xid, $13::text::pg_snapshot)", "and $13::text is not null", (POSTGRESQL,)),
     Mutant("a page left half-way forgets its late rows", CURSOR,
            "return Cursor(before.position, before.snapshot, position, self.snapshot)",
            "return Cursor(before.position, self.snapshot)", (POSTGRESQL,)),
