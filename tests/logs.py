@@ -307,9 +307,11 @@ class PostgreSQLLog:
 
     async def add(self, *messages: Message) -> None:
         connection = await asyncpg.connect(self.url)
-        async with connection.transaction():
-            await OUTBOX.add_many(connection, messages)
-        await connection.close()
+        try:
+            async with connection.transaction():
+                await OUTBOX.add_many(connection, messages)
+        finally:
+            await connection.close()
 
     async def add_in_vain(self, *messages: Message) -> None:
         connection = await asyncpg.connect(self.url)

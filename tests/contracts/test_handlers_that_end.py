@@ -203,28 +203,30 @@ async def test_what_another_has_processed_meanwhile_stays_processed(pg_place: Pl
     """A handler rolls back, another process has had the message before that is counted: its row is not this one's."""
     it = consumer(pg_place, queue, retry=Backoff(max_attempts=1))
     put(queue, 1)
-    id = queue.queue[0].message_id
 
     @it.on(Numbered)
     async def handle(event: Numbered, tx: Any, message: Received) -> None:
         await tx.execute("rollback")
-        await pg_place.rows(f"insert into postroad.inbox (consumer, id, type) values ('stock', '{id}', 'numbered')")
+        await pg_place.rows(
+            f"insert into postroad.inbox (consumer, id, type) values ('stock', '{message.identity}', 'numbered')"
+        )
 
     summary = await consumed(it)
     assert (summary.duplicates, summary.failed, summary.dead) == (1, 0, 0)
-    assert await pg_place.noted() == [(id, "numbered")]
+    assert [type for _, type in await pg_place.noted()] == ["numbered"]
 
 
 async def test_nor_does_it_on_sqlite(one_place: Place, queue: MemoryQueue) -> None:
     it = consumer(one_place, queue, retry=Backoff(max_attempts=1))
     put(queue, 1)
-    id = queue.queue[0].message_id
 
     @it.on(Numbered)
     async def handle(event: Numbered, tx: Any, message: Received) -> None:
         await tx.rollback()
         await asyncio.sleep(0.002)  # the row's time has a resolution of a millisecond
-        await one_place.rows(f"insert into postroad_inbox (consumer, id, type) values ('stock', '{id}', 'numbered')")
+        await one_place.rows(
+            f"insert into postroad_inbox (consumer, id, type) values ('stock', '{message.identity}', 'numbered')"
+        )
 
     summary = await consumed(it)
     assert (summary.duplicates, summary.failed, summary.dead) == (1, 0, 0)
