@@ -382,6 +382,12 @@ class RabbitMQSettings(_Checked):
     routing_key: str = _setting(
         "{topic}", _TEMPLATE, "What the routing key is made of: {topic}, {type}, {key}, {source}, or any header."
     )
+    cluster: str | None = _setting(
+        None,
+        _NAME,
+        "A name for the broker that stands for scheme, host and port in the destination that a sink keeps. "
+        "Set it where relays reach one cluster by different hosts.",
+    )
     username: str | None = _setting(None, _NAME, "Replaces the user's name in the URL.")
     password: str | None = _setting(None, _SECRET, "Replaces the password in the URL.")
     password_file: str | None = _setting(

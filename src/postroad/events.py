@@ -71,6 +71,7 @@ __all__ = [
     "RouteBack",
     "RouteOut",
     "ScheduledOut",
+    "SinkUnserved",
     "StandsIn",
     "Stopping",
     "StoreOut",
@@ -592,6 +593,19 @@ class MessagesDeleted(Event, frozen=True, kw_only=True):
     text = "deleted {e.deleted:,} delivered messages older than {e.retain_s:g} s"
     deleted: int
     retain_s: float
+
+
+class SinkUnserved(Event, frozen=True, kw_only=True):
+    """No relay has served a sink for a day or longer: retention keeps every message for it."""
+
+    level = logging.WARNING
+    logger = logging.getLogger("postroad.retention")
+    text = (
+        "sink {e.sink}: no relay has served it for {e.hours:,.0f} hours, and all that it has not had is kept; "
+        "start a relay for it, or remove it (postroad sink remove)"
+    )
+    sink: str
+    hours: float
 
 
 class RetentionOut(Event, frozen=True, kw_only=True):

@@ -80,7 +80,7 @@ def test_every_setting_can_be_given_in_the_file_and_in_the_environment() -> None
         "dead_letter_topic": "dead", "retain": "16d", "cleanup_interval": "2m",
         "lease": "17s", "lock_id": -17, "channel": "c", "rabbitmq.exchange": "e", "rabbitmq.declare": "check",
         "rabbitmq.envelope": "plain", "rabbitmq.envelope_prefix": "ce_", "rabbitmq.routing_key": "{type}",
-        "rabbitmq.username": "me", "rabbitmq.password": "geheim", "rabbitmq.confirm_timeout": "18s",
+        "rabbitmq.cluster": "prod", "rabbitmq.username": "me", "rabbitmq.password": "geheim", "rabbitmq.confirm_timeout": "18s",
         "rabbitmq.connect_timeout": "19s", "rabbitmq.heartbeat": "20s", "rabbitmq.max_message_size": 21,
     }  # fmt: skip
     assert set(given) | {"rabbitmq.password_file"} == set(all_settings())

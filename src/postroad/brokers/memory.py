@@ -25,6 +25,7 @@ class MemoryBroker:
     """`messages` is what arrived, in order, duplicates and all."""
 
     name = "memory"
+    destination = "memory"
 
     def __init__(self) -> None:
         self.messages: list[StoredMessage] = []

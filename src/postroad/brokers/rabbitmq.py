@@ -55,7 +55,8 @@ class RabbitMQPublisher:
 
     `declare` says what is done about the exchange on a new connection: "create" declares it (durable, of type topic),
     "check" makes sure that it is there, "no" does neither. `routing_key` is a template, see `RoutingKey`. Credentials
-    given as arguments replace the URL's, see `Address`. A call fails when the broker has confirmed nothing for
+    given as arguments replace the URL's, see `Address`. `cluster` names the broker in the destination that a sink
+    keeps, where relays reach it by different hosts. A call fails when the broker has confirmed nothing for
     `confirm_timeout`.
     """
 
@@ -67,6 +68,7 @@ class RabbitMQPublisher:
         declare: Declare = "create",
         envelope: Envelope = Envelope(),  # noqa: B008 - it is frozen
         routing_key: str = "{topic}",
+        cluster: str | None = None,
         username: str | None = None,
         password: str | None = None,
         password_file: str | Path | None = None,
@@ -85,6 +87,7 @@ class RabbitMQPublisher:
             connection_name=connection_name,
         )
         self.exchange = exchange
+        self.destination = self._address.destination(cluster, exchange=exchange, routing_key=routing_key)
         self._exchange = _checked_exchange(exchange)
         self._declare = checked_declare(declare)
         self._envelope = envelope

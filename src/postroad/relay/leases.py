@@ -18,12 +18,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from postroad import events
-from postroad.errors import LogNotReadable, NotMigrated, StoreUnavailable
+from postroad.errors import InvalidSetting, LogNotReadable, NotMigrated, StoreUnavailable
 from postroad.events import tell
 from postroad.relay.attendance import Attendance
 from postroad.relay.clock import Monotonic
 from postroad.relay.tenure import FreeLanes, Tenure, fair_share, stands_in
-from postroad.stores.leases import Beat
+from postroad.stores.leases import Beat, elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -188,10 +188,10 @@ class Holdings:
     async def _come_closer(self, start: Callable[[Tenure], None]) -> float:
         if self._stopping and not self._must_beat():
             return self._until_next_beat()  # whoever is to take over should not have to wait for what nobody needs
-        if not self._began:
-            await self._leases.create(self._runner.sink, lanes=self._settings.lanes, start=self._settings.start)
         running = set(self._tenures)
         standing = await self._ask()
+        if standing.destination != self._runner.destination:
+            raise self._moved(standing.destination)
         if self._stopping:
             return self._until_next_beat()
         if not self._began and standing.lanes != self._settings.lanes:
@@ -207,6 +207,12 @@ class Holdings:
         self._began = True
         self._tell_standby(standing)
         return self._until_next_look(standing, wanted)
+
+    def _moved(self, destination: str | None) -> InvalidSetting:
+        """The sink was retargeted or removed while this relay was not heard of."""
+        if destination is None:
+            return InvalidSetting(f"sink {self._runner.sink!r} was removed while this relay served it; it ends")
+        return elsewhere(self._runner.sink, destination, self._runner.destination)
 
     async def _ask(self) -> Standing:
         standing, self._news = self._news, None

@@ -184,6 +184,9 @@ class Relay:
         keep_large_blocks()
         try:
             await self._store.open()
+            await self._store.leases.create(
+                self._sink, self._publisher.destination, lanes=self._settings.lanes, start=self._settings.start
+            )
             tell(events.RelayStarted(self._sink, to=self._publisher.name))
             await self._open_publisher(must_work=until_empty)
             with reporting(self._sink, self._counts, every=self._settings.seconds("report_interval")):
@@ -208,7 +211,9 @@ class Relay:
         if until_empty:
             await scheduled.run_once()
         # The owner is made now and not before, because the process may have been forked since.
-        runner = Runner(new_id(), self._sink, socket.gethostname(), os.getpid(), __version__)
+        runner = Runner(
+            new_id(), self._sink, socket.gethostname(), os.getpid(), __version__, self._publisher.destination
+        )
         holdings = self._holdings = Holdings(self._store.leases, runner, self._settings)
         self._wakeup.serve(runner.owner, holdings)
         if self._stopped:

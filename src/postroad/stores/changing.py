@@ -13,10 +13,11 @@ from uuid import UUID
 
 import msgspec
 
-from postroad.errors import InvalidSetting
+from postroad.errors import InvalidSetting, NothingMatches
 from postroad.lifecycle import State
 from postroad.message import new_id, slot_of
 from postroad.stores.asking import Rows
+from postroad.stores.leases import NOWHERE, elsewhere, still_served
 from postroad.stores.looking import (
     Looking,
     as_microseconds,
@@ -174,6 +175,41 @@ class Changing(Looking):
                 return Done(0)
             await _Noting(command, {"sink": sink}, by).note(ask, len(lanes), lanes)
         return Done(len(lanes))
+
+    async def retarget(self, sink: str, destination: str, by: By) -> Done:
+        await self._check_sink(sink)
+        async with self.session(changes=True) as ask:
+            kept = await self._lock_unserved(ask, sink)
+            if kept == destination:
+                return Done(0)
+            if destination == NOWHERE:
+                raise elsewhere(sink, kept, destination)
+            lanes = {(name, lane) for name, lane, _, _ in await ask("lock_for_change", sink)}
+            await ask("free_sink", sink)
+            await ask("retarget", sink, destination)
+            arguments = {"sink": sink, "from": kept, "to": destination}
+            await _Noting("sink retarget", arguments, by).note(ask, len(lanes), lanes)
+        return Done(len(lanes))
+
+    async def remove_sink(self, sink: str, by: By) -> Done:
+        await self._check_sink(sink)
+        async with self.session(changes=True) as ask:
+            kept = await self._lock_unserved(ask, sink)
+            lanes = await ask("lock_for_change", sink)
+            await ask("remove_sink", sink)
+            await _Noting("sink remove", {"sink": sink, "destination": kept}, by).note(ask, len(lanes), set())
+        return Done(len(lanes))
+
+    async def _lock_unserved(self, ask: Ask, sink: str) -> str | None:
+        """Keep relays from a sink that none of them serves until the transaction ends; where it delivers to."""
+        found = await ask("lock_sink", sink)
+        if not found:
+            raise NothingMatches(f"sink {sink!r} is gone; somebody has removed it")
+        ((relays, lanes),) = await ask("serving", sink)
+        if relays or lanes:
+            raise still_served(sink, relays)
+        destination: str | None = found[0][0]
+        return destination
 
     async def _check_sink(self, sink: str | None) -> None:
         if sink is not None and sink not in (there := await self.sinks()):

@@ -30,6 +30,7 @@ async def status_report(ask: Ask) -> StatusReport:
     """Ask, and put the answers together."""
     ((scheduled, due_at, at),) = await ask("scheduled_report", WALK)
     lanes = await ask("lane_reports", WALK)
+    about = {sink: (to, _datetime(served), relays) for sink, to, served, relays, _ in await ask("sink_reports")}
     troubles: dict[Place, dict[State, tuple[int, float]]] = defaultdict(dict)
     for sink, lane, state, number, age in await ask("trouble_reports"):
         troubles[sink, lane][State(state)] = (number, age or 0.0)
@@ -46,11 +47,15 @@ async def status_report(ask: Ask) -> StatusReport:
         sinks=[
             SinkReport(
                 sink=sink,
+                destination=about[sink][0],
+                served_at=about[sink][1],
+                relays=about[sink][2],
                 lanes=reports_of_sink,
                 published_per_minute=_per_minute(sink, minutes),
                 held_keys=[each for each in held if each.sink == sink],
             )
             for sink, reports_of_sink in reports.items()
+            if sink in about
         ],
         scheduled=Count(scheduled, exact=scheduled < WALK),
         next_scheduled_at=None if due_at is None else _datetime(due_at),

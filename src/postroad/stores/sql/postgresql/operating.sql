@@ -4,6 +4,48 @@
 -- name: sinks
 select distinct sink from {schema}.lanes order by sink
 
+-- name: sink_reports
+-- Where each sink delivers to, when a relay last served it, how many relays do so now, and what time it is.
+select s.sink, s.destination,
+       greatest(s.served_at,
+                (select max(heartbeat_at) from {schema}.relays r where r.sink = s.sink),
+                (select max(least(lease_until, now())) from {schema}.lanes l where l.sink = s.sink)) as served_at,
+       (select count(*) from {schema}.relays r where r.sink = s.sink and r.alive_until > now()) as relays,
+       now() as at
+  from {schema}.sinks s
+ order by s.sink
+
+-- name: lock_sink
+-- Until the transaction ends, no relay takes a lane of the sink or is started for it.
+select destination from {schema}.sinks where sink = $1 for update
+
+-- name: serving
+-- How many relays serve a sink, and how many lanes have a lease that is not over.
+select (select count(*) from {schema}.relays where sink = $1 and alive_until > clock_timestamp()) as relays,
+       (select count(*) from {schema}.lanes
+         where sink = $1 and owner is not null and lease_until > clock_timestamp()) as lanes
+
+-- name: free_sink
+-- Whoever had a lane has lost it: a relay that was frozen must not go on with the old destination.
+update {schema}.lanes set owner = null, lease_until = null where sink = $1
+
+-- name: retarget
+update {schema}.sinks set destination = $2 where sink = $1
+
+-- name: remove_sink
+-- With all that is known of it.
+with lanes as (delete from {schema}.lanes where sink = $1),
+relays as (delete from {schema}.relays where sink = $1),
+deferred as (delete from {schema}.deferred where sink = $1),
+attempts as (delete from {schema}.attempts where sink = $1),
+progress as (delete from {schema}.progress where sink = $1),
+delivered as (delete from {schema}.delivered where sink = $1),
+holds as (delete from {schema}.holds where sink = $1),
+pauses as (delete from {schema}.pauses where sink = $1),
+ahead as (delete from {schema}.ahead where sink = $1),
+rewound as (delete from {schema}.rewound where sink = $1)
+delete from {schema}.sinks where sink = $1
+
 -- name: lane_reports
 -- Per lane what waits, from the first $1 rows ahead of its position, and the first $1 that its snapshot does not see.
 -- All slots are walked, so that the walk ends; `seen` says how many rows those were, and `mine` how many are the lane's.

@@ -4,6 +4,41 @@
 -- name: sinks
 select distinct sink from {schema}_lanes order by sink
 
+-- name: sink_reports
+-- Where each sink delivers to, when a relay last served it, how many relays do so now, and what time it is.
+select s.sink, s.destination,
+       max(s.served_at,
+           coalesce((select max(heartbeat_at) from {schema}_relays r where r.sink = s.sink), 0),
+           coalesce((select max(min(e.lease_until, clock.now)) from {schema}_leases e where e.sink = s.sink), 0)),
+       (select count(*) from {schema}_relays r where r.sink = s.sink and r.alive_until > clock.now),
+       clock.now
+  from {schema}_sinks s, (select cast((julianday('now') - 2440587.5) * 86400000000 as integer) as now) clock
+ order by s.sink
+
+-- name: lock_sink
+select destination from {schema}_sinks where sink = ?1
+
+-- name: serving
+-- How many relays serve a sink, and how many lanes have a lease that is not over.
+select (select count(*) from {schema}_relays
+         where sink = ?1 and alive_until > (julianday('now') - 2440587.5) * 86400000000),
+       (select count(*) from {schema}_lanes l
+         where sink = ?1 and owner is not null
+           and exists (select 1 from {schema}_leases e
+                        where e.sink = l.sink and e.lane = l.lane
+                          and e.lease_until > (julianday('now') - 2440587.5) * 86400000000))
+
+-- name: free_sink
+-- Whoever had a lane has lost it: a relay that was frozen must not go on with the old destination.
+update {schema}_lanes set owner = null where sink = ?1
+
+-- name: retarget
+update {schema}_sinks set destination = ?2 where sink = ?1
+
+-- name: remove_sink
+-- A trigger deletes all that is known of it.
+delete from {schema}_sinks where sink = ?1
+
 -- name: lane_reports
 -- Per lane what waits, from the first ?1 rows ahead of its position. There are no late rows.
 select l.sink, l.lane, l.position, l.owner,
