@@ -15,9 +15,9 @@ HERE = "memory"
 __all__ = ["HERE", "pending", "runner", "take_lanes"]
 
 
-def runner(sink: str = "s", owner: UUID | None = None) -> Runner:
+def runner(sink: str = "s", owner: UUID | None = None, *, destination: str = HERE) -> Runner:
     """A relay of this sink."""
-    return Runner(owner or uuid4(), sink, "a.host", 4711, "1.2.3", HERE)
+    return Runner(owner or uuid4(), sink, "a.host", 4711, "1.2.3", destination)
 
 
 async def take_lanes(

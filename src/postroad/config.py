@@ -317,6 +317,11 @@ class RelaySettings(_Checked):
     report_interval: Duration = _setting(
         "10s", _time(), "While messages move, the log says this often how many, and how fast."
     )
+    until_empty_timeout: Duration = _setting(
+        "30s",
+        _time(zero=True),
+        "With --until-empty: after waiting so long for a broker or database that is out, the relay ends with an error.",
+    )
     max_attempts: int = _setting(5, _whole(1, 1000), "How often a message that is refused is tried before it is dead.")
     max_backoff: Duration = _setting(
         "5m", _time(), "The longest pause between two attempts of a message that is refused."
@@ -328,6 +333,16 @@ class RelaySettings(_Checked):
     )
     dead_letter_topic: str | None = _setting(
         None, _NAME, "A copy of each message that dies goes to this topic, with headers that say why. Unset: none goes."
+    )
+    unroutable: Literal["hold", "drop"] = _setting(
+        "hold",
+        _choice("hold", "drop"),
+        "What happens to a message that no consumer has subscribed to: it waits for one, or it is dropped for good.",
+    )
+    route_timeout: Duration | None = _setting(
+        None,
+        _time(),
+        "A message that has waited this long, and whose route is still out, is dead. Unset: it waits without a limit.",
     )
     retain: Duration = _setting("7d", _time(zero=True), "How long a message that every sink has had stays in the log.")
     cleanup_interval: Duration = _setting(

@@ -55,6 +55,7 @@ __all__ = [
     "MessageHandled",
     "MessageRefused",
     "MessagesDeleted",
+    "MessagesDropped",
     "MessagesMoved",
     "MessagesSuspected",
     "PagePublished",
@@ -70,6 +71,8 @@ __all__ = [
     "RetentionOut",
     "RouteBack",
     "RouteOut",
+    "RoutesBack",
+    "RoutesOut",
     "ScheduledOut",
     "SinkUnserved",
     "StandsIn",
@@ -292,6 +295,8 @@ class RelayEnded(_OfSink, frozen=True, kw_only=True):
     died: int
     skipped: int
     """Passed over, because a person had decided about them."""
+    dropped: int
+    """No consumer has subscribed to them, and unroutable = "drop"."""
     lanes_lost: int
     duration_ms: float
 
@@ -394,6 +399,40 @@ class RouteBack(_OfLane, frozen=True, kw_only=True):
 
     text = "lane {e.sink}/{e.lane}: the route {e.route} works again; what waits for it goes on"
     route: str
+
+
+class RoutesOut(_OfLane, frozen=True, kw_only=True):
+    """Many routes at once are out: their messages wait, no attempt is counted, other messages go on."""
+
+    level = logging.WARNING
+    text = (
+        "lane {e.sink}/{e.lane}: {e.routes:,} routes are out, {e.some} among them: {e.reason}; their messages wait, "
+        "and one of each is tried from time to time"
+    )
+    routes: int
+    some: Sequence[str]
+    reason: str
+
+
+class RoutesBack(_OfLane, frozen=True, kw_only=True):
+    """Messages went through many routes that were out; those that wait for them follow."""
+
+    text = "lane {e.sink}/{e.lane}: {e.routes:,} routes work again, {e.some} among them; what waits for them goes on"
+    routes: int
+    some: Sequence[str]
+
+
+class MessagesDropped(_OfLane, frozen=True, kw_only=True):
+    """No consumer has subscribed to these messages, and unroutable = "drop": they are not sent."""
+
+    level = logging.WARNING
+    text = (
+        "lane {e.sink}/{e.lane}: dropped {e.messages:,} messages, because no consumer has subscribed to {e.some}: "
+        "{e.reason}"
+    )
+    messages: int
+    some: Sequence[str]
+    reason: str
 
 
 class LaneStopped(_OfLane, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ import asyncio
 import re
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
+from postroad.brokers.amqp_confirms import NACKED
 from postroad.brokers.amqp_frames import Properties, publish_frames, short_string
 from postroad.brokers.envelope import CannotEncode, Envelope
 from postroad.brokers.routing import RoutingKey
@@ -87,11 +88,11 @@ class RabbitMQPublisher:
             connection_name=connection_name,
         )
         self.exchange = exchange
-        self.destination = self._address.destination(cluster, exchange=exchange, routing_key=routing_key)
         self._exchange = _checked_exchange(exchange)
         self._declare = checked_declare(declare)
         self._envelope = envelope
         self._routing_key = RoutingKey(routing_key)
+        self.destination = self._address.destination(cluster, exchange=exchange, routing_key=routing_key)
         self._confirm_timeout = checked_seconds("confirm_timeout", confirm_timeout)
         self._connect_timeout = checked_seconds("connect_timeout", connect_timeout)
         self._largest = _checked_size(max_message_size)
@@ -309,7 +310,8 @@ class _Answers:
         self.confirmed.update(page.confirmed)
         for message, reason in page.refused:
             # Returned or nacked: no queue is bound, or one is full. That is so for all messages of the routing key.
-            self.refuse(message, reason, permanent=False, route=routing_key.of(message))
+            route, unroutable = routing_key.of(message), reason != NACKED
+            self.refusals[message.position] = Refusal(message.position, reason, False, route, unroutable)
 
     def refuse(self, message: StoredMessage, reason: str, *, permanent: bool, route: str | None = None) -> None:
         self.refusals[message.position] = Refusal(message.position, reason, permanent, route)

@@ -57,6 +57,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     failing: int
     held: int
     dead: int
+    unroutable: int
     published_last_hour: int
 
 
@@ -99,6 +100,7 @@ def totals(sinks: Sequence[SinkReport]) -> Totals:
         failing=sum(lane.failing for lane in lanes),
         held=sum(lane.held for lane in lanes),
         dead=sum(lane.dead for lane in lanes),
+        unroutable=sum(lane.unroutable for lane in lanes),
         published_last_hour=sum(lane.published_last_hour for lane in lanes),
     )
 

@@ -24,7 +24,7 @@ from postroad.errors import LaneChanged, LeaseLost, LogNotReadable, NotMigrated,
 from postroad.events import tell
 from postroad.relay.breaker import FIRST_PAUSE
 from postroad.relay.copies import rewound
-from postroad.relay.dispatch import Dispatch
+from postroad.relay.dispatch import FEW_ROUTES, Dispatch
 from postroad.relay.sending import Interrupted, Outcome, Sending, is_being_cancelled
 from postroad.relay.tenure import LeaseInDoubt
 from postroad.relay.trouble import Trouble, freed_by
@@ -91,6 +91,8 @@ class Lane:
             on_dead=settings.on_dead,
             ordered=self._ordered,
             longest_pause=settings.seconds("outage_backoff"),
+            drops_unroutable=settings.unroutable == "drop",
+            route_timeout=None if settings.route_timeout is None else settings.seconds("route_timeout"),
         )
         self._dispatch = Dispatch(
             (lease.sink, lease.lane),
@@ -132,6 +134,16 @@ class Lane:
     def died(self) -> int:
         """How many messages will not be tried again."""
         return self._dispatch.died
+
+    @property
+    def dropped(self) -> int:
+        """How many messages were dropped, because no consumer has subscribed to them."""
+        return self._dispatch.dropped
+
+    @property
+    def waits_for(self) -> Collection[str]:
+        """The routes that messages wait for."""
+        return self._trouble.routes
 
     @property
     def waits(self) -> bool:
@@ -285,10 +297,10 @@ class Lane:
         if not claim.claimed:
             return
         messages = [each.message if each.rewind is None else rewound(each) for each in claim.claimed]
-        attempts = {each.message.position: each.attempts for each in claim.claimed if each.attempts}
+        claimed = {each.message.position: each for each in claim.claimed}
         outcome = Outcome()
         try:
-            await self._until_given_up(self._dispatch.send(messages, outcome, {}, attempts))
+            await self._until_given_up(self._dispatch.send(messages, outcome, {}, claimed))
         except Interrupted:
             await self._record_claim(claim.claimed, outcome, whole=False)
             raise
@@ -298,6 +310,7 @@ class Lane:
         deferred: list[Deferral] = []
         published: list[int] = []
         freed: set[str] = set()
+        back: list[str] = []
         for each in claimed:
             message = each.message
             if not self._ordered and message.key is not None and self._trouble.heads.get(message.key):
@@ -311,9 +324,10 @@ class Lane:
                 if message.key is not None and self._ordered:
                     freed.add(message.key)
                 if route := self._trouble.confirmed(each):
-                    tell(events.RouteBack(*self._where, route=route))
+                    back.append(route)
             else:
                 deferred.append(self._trouble.given_back(each, due=True))
+        self._tell_back(back)
         self._trouble.answered(claimed)
         await self._record(self._confirmed, deferred, published=published, freed=freed)
         self.published += len(published)
@@ -410,6 +424,13 @@ class Lane:
     @property
     def _where(self) -> tuple[str, int]:
         return self._lease.sink, self._lease.lane
+
+    def _tell_back(self, routes: Sequence[str]) -> None:
+        if len(routes) > FEW_ROUTES:
+            tell(events.RoutesBack(*self._where, routes=len(routes), some=routes[:FEW_ROUTES]))
+            return
+        for route in routes:
+            tell(events.RouteBack(*self._where, route=route))
 
     @contextmanager
     def _told(self, page: Page) -> Iterator[None]:

@@ -92,6 +92,8 @@ class Holdings:
         self._stands_by = False
         self._stands_in = False
         self._pause = FIRST_PAUSE
+        self._out_since: float | None = None
+        """Since when the database could not be asked."""
 
     async def run(
         self, start: Callable[[Tenure], None], *, began: Callable[[], None], until_empty: bool = False
@@ -183,6 +185,7 @@ class Holdings:
         except TimeoutError:
             return self._out(NO_ANSWER)
         self._pause = FIRST_PAUSE
+        self._out_since = None
         return pause
 
     async def _come_closer(self, start: Callable[[Tenure], None]) -> float:
@@ -261,6 +264,12 @@ class Holdings:
         return sent + self._lease * (1 - MARGIN)
 
     def _out(self, reason: str) -> float:
+        now, limit = self._clock.now(), self._settings.seconds("until_empty_timeout")
+        self._out_since = now if self._out_since is None else self._out_since
+        if self._until_empty and now - self._out_since >= limit:
+            raise StoreUnavailable(
+                f"gave up after waiting {limit:g} s (until_empty_timeout) for the database: {reason}"
+            )
         tell(events.LeasesOut(self._runner.sink, reason=reason, retry_ms=self._pause * 1000))
         longest = min(self._settings.seconds("outage_backoff"), self._beat_every)
         pause, self._pause = self._pause, min(2 * self._pause, longest)

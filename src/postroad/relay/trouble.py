@@ -5,7 +5,8 @@
 - What was decided holds once it is recorded, and not before.
 - A refusal counts an attempt, and the policy says when the next one is, or that the message is dead.
 - A refusal that names a route counts none: the message waits for the route. One message of the route is tried from
-  time to time, and when it is confirmed the others follow.
+  time to time, and when it is confirmed the others follow. One that has waited too long is dead.
+- A refusal because nobody has subscribed may drop the message instead: it is recorded as such, and never tried again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from postroad.lifecycle import State
 from postroad.relay.breaker import FIRST_PAUSE
-from postroad.stores.base import Deferral
+from postroad.stores.base import PROBES_PER_SECOND, Deferral
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -59,11 +60,15 @@ class Trouble:
         on_dead: Literal["release", "hold"] = "release",
         ordered: bool = True,
         longest_pause: float = 5.0,
+        drops_unroutable: bool = False,
+        route_timeout: float | None = None,
     ) -> None:
         self._policy = policy
         self._on_dead = on_dead
         self._ordered = ordered
         self._longest_pause = longest_pause
+        self._drops_unroutable = drops_unroutable
+        self._route_timeout = float("inf") if route_timeout is None else route_timeout
         self.heads: Heads = {}
         self.released: set[str] = set()
         """Routes that work again, and whose messages have not all gone yet."""
@@ -93,36 +98,52 @@ class Trouble:
         """Something waits: for its time, for its route, for an earlier message of its key, or for a person."""
         return bool(self.released or self.heads) or self.due_at is not None
 
+    @property
+    def routes(self) -> frozenset[str]:
+        """The routes that messages wait for."""
+        return frozenset(self._probes)
+
     def is_out(self, route: str) -> bool:
         """Messages are known to wait for this route."""
         return route in self._probes or route in self._pauses
 
     # -- what became of messages -------------------------------------------------------------------------------------
 
-    def refused(self, message: StoredMessage, refusal: Refusal, attempts: int) -> Deferral:
-        """Decide about a message that was refused, after so many attempts before this one."""
+    def refused(self, message: StoredMessage, refusal: Refusal, attempts: int, waited: float = 0.0) -> Deferral:
+        """Decide about a message that was refused, after so many attempts before this one, and after it has waited so
+        many seconds since it was first deferred.
+        """
         key = message.key if self._ordered else None
         if key is not None and self.heads.get(key, message.position) > message.position:
             self._ask_anew()
+        if refusal.unroutable and self._drops_unroutable:
+            return Deferral(
+                message.position, key, State.DROPPED, attempts, None, refusal.route, refusal.reason, blocks=False
+            )
+        error = refusal.reason
+        if refusal.route is not None and not refusal.permanent and waited >= self._route_timeout:
+            error += f"; it has waited {waited:,.0f} s, and route_timeout is {self._route_timeout:,g} s"
+            return self._dead(message.position, key, attempts + 1, error)
         if refusal.route is not None and not refusal.permanent:
             return self._waits_for_route(message.position, key, refusal.route, refusal.reason, attempts)
         attempts += 1
         again = self._policy.again_in(attempts, refusal)
-        error = refusal.reason
         if again is None:
-            return Deferral(
-                message.position, key, State.DEAD, attempts, None, None, error, self._on_dead == "hold", counted=True
-            )
+            return self._dead(message.position, key, attempts, error)
         due_in = again.total_seconds()
         return Deferral(message.position, key, State.RETRYING, attempts, due_in, None, error, counted=True)
+
+    def _dead(self, position: int, key: str | None, attempts: int, error: str) -> Deferral:
+        return Deferral(position, key, State.DEAD, attempts, None, None, error, self._on_dead == "hold", counted=True)
 
     def _waits_for_route(self, position: int, key: str | None, route: str, reason: str, attempts: int) -> Deferral:
         due_in = None
         self.released.discard(route)
         if route not in self._probes:
             self._probes.add(route)
-            due_in = self._pauses.get(route, min(FIRST_PAUSE, self._longest_pause))
-            self._pauses[route] = min(2 * due_in, self._longest_pause)
+            pause = self._pauses.get(route, min(FIRST_PAUSE, self._longest_pause))
+            self._pauses[route] = min(2 * pause, self._longest_pause)
+            due_in = max(pause, len(self._probes) / PROBES_PER_SECOND)
         return Deferral(position, key, State.HELD, attempts, due_in, route, reason)
 
     def _ask_anew(self) -> None:
@@ -157,6 +178,8 @@ class Trouble:
             if each.route is not None and each.route not in self.released:
                 self._probes.discard(each.route)
         if claim.due_in != 0 and not any(each.route in self.released for each in claim.claimed):
+            for route in self.released - self._probes:
+                self._pauses.pop(route, None)  # no message waits for it any more
             self.released.clear()  # else those of a route may be among what was left for the next claim
         self.due_at = None
         self._due_in(claim.due_in, now)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ANY_SIZE",
     "FOLLOWERS",
+    "PROBES_PER_SECOND",
     "Claim",
     "Claimed",
     "Cleaned",
@@ -48,6 +49,9 @@ Start = Literal["oldest", "now"]
 ANY_SIZE: Final = (1 << 63) - 1
 FOLLOWERS: Final = 100
 """How many messages of a key a claim takes at most behind a head that was only held."""
+
+PROBES_PER_SECOND: Final = 50
+"""So many routes are asked for in a second, by one lane: where very many are out, each is asked for less often."""
 
 _LONGEST_ERROR: Final = 2_000
 
@@ -142,6 +146,8 @@ class Claimed(msgspec.Struct, frozen=True):
     """It is published again, because of this rewind."""
     new_id: UUID | None = None
     """The id to publish it under, unless it is its own."""
+    waited: float = 0.0
+    """Seconds since it was first deferred."""
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -308,7 +314,8 @@ class Store(Protocol):
 
         In one transaction that writes (so that an owner who can't write finds out before it publishes): what was being
         sent, by whomever, is due; so is the head of each key that merely waited for one before it, and the first
-        message of each route, which is asked anew. Nothing is due of a key that a person holds.
+        message of each route, which is asked anew (PROBES_PER_SECOND of them in a second). Nothing is due of a
+        key that a person holds.
         Raises LeaseLost when the lane has another owner or epoch.
         """
         ...

@@ -25,6 +25,7 @@ from postroad.schedule import Cancellation
 from postroad.stores.base import (
     ANY_SIZE,
     FOLLOWERS,
+    PROBES_PER_SECOND,
     Claim,
     Claimed,
     Cleaned,
@@ -68,6 +69,7 @@ class _Trouble(msgspec.Struct):
     blocks: bool
     first_failed_at: float | None
     last_failed_at: float | None
+    deferred_at: float
     epoch: int | None = None
     unsure: bool = False
 
@@ -185,8 +187,8 @@ class MemoryStore:
                 row.due_at = _at_latest(now, row.due_at)
         waiting = [row for row in rows if row.route and row.state is State.HELD and _may_go(row, heads)]
         first_of_route = {row.route: row for row in reversed(waiting)}
-        for row in first_of_route.values():
-            row.due_at = _at_latest(now, row.due_at)
+        for number, row in enumerate(sorted(first_of_route.values(), key=lambda row: row.position)):
+            row.due_at = _at_latest(now + number // PROBES_PER_SECOND, row.due_at)
         due = [row.due_at for row in rows if row.due_at is not None]
         return Loaded(loaded, heads, list(filter(None, first_of_route)), max(0.0, min(due) - now) if due else None)
 
@@ -250,7 +252,8 @@ class MemoryStore:
         due_at = None if new.due_in is None else now + new.due_in
         self._deferred[lease.sink, new.position] = _Trouble(
             lease.lane, new.position, new.key, new.state, new.attempts, due_at, new.route, error, new.blocks,
-            first_failed_at, last_failed_at, unsure=new.unsure or (old is not None and old.unsure),
+            first_failed_at, last_failed_at, old.deferred_at if old else now,
+            unsure=new.unsure or (old is not None and old.unsure),
         )  # fmt: skip
 
     async def claim(
@@ -273,7 +276,10 @@ class MemoryStore:
         more = len(heads) > len(chosen)
         for row in chosen:
             row.state, row.due_at, row.epoch = State.SENDING, None, lease.epoch
-        claimed = [Claimed(each, row.attempts, row.route) for each, row in zip(messages, chosen, strict=True)]
+        claimed = [
+            Claimed(each, row.attempts, row.route, waited=now - row.deferred_at)
+            for each, row in zip(messages, chosen, strict=True)
+        ]
         claimed.sort(key=lambda each: each.message.position)
         due = [row.due_at for row in rows if row.due_at is not None and row.due_at > now]
         return Claim(settled, claimed, 0.0 if more else min(due) - now if due else None)

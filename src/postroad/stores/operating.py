@@ -208,6 +208,8 @@ class LaneReport(msgspec.Struct, frozen=True, kw_only=True):
     """Retrying, or being sent after trouble."""
     held: int
     dead: int
+    unroutable: int
+    """Dropped, because no consumer had subscribed to them; as long as they are in the log."""
     paused: bool
     owner: UUID | None
     published_last_hour: int

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from postroad.message import StoredMessage
-from postroad.stores.base import FOLLOWERS, Claimed
+from postroad.stores.base import FOLLOWERS, PROBES_PER_SECOND, Claimed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ class PostgreSQLTrouble:
         routes = dict(await self._connection.fetch(self._sql["routes"], *self._lane))
         held = [key for (key,) in await self._connection.fetch(self._sql["holds"], self._sink, *self._slots)]
         await self._make_due(position for key, position in heads.items() if key not in held)
-        await self._make_due(routes.values(), routed=True)
+        await self._make_due(sorted(routes.values()), routed=True, per_second=PROBES_PER_SECOND)
         return heads | dict.fromkeys(held, 0), routes
 
     async def ahead(self) -> frozenset[int]:
@@ -52,9 +52,12 @@ class PostgreSQLTrouble:
         seconds = await self._connection.fetchval(self._sql["due_in"], *self._lane, not later_than_now)
         return None if seconds is None else max(0.0, seconds)
 
-    async def _make_due(self, positions: Iterable[int], *, routed: bool = False) -> None:
+    async def _make_due(
+        self, positions: Iterable[int], *, routed: bool = False, per_second: float = float("inf")
+    ) -> None:
         if positions := list(positions):
-            await self._connection.execute(self._sql["make_due"], self._sink, positions, routed)
+            after = [float(number // per_second) for number in range(len(positions))]
+            await self._connection.execute(self._sql["make_due"], self._sink, positions, routed, after)
 
     # -- recording ---------------------------------------------------------------------------------------------------
 
@@ -106,7 +109,14 @@ class PostgreSQLTrouble:
         if any(row["position"] is None for row in rows):
             return None, True
         claimed = [
-            Claimed(StoredMessage(*row[_MESSAGE]), row["attempts"], row["route"], row["rewind"], row["new_id"])
+            Claimed(
+                StoredMessage(*row[_MESSAGE]),
+                row["attempts"],
+                row["route"],
+                row["rewind"],
+                row["new_id"],
+                row["waited"],
+            )
             for row in rows
         ]
         return claimed, bool(rows) and rows[0]["more"]

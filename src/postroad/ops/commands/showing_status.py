@@ -144,6 +144,11 @@ def _notes(status: Status) -> Iterator[str]:
             )
         if sums.dead:
             yield f"sink {name!r}: {count(sums.dead, 'message')} dead, which need a person; `postroad dead list`"
+        if sums.unroutable:
+            yield (
+                f"sink {name!r}: {count(sums.unroutable, 'message')} dropped, to which no consumer had subscribed; "
+                "`postroad messages --state dropped`"
+            )
         for held in sink.held_keys:
             why = f": {said(held.reason, 200)}" if held.reason else ""
             by = f"by {one_line(held.who)} since {when(held.since)}"

@@ -9,7 +9,8 @@ select distinct sink from {schema}.lanes order by sink
 select s.sink, s.destination,
        greatest(s.served_at,
                 (select max(heartbeat_at) from {schema}.relays r where r.sink = s.sink),
-                (select max(least(lease_until, now())) from {schema}.lanes l where l.sink = s.sink)) as served_at,
+                (select max(least(lease_until, now())) from {schema}.lanes l
+                  where l.sink = s.sink and lease_until is not null)) as served_at,
        (select count(*) from {schema}.relays r where r.sink = s.sink and r.alive_until > now()) as relays,
        now() as at
   from {schema}.sinks s
@@ -82,9 +83,10 @@ select l.sink, l.lane, l.position, l.owner,
 -- How many messages of each lane are in which state, and the age of the first.
 -- "position > 0" lets the planner take the primary key; else, with sequential scans forbidden, every plan costs too much
 -- for it to see that hashing is cheaper than sorting.
+-- The last column: how many of them name a route.
 select sink, lane, state, number,
-       extract(epoch from now() - (select created_at from {schema}.outbox o where o.position = first))::float8 as age
-  from (select sink, lane, state, count(*) as number, min(position) as first
+       extract(epoch from now() - (select created_at from {schema}.outbox o where o.position = first))::float8 as age, routed
+  from (select sink, lane, state, count(*) as number, min(position) as first, count(route) as routed
           from {schema}.deferred
          where position > 0
          group by sink, lane, state) troubles

@@ -302,11 +302,12 @@ select route, min(position) as position
  group by route
 
 -- name: make_due
--- Let these be due now, if they are held. $2: positions; $3: also those that wait for a route.
-update {schema}.deferred
-   set due_at = now()
- where sink = $1 and position = any($2) and state = 'held' and ($3 or route is null)
-   and (due_at is null or due_at > now())
+-- Let these be due, if they are held. $2: positions; $3: also those that wait for a route; $4: in how many seconds.
+update {schema}.deferred d
+   set due_at = now() + make_interval(secs => after)
+  from unnest($2::bigint[], $4::float8[]) as these (position, after)
+ where d.sink = $1 and d.position = these.position and d.state = 'held' and ($3 or d.route is null)
+   and (d.due_at is null or d.due_at > now() + make_interval(secs => after))
 
 -- name: due_in
 -- Seconds until something is due. $3: or has been.
@@ -408,9 +409,9 @@ marked as (
        set state = 'sending', due_at = null, epoch = $3
       from chosen
      where d.sink = $1 and d.position = chosen.position and d.state in ('retrying', 'held')
-    returning d.position, d.attempts, d.route)
+    returning d.position, d.attempts, d.route, extract(epoch from now() - d.deferred_at)::float8 as waited)
 select o.position, o.id, o.topic, o.key, o.slot, o.type, o.payload, o.content_type, o.headers, o.created_at,
-       marked.attempts, marked.route, r.rewind, r.new_id,
+       marked.attempts, marked.route, r.rewind, r.new_id, marked.waited,
        exists (select from heads where position not in (select position from chosen)) as more
   from marked
   left join {schema}.outbox o on o.position = marked.position

@@ -9,7 +9,9 @@ select distinct sink from {schema}_lanes order by sink
 select s.sink, s.destination,
        max(s.served_at,
            coalesce((select max(heartbeat_at) from {schema}_relays r where r.sink = s.sink), 0),
-           coalesce((select max(min(e.lease_until, clock.now)) from {schema}_leases e where e.sink = s.sink), 0)),
+           coalesce((select max(min(e.lease_until, clock.now))
+                       from {schema}_leases e join {schema}_lanes l on l.sink = e.sink and l.lane = e.lane
+                      where e.sink = s.sink and l.owner is not null), 0)),
        (select count(*) from {schema}_relays r where r.sink = s.sink and r.alive_until > clock.now),
        clock.now
   from {schema}_sinks s, (select cast((julianday('now') - 2440587.5) * 86400000000 as integer) as now) clock
@@ -63,8 +65,8 @@ select l.sink, l.lane, l.position, l.owner,
 -- How many messages of each lane are in which state, and the age of the first.
 select sink, lane, state, number,
        ((julianday('now') - 2440587.5) * 86400000000
-        - (select created_at from {schema}_outbox o where o.position = first)) / 1e6 as age
-  from (select sink, lane, state, count(*) as number, min(position) as first
+        - (select created_at from {schema}_outbox o where o.position = first)) / 1e6 as age, routed
+  from (select sink, lane, state, count(*) as number, min(position) as first, count(route) as routed
           from {schema}_deferred
          group by sink, lane, state)
 

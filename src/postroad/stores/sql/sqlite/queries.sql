@@ -183,7 +183,7 @@ select route, min(position) as position
  group by route
 
 -- name: make_due
--- Let this one be due now, if it is held. ?2: position; ?3: also if it waits for a route; ?4: now.
+-- Let this one be due, if it is held. ?2: position; ?3: also if it waits for a route; ?4: when.
 update {schema}_deferred
    set due_at = ?4
  where sink = ?1 and position = ?2 and state = 'held' and (?3 or route is null)
@@ -246,11 +246,11 @@ select position, state = 'held' and due_at is null and route is null as goes
  order by position limit ?5
 
 -- name: claim
--- ?2: position; ?3: epoch.
+-- ?2: position; ?3: epoch; ?4: now.
 update {schema}_deferred
    set state = 'sending', due_at = null, epoch = ?3
  where sink = ?1 and position = ?2
-returning attempts, route,
+returning attempts, route, (?4 - deferred_at) / 1e6,
           (select rewind from {schema}_rewound r where r.sink = ?1 and r.position = ?2),
           (select new_id from {schema}_rewound r where r.sink = ?1 and r.position = ?2)
 
