@@ -38,6 +38,7 @@ PG_QUERIES = "postroad/stores/sql/postgresql/queries.sql"
 PG_TROUBLE = "postroad/stores/sql/postgresql/0002_trouble.sql"
 SQLITE_SCHEMA = "postroad/stores/sql/sqlite/0001_log.sql"
 VERIFY = "postroad/verify.py"
+PAYLOAD = "postroad/payload.py"
 SQLITE_QUERIES = "postroad/stores/sql/sqlite/queries.sql"
 
 STORES = "tests/contracts/test_stores.py"
@@ -70,6 +71,7 @@ CONSUMER_STOPS = "tests/contracts/test_consumer_stops.py"
 CONSUMERS = "tests/scenarios/test_consumers.py"
 KEYS = "tests/unit/test_keys.py"
 ACKS = "tests/unit/test_amqp_acks.py"
+PAYLOADS = "tests/unit/test_payload.py"
 
 
 class Mutant(NamedTuple):
@@ -369,6 +371,12 @@ MUTANTS = [
            "where consumer = ? and processed_at <", "where ? <> '' and processed_at <", (CONSUMER,)),
     Mutant("what was told is acked again", "postroad/brokers/amqp_acks.py",
            "self._told = {tag for tag in self._told if tag > end}.union(beyond)", "self._told = set()", (ACKS,)),
+    Mutant("NaN is written as null", PAYLOAD,
+           'b"null" in payload or ', "", (PAYLOADS,)),
+    Mutant("a task of another framework is written as an event", PAYLOAD,
+           " or _task_framework(cls)", "", (PAYLOADS,)),
+    Mutant("any kind of dict is written as an event", PAYLOAD,
+           "if cls is dict or", "if issubclass(cls, dict) or", (PAYLOADS,)),
 ]  # fmt: skip
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "checked_schema",
     "duration",
     "duration_text",
+    "is_url",
 ]
 
 DEFAULT_SCHEMA: Final = "postroad"
@@ -165,26 +166,39 @@ def _url(example: str) -> Kind:
         f"a URL such as {example}, with special characters in a password percent-encoded: "
         "/ is %2F, @ is %40, : is %3A, # is %23, ? is %3F, a space is %20, ' is %27"
     )
-    return Kind(right=right, kept=lambda value: value if _is_url(value) else None, metavar="URL", hides="password")
+    return Kind(right=right, kept=lambda value: value if is_url(value) else None, metavar="URL", hides="password")
 
 
-def _is_url(value: Any) -> bool:
+def is_url(value: Any) -> bool:
     """Whether drivers will take the URL apart at the right places: otherwise their errors quote parts of a password.
 
-    Several hosts, as PostgreSQL allows them, are fine. Blanks and quotes in a password are not, because whoever has to
-    hide it in a text could not tell where it ends.
+    Several hosts, as PostgreSQL allows them, are fine. Blanks and quotes in a password are not, because it could not be
+    found in a text that quotes it; nor is an @ behind the host (but in the options `user` and `password`), because what
+    looks like a port or a database may be the beginning of a password.
     """
     if not isinstance(value, str) or not value.isprintable() or not re.match(r"[a-z][a-z0-9+.-]*://", value):
         return False
     try:
-        place = urlsplit(value).netloc
+        _, place, path, query, fragment = urlsplit(value)
     except ValueError:
         return False
     user, _, hosts = place.rpartition("@")
-    if ":" in hosts and not user and re.match(r"[^=]*@", value.partition(place)[2]):
-        return False  # postgresql://me:12/34@host: what looks like a port is the beginning of a password
-    readable = all(re.fullmatch(r"(\[[^\]]*\]|[^:\[\]]*)(:\d*)?", host) for host in hosts.split(","))
-    return readable and not re.search(r"[\s'\"]", user)
+    options = query.split("&") if query else []
+    return not (
+        fragment
+        or value.endswith("#")
+        or re.search(r"[\s'\"]", user)
+        or (place and "@" in path)
+        or not all(re.fullmatch(r"(\[[^\]]*\]|[^:\[\]]*)(:\d*)?", host) for host in hosts.split(","))
+        or not all(map(_is_option, options))
+    )
+
+
+def _is_option(text: str) -> bool:
+    name, _, value = text.partition("=")
+    if not re.fullmatch(r"[A-Za-z][\w.-]*=[^\s'\"]*", text):
+        return False
+    return "@" not in value or name in {"user", "password", "sslpassword"}
 
 
 _NAME: Final = _text("a text of 1 to 255 bytes, without control characters", r".+", metavar="NAME")

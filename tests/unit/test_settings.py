@@ -264,7 +264,7 @@ def test_the_publisher_is_that_of_the_url() -> None:
     ("url", "words"),
     [
         ("pigeon://roof", "^to is a URL that begins with 'pigeon'; it must begin with amqp://, amqps:// or null://$"),
-        ("geheim", "^to is no URL; it must be amqp://user@host/vhost, "),
+        ("geheim", "^to is no URL that can be read; it must be amqp://user@host/vhost, "),
     ],
 )
 def test_a_destination_that_nobody_knows(url: str, words: str) -> None:

@@ -5,6 +5,7 @@ Whatever the handler adds follows from the message: it gets its correlation id, 
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from postroad.correlation import trusted_traceparent
 from postroad.message import correlated
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
     from contextlib import AbstractContextManager
 
     from postroad.consumer.attempts import Attempts
@@ -22,15 +23,28 @@ if TYPE_CHECKING:
     from postroad.inbox import Inbox
     from postroad.received import Received
 
-__all__ = ["Handling", "following"]
+__all__ = ["HandlerTimedOut", "Handling", "following"]
+
+
+class HandlerTimedOut(Exception):
+    """The handler took longer than it may."""
 
 
 class Handling:
     """How a consumer deals with messages."""
 
     def __init__(
-        self, consumer: str, inbox: Inbox, handlers: Handlers, transactions: Transactions, attempts: Attempts
+        self,
+        consumer: str,
+        inbox: Inbox,
+        handlers: Handlers,
+        transactions: Transactions,
+        attempts: Attempts,
+        *,
+        timeout: float | None = None,
     ) -> None:
+        """`timeout` is how many seconds a call of an async handler may take, None for any number."""
+        self._timeout = timeout
         self._consumer = consumer
         self._inbox = inbox
         self._handlers = handlers
@@ -65,7 +79,7 @@ class Handling:
         if first:
             event = self._handlers.event(message)
             with following(message):
-                await self._handlers.call(event, tx, message)
+                await self._in_time(self._handlers.call(event, tx, message))
             if (asked := self._transactions.check(tx, omen)) is not None:
                 await asked
         return bool(first)
@@ -93,7 +107,7 @@ class Handling:
             raise _busy(error) from error
         events = self._events(messages, answers)
         if events:
-            await self._handlers.call_batch(events, tx)
+            await self._in_time(self._handlers.call_batch(events, tx))
             if (asked := self._transactions.check(tx, omen)) is not None:
                 await asked
         return len(events)
@@ -109,6 +123,19 @@ class Handling:
             self._handlers.call_batch(events, tx)
             self._transactions.check(tx, omen)
         return len(events)
+
+    async def _in_time(self, handler: Awaitable[None]) -> None:
+        """Cancel a handler that takes too long: it has failed, even if it hides that it was cancelled."""
+        if self._timeout is None:
+            return await handler
+        try:
+            async with asyncio.timeout(self._timeout) as limit:
+                await handler
+        finally:
+            if limit.expired():
+                raise HandlerTimedOut(
+                    f"the handler took longer than handler_timeout, {self._timeout:g} s, and was cancelled"
+                ) from None
 
     def _first_time(self, tx: Any, message: Received) -> Any:
         return self._inbox.first_time(tx, message.identity, consumer=self._consumer, type=message.type)

@@ -27,7 +27,7 @@ from postroad.config import (
 )
 from postroad.errors import InvalidSetting
 from postroad.events import FileReadable, PasswordInArguments
-from postroad.ops.passwords import has_password, without_passwords
+from postroad.safe_text import has_password, without_passwords
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

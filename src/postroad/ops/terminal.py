@@ -17,8 +17,8 @@ from typer.core import TyperCommand
 
 from postroad.errors import InvalidSetting, PostroadError
 from postroad.events import CommandFailed, tell
-from postroad.ops.logs import harmless, in_json
-from postroad.ops.passwords import without_passwords
+from postroad.ops.logs import in_json
+from postroad.safe_text import harmless, without_passwords
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

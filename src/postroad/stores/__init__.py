@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from postroad.config import DEFAULT_SCHEMA
+from postroad.config import DEFAULT_SCHEMA, is_url
 from postroad.errors import InvalidSetting
 
 if TYPE_CHECKING:
@@ -21,11 +21,15 @@ _DIALECTS: dict[str, Dialect] = {"postgresql": "postgresql", "postgres": "postgr
 
 def dialect_of(url: str) -> Dialect:
     """Which kind of database a URL names."""
-    scheme = url.partition(":")[0]
-    if "://" not in url or scheme not in _DIALECTS:
+    right = "it must be postgresql://user@host/name or sqlite:///path/to/file"
+    if not is_url(url):
         raise InvalidSetting(
-            f"database is a URL that begins with {scheme!r}; it must be postgresql://user@host/name or sqlite:///path/to/file"
+            f"database is no URL that can be read (it is not shown, for it may hold a password); {right}, "
+            "with special characters of user and password percent-encoded"
         )
+    scheme = url.partition(":")[0]
+    if scheme not in _DIALECTS:
+        raise InvalidSetting(f"database is a URL that begins with {scheme!r}; {right}")
     return _DIALECTS[scheme]
 
 
