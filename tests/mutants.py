@@ -390,6 +390,11 @@ MUTANTS = [
     Mutant("a message whose queue is full is dropped", TROUBLE,
            "if refusal.unroutable and self._drops_unroutable:",
            "if refusal.route is not None and self._drops_unroutable:", (UNROUTABLE,)),
+    Mutant("a message in trouble waits for another source's", TROUBLE,
+           "key = self.line(message) if self._ordered else None", "key = message.key if self._ordered else None",
+           (UNROUTABLE,), times=2),
+    Mutant("what a person holds goes out by source", PG_QUERIES, "h.key in (d.key, split_part(d.key, chr(31), 1))",
+           "h.key = d.key", (UNROUTABLE,), times=3),
     Mutant("a message dies of its route before its time", TROUBLE,
            "and waited >= self._route_timeout", "", (UNROUTABLE,)),
 ]  # fmt: skip

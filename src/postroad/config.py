@@ -288,10 +288,10 @@ class RelaySettings(_Checked):
         _choice("oldest", "now"),
         "Where a new sink begins: at the oldest message that is kept, or at what is added from now on.",
     )
-    ordering: Literal["key", "none"] = _setting(
+    ordering: Literal["key", "source-key", "none"] = _setting(
         "key",
-        _choice("key", "none"),
-        "Keep each key's messages in order; or none, which sends what was read at once, whatever the keys.",
+        _choice("key", "source-key", "none"),
+        "Keep each key's messages in order; or each key's of one source; or none, which sends what was read at once.",
     )
     batch_size: int = _setting(1000, _whole(1, 100_000), "The most messages that a lane reads at once.")
     page_bytes: int = _setting(

@@ -442,10 +442,10 @@ class Spoilt(MemoryStore):
 
     spoilt = False
 
-    async def load(self, lease: Any) -> Any:
+    async def load(self, lease: Any, **how: Any) -> Any:
         if self.spoilt:
             raise LookupError("a bug")
-        return await super().load(lease)
+        return await super().load(lease, **how)
 
 
 async def test_what_ends_it_is_told_at_once_and_raised_at_the_end(caplog: pytest.LogCaptureFixture) -> None:

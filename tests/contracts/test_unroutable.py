@@ -11,11 +11,15 @@ from typing import Any
 
 import pytest
 
-from postroad import Message, Refusal, StoredMessage
+from postroad import Message, Outbox, Refusal, StoredMessage
 from postroad.config import RelaySettings
 from postroad.errors import BrokerUnavailable
+from postroad.lifecycle import State
 from postroad.relay import Relay
 from postroad.stores.base import PROBES_PER_SECOND
+from postroad.stores.operating import By, Filter, Operating
+from postroad.stores.postgresql_operating import PostgreSQLOperating
+from postroad.stores.sqlite_operating import SQLiteOperating
 from tests.logs import Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
 
 
@@ -134,6 +138,85 @@ async def test_a_dead_message_holds_its_key_if_that_is_wanted(log: Log) -> None:
     await relay(log, broker, route_timeout="1h", on_dead="hold").run_until_empty()
     assert await states(log) == {1: "dead", 2: "held"}
     assert broker.numbers == []
+
+
+# -- two applications, one key ---------------------------------------------------------------------------------------
+
+
+async def add_from(log: Log, source: str, *messages: Message) -> None:
+    """As another application does."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("tests.logs.OUTBOX", Outbox(source=source))
+        await log.add(*messages)
+
+
+async def two_applications(log: Log) -> None:
+    """The first one's message can't be routed; both go on with messages of the same key."""
+    await add_from(log, "/first", *numbered(1, key="k", topic="lost"))
+    await add_from(log, "/second", *numbered(2, key="k", topic="found"))
+    await add_from(log, "/first", *numbered(3, key="k", topic="found"))
+
+
+async def test_a_key_that_two_applications_share_is_held_for_both(log: Log) -> None:
+    broker = unbound("lost")
+    await two_applications(log)
+    await relay(log, broker).run_until_empty()
+    assert broker.numbers == []
+
+
+async def test_with_keys_of_each_source_one_application_does_not_hold_the_others(log: Log) -> None:
+    broker = unbound("lost")
+    await two_applications(log)
+    await relay(log, broker, ordering="source-key").run_until_empty()
+    assert broker.numbers == [2]
+    assert await states(log) == {1: "held", 3: "held"}
+    broker.refuse(lambda message: "not now" if message.payload == b"4" else None)
+    await add_from(log, "/second", *numbered(4, 5, key="k", topic="found"))
+    await relay(log, broker, ordering="source-key").run_until_empty()
+    assert await states(log) == {1: "held", 3: "held", 4: "retrying", 5: "held"}
+    broker.refuse(lambda _: None)
+    await log.pass_time(timedelta(hours=1))
+    await relay(log, broker, ordering="source-key").run_until_empty()
+    assert broker.numbers == [2, 4, 5], "a message in trouble waits for its own source alone"
+    broker.bind("lost")
+    await relay(log, broker, ordering="source-key").run_until_empty()
+    assert broker.numbers == [2, 4, 5, 1, 3]
+
+
+async def test_the_setting_may_be_changed_while_messages_are_held(log: Log) -> None:
+    broker = unbound("lost")
+    await two_applications(log)
+    await relay(log, broker).run_until_empty()
+    await relay(log, broker, ordering="source-key").run_until_empty()
+    assert broker.numbers == [2]
+    await add_from(log, "/second", *numbered(4, key="k", topic="found"))
+    await relay(log, broker).run_until_empty()
+    assert broker.numbers == [2]
+    broker.bind("lost")
+    await relay(log, broker).run_until_empty()
+    assert broker.numbers == [2, 1, 3, 4]
+
+
+async def test_a_key_that_a_person_holds_is_held_for_every_source(log: Log) -> None:
+    if isinstance(log, MemoryLog):
+        pytest.skip("nobody operates a log in memory")
+    assert isinstance(log, SQLiteLog | PostgreSQLLog)
+    broker = unbound("lost")
+    await two_applications(log)
+    carried = relay(log, broker, ordering="source-key")
+    await carried.run_until_empty()
+    operating: Operating = SQLiteOperating(log.path) if isinstance(log, SQLiteLog) else PostgreSQLOperating(log.url)
+    async with operating:
+        await operating.hold("default", "k", By("anna", "because"))
+        await add_from(log, "/second", *numbered(4, key="k", topic="found"))
+        broker.bind("lost")
+        await relay(log, broker, ordering="source-key").run_until_empty()
+        assert broker.numbers == [2]
+        assert (await operating.count(Filter(key="k", state=State.HELD))).number == 3
+        await operating.release("default", "k", By("anna", "because"))
+    await relay(log, broker, ordering="source-key").run_until_empty()
+    assert sorted(broker.numbers) == [1, 2, 3, 4]
+    assert broker.numbers.index(1) < broker.numbers.index(3)
 
 
 # -- very many routes ------------------------------------------------------------------------------------------------

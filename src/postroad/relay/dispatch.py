@@ -70,7 +70,7 @@ class Dispatch:
         free = self._free(messages, outcome, heads)
         sent: list[Sequence[StoredMessage]] = []
         try:
-            for each in in_waves(free) if self._ordered else [free]:
+            for each in in_waves(free, self._trouble.line) if self._ordered else [free]:
                 wave = self._free(each, outcome, heads) if outcome.refused else each
                 refused = len(outcome.refused)
                 sent.append(wave)
@@ -86,7 +86,7 @@ class Dispatch:
 
     def _free(self, messages: Sequence[StoredMessage], outcome: Outcome, heads: Heads) -> Sequence[StoredMessage]:
         """Those that may go; the others are held."""
-        free, held = split(messages, heads)
+        free, held = split(messages, heads, self._trouble.line)
         outcome.held.update(message.position for message in held)
         return free
 

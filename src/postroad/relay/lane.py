@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from postroad import events
@@ -28,7 +29,7 @@ from postroad.relay.dispatch import FEW_ROUTES, Dispatch
 from postroad.relay.sending import Interrupted, Outcome, Sending, is_being_cancelled
 from postroad.relay.tenure import LeaseInDoubt
 from postroad.relay.trouble import Trouble, freed_by
-from postroad.stores.base import Tally
+from postroad.stores.base import Tally, line
 from postroad.stores.cursor import PageLimit
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from postroad.relay.tenure import Tenure
     from postroad.relay.wakeup import Rest
     from postroad.retry import RetryPolicy
-    from postroad.stores.base import Claimed, Deferral, Store
+    from postroad.stores.base import Claimed, Deferral, Held, Store
     from postroad.stores.cursor import Cursor, Page
 
 __all__ = ["Lane"]
@@ -74,7 +75,8 @@ class Lane:
         self._rest = rest
         self._settings = settings
         self._clock = clock
-        self._ordered = settings.ordering == "key"
+        self._ordered = settings.ordering != "none"
+        self._by_source = settings.ordering == "source-key"
         self._limit = PageLimit(settings.batch_size, settings.page_bytes)
         self._stopping = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
@@ -89,6 +91,7 @@ class Lane:
         self._trouble = Trouble(
             retry,
             on_dead=settings.on_dead,
+            line=line if self._by_source else attrgetter("key"),
             ordered=self._ordered,
             longest_pause=settings.seconds("outage_backoff"),
             drops_unroutable=settings.unroutable == "drop",
@@ -105,7 +108,7 @@ class Lane:
         self._first_pause = min(FIRST_PAUSE, settings.seconds("outage_backoff"))
         self._confirmed = lease.cursor
         self._deferred: list[Deferral] = []
-        self._held: list[StoredMessage] = []
+        self._held: list[Held] = []
         """Decided and not yet saved, like the cursor; and those that merely wait for an earlier one of their key."""
         self._unsaved = False
         self._saved_at = clock.now()
@@ -313,16 +316,17 @@ class Lane:
         back: list[str] = []
         for each in claimed:
             message = each.message
-            if not self._ordered and message.key is not None and self._trouble.heads.get(message.key):
-                freed.add(message.key)  # what a person rewound has a key, and its followers wait for it
+            key = self._trouble.line(message)
+            if not self._ordered and key is not None and self._trouble.heads.get(key):
+                freed.add(key)  # what a person rewound has a key, and its followers wait for it
             if message.position in outcome.held:
                 deferred.append(self._trouble.given_back(each, due=False))
             elif deferral := outcome.deferred.get(message.position):
                 deferred.append(deferral)
             elif whole or message.position in outcome.confirmed:
                 published.append(message.position)
-                if message.key is not None and self._ordered:
-                    freed.add(message.key)
+                if key is not None and self._ordered:
+                    freed.add(key)
                 if route := self._trouble.confirmed(each):
                     back.append(route)
             else:
@@ -338,7 +342,7 @@ class Lane:
         """Begin from what the database says, and nothing else."""
         self._rest.get_up()
         self._lease = self._tenure.lease
-        loaded = await self._store.load(self._lease)
+        loaded = await self._store.load(self._lease, by_source=self._by_source)
         self._lease = loaded.lease
         self._trouble.loaded(loaded, self._clock.now())
         self._confirmed = loaded.lease.cursor
@@ -353,7 +357,7 @@ class Lane:
         held = [message for message in messages if message.position in outcome.held] if outcome.held else ()
         decided = [outcome.deferred[each.position] for each in messages if each.position in outcome.deferred]
         skipped = sum(message.position in outcome.skipped for message in messages) if outcome.skipped else 0
-        self._held += held
+        self._held += [(message.position, self._trouble.line(message)) for message in held]
         self._deferred += decided
         self.skipped += skipped
         self.published += len(messages) - len(held) - len(decided) - skipped
@@ -394,7 +398,7 @@ class Lane:
         cursor: Cursor,
         deferred: Sequence[Deferral],
         *,
-        held: Sequence[StoredMessage] = (),
+        held: Sequence[Held] = (),
         published: Sequence[int] = (),
         freed: Collection[str] = (),
         last: bool = False,

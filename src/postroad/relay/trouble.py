@@ -11,28 +11,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Literal
 
 from postroad.lifecycle import State
+from postroad.message import StoredMessage
 from postroad.relay.breaker import FIRST_PAUSE
-from postroad.stores.base import PROBES_PER_SECOND, Deferral
+from postroad.stores.base import PROBES_PER_SECOND, Deferral, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from postroad.errors import Refusal
-    from postroad.message import StoredMessage
     from postroad.retry import RetryPolicy
     from postroad.stores.base import Claim, Claimed, Loaded, Recorded
 
 __all__ = ["Heads", "Trouble", "freed_by", "split"]
 
 Heads = dict[str, int]
-"""For each key in trouble, the position of the message that later ones wait for."""
+"""For each key (or line) in trouble, the position of the message that later ones wait for."""
+
+Line = Callable[[StoredMessage], str | None]
+"""What a message is kept in order with: its key, or its key and source."""
 
 
 def split(
-    messages: Sequence[StoredMessage], heads: Mapping[str, int]
+    messages: Sequence[StoredMessage], heads: Mapping[str, int], line: Line = attrgetter("key")
 ) -> tuple[Sequence[StoredMessage], Sequence[StoredMessage]]:
     """Which of the messages may go, and which must wait for an earlier one of their key."""
     if not heads:
@@ -40,8 +45,9 @@ def split(
     free: list[StoredMessage] = []
     held: list[StoredMessage] = []
     for message in messages:
-        position = message.position
-        (held if position > heads.get(message.key or "", position) else free).append(message)
+        position, key = message.position, line(message)
+        waits = key is not None and (position > heads.get(key, position) or position > heads.get(key_of(key), position))
+        (held if waits else free).append(message)
     return free, held
 
 
@@ -58,6 +64,7 @@ class Trouble:
         policy: RetryPolicy,
         *,
         on_dead: Literal["release", "hold"] = "release",
+        line: Line = attrgetter("key"),
         ordered: bool = True,
         longest_pause: float = 5.0,
         drops_unroutable: bool = False,
@@ -65,6 +72,7 @@ class Trouble:
     ) -> None:
         self._policy = policy
         self._on_dead = on_dead
+        self.line = line
         self._ordered = ordered
         self._longest_pause = longest_pause
         self._drops_unroutable = drops_unroutable
@@ -113,7 +121,7 @@ class Trouble:
         """Decide about a message that was refused, after so many attempts before this one, and after it has waited so
         many seconds since it was first deferred.
         """
-        key = message.key if self._ordered else None
+        key = self.line(message) if self._ordered else None
         if key is not None and self.heads.get(key, message.position) > message.position:
             self._ask_anew()
         if refusal.unroutable and self._drops_unroutable:
@@ -156,7 +164,7 @@ class Trouble:
         because the relay is stopping.
         """
         message, attempts = claimed.message, claimed.attempts
-        key = message.key if self._ordered else None
+        key = self.line(message) if self._ordered else None
         if attempts:
             return Deferral(message.position, key, State.RETRYING, attempts, 0.0, claimed.route, unsure=due)
         return Deferral(message.position, key, State.HELD, 0, 0.0 if due else None, claimed.route, unsure=due)

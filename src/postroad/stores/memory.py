@@ -35,6 +35,7 @@ from postroad.stores.base import (
     Recorded,
     Tick,
     as_held,
+    line,
 )
 from postroad.stores.cursor import turn_page
 from postroad.stores.memory_leases import MemoryLeases
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
     from postroad.message import NewRow, StoredMessage
     from postroad.schedule import Later
-    from postroad.stores.base import Deferral, Tally
+    from postroad.stores.base import Deferral, Held, Tally
     from postroad.stores.cursor import Cursor, Page, PageLimit
 
 __all__ = ["MemoryStore", "MemoryTransaction"]
@@ -172,12 +173,13 @@ class MemoryStore:
     async def close(self) -> None:
         """The log stays for as long as the object does."""
 
-    async def load(self, lease: Lease) -> Loaded:
+    async def load(self, lease: Lease, *, by_source: bool = False) -> Loaded:
         found = self._lanes[lease.sink, lease.lane]
         if (found.owner, found.epoch) != (lease.owner, lease.epoch):
             raise lease.lost()
         loaded = self._lanes[lease.sink, lease.lane] = found.settled(found.cursor)
         now, rows = self._clock(), self._rows_of(lease)
+        self._scope_keys(rows, by_source=by_source)
         heads = _heads(rows)
         for row in rows:
             if row.state is State.SENDING:
@@ -191,6 +193,12 @@ class MemoryStore:
             row.due_at = _at_latest(now + number // PROBES_PER_SECOND, row.due_at)
         due = [row.due_at for row in rows if row.due_at is not None]
         return Loaded(loaded, heads, list(filter(None, first_of_route)), max(0.0, min(due) - now) if due else None)
+
+    def _scope_keys(self, rows: Sequence[_Trouble], *, by_source: bool) -> None:
+        for row in rows:
+            message = self._message(row.position)
+            if row.key is not None and message is not None:
+                row.key = line(message) if by_source else message.key
 
     async def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> Page:
         rows: list[StoredMessage] = []
@@ -223,7 +231,7 @@ class MemoryStore:
         cursor: Cursor,
         *,
         deferred: Sequence[Deferral] = (),
-        held: Sequence[StoredMessage] = (),
+        held: Sequence[Held] = (),
         published: Sequence[int] = (),
         freed: Collection[str] = (),
         tally: Tally | None = None,
@@ -414,5 +422,5 @@ def _choose(
 
 def _behind(rows: Sequence[_Trouble], head: _Trouble) -> list[_Trouble]:
     """Those that follow a head in an unbroken line: what is due at a time, or dead, ends it."""
-    line = [row for row in rows if row.key == head.key and row.blocks and row.position > head.position]
-    return list(takewhile(lambda row: row.waits_in_line, line[:FOLLOWERS]))
+    behind = [row for row in rows if row.key == head.key and row.blocks and row.position > head.position]
+    return list(takewhile(lambda row: row.waits_in_line, behind[:FOLLOWERS]))

@@ -32,7 +32,7 @@ from postroad.stores.queries import named_queries, sql_file
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 
-    from postroad.stores.base import Deferral, Tally
+    from postroad.stores.base import Deferral, Held, Tally
     from postroad.stores.cursor import Page, PageLimit
 
 try:
@@ -130,7 +130,7 @@ class PostgreSQLStore:
             self._pool.terminate()  # nothing is under way that must be waited for, and a dead server can't be
             self._pool = None
 
-    async def load(self, lease: Lease) -> Loaded:
+    async def load(self, lease: Lease, *, by_source: bool = False) -> Loaded:
         async with self._connection() as connection, in_transaction(connection):
             servers = self._servers
             owner = (lease.sink, lease.lane, lease.owner, lease.epoch)
@@ -139,7 +139,7 @@ class PostgreSQLStore:
                 raise lease.lost()
             *lane, paused = row
             trouble = PostgreSQLTrouble(connection, self._sql, lease)
-            heads, routes = await trouble.put_in_order()
+            heads, routes = await trouble.put_in_order(by_source=by_source)
             ahead = await trouble.ahead()
             loaded = Loaded(_lease(lane), heads, list(routes), await trouble.due_in(), ahead, paused)
         self._loaded[lease.sink, lease.lane] = servers
@@ -189,7 +189,7 @@ class PostgreSQLStore:
         cursor: Cursor,
         *,
         deferred: Sequence[Deferral] = (),
-        held: Sequence[StoredMessage] = (),
+        held: Sequence[Held] = (),
         published: Sequence[int] = (),
         freed: Collection[str] = (),
         tally: Tally | None = None,

@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from postroad.message import StoredMessage
-from postroad.stores.base import FOLLOWERS, PROBES_PER_SECOND, Claimed
+from postroad.stores.base import FOLLOWERS, PROBES_PER_SECOND, Claimed, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from postroad.stores.base import Deferral, Lease, Tally
+    from postroad.stores.base import Deferral, Held, Lease, Tally
 
 __all__ = ["PostgreSQLTrouble"]
 
@@ -33,13 +33,14 @@ class PostgreSQLTrouble:
 
     # -- loading -----------------------------------------------------------------------------------------------------
 
-    async def put_in_order(self) -> tuple[dict[str, int], dict[str, int]]:
+    async def put_in_order(self, *, by_source: bool) -> tuple[dict[str, int], dict[str, int]]:
         """Let what was being sent be due, and what nothing holds; the heads, and the routes that are waited for."""
+        await self._connection.execute(self._sql["scope_keys"], *self._lane, by_source)
         await self._connection.execute(self._sql["put_back"], *self._lane)
         heads = dict(await self._connection.fetch(self._sql["heads"], *self._lane))
         routes = dict(await self._connection.fetch(self._sql["routes"], *self._lane))
-        held = [key for (key,) in await self._connection.fetch(self._sql["holds"], self._sink, *self._slots)]
-        await self._make_due(position for key, position in heads.items() if key not in held)
+        held = {key for (key,) in await self._connection.fetch(self._sql["holds"], self._sink, *self._slots)}
+        await self._make_due(position for key, position in heads.items() if not held.intersection((key, key_of(key))))
         await self._make_due(sorted(routes.values()), routed=True, per_second=PROBES_PER_SECOND)
         return heads | dict.fromkeys(held, 0), routes
 
@@ -75,11 +76,10 @@ class PostgreSQLTrouble:
         if failed:
             await self._connection.execute(self._sql["note_attempts"], self._sink, *_columns(failed))
 
-    async def hold(self, held: Sequence[StoredMessage]) -> None:
+    async def hold(self, held: Sequence[Held]) -> None:
         """Write who waits for an earlier message of its key: they may be many, and there is little to say of each."""
         if held:
-            rows = [(message.position, message.key) for message in held]
-            await self._connection.execute(self._sql["hold_behind"], *self._lane, *_columns(rows))
+            await self._connection.execute(self._sql["hold_behind"], *self._lane, *_columns(held))
 
     async def forget(self, published: Sequence[int]) -> None:
         """They are published: no row says so, because most messages never had one."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
     from datetime import timedelta
 
-    from postroad.stores.base import Deferral, Tally
+    from postroad.stores.base import Deferral, Held, Tally
     from postroad.stores.cursor import Page, PageLimit
 
 __all__ = ["SQLiteStore", "migrate_sqlite"]
@@ -66,7 +66,7 @@ class SQLiteStore:
             self._thread.shutdown()
             self._thread = None
 
-    async def load(self, lease: Lease) -> Loaded:
+    async def load(self, lease: Lease, *, by_source: bool = False) -> Loaded:
         def load() -> Loaded:
             with self._on_disk() as connection:
                 owner = (lease.sink, lease.lane, str(lease.owner), lease.epoch)
@@ -75,7 +75,7 @@ class SQLiteStore:
                     raise lease.lost()
                 *lane, paused, now = rows[0]
                 trouble = SQLiteTrouble(connection, self._sql, lease, now)
-                heads, routes = trouble.put_in_order()
+                heads, routes = trouble.put_in_order(by_source=by_source)
                 return Loaded(_lease(lane), heads, list(routes), trouble.due_in(), trouble.ahead(), bool(paused))
 
         return await self._run(load)
@@ -114,7 +114,7 @@ class SQLiteStore:
         cursor: Cursor,
         *,
         deferred: Sequence[Deferral] = (),
-        held: Sequence[StoredMessage] = (),
+        held: Sequence[Held] = (),
         published: Sequence[int] = (),
         freed: Collection[str] = (),
         tally: Tally | None = None,

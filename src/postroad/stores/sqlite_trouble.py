@@ -11,7 +11,7 @@ from uuid import UUID
 
 from postroad.lifecycle import State
 from postroad.message import StoredMessage
-from postroad.stores.base import FOLLOWERS, PROBES_PER_SECOND, Claimed
+from postroad.stores.base import FOLLOWERS, PROBES_PER_SECOND, Claimed, key_of
 
 if TYPE_CHECKING:
     import sqlite3
@@ -46,13 +46,14 @@ class SQLiteTrouble:
 
     # -- loading -----------------------------------------------------------------------------------------------------
 
-    def put_in_order(self) -> tuple[dict[str, int], dict[str, int]]:
+    def put_in_order(self, *, by_source: bool) -> tuple[dict[str, int], dict[str, int]]:
         """Let what was being sent be due, and what nothing holds; the heads, and the routes that are waited for."""
+        self._connection.execute(self._sql["scope_keys"], (*self._lane, by_source))
         self._connection.execute(self._sql["put_back"], (*self._lane, self._now))
         heads = dict(self._fetch("heads", *self._lane))
         routes = dict(self._fetch("routes", *self._lane))
-        held = [key for (key,) in self._fetch("holds", self._sink, *self._slots)]
-        self._make_due(position for key, position in heads.items() if key not in held)
+        held = {key for (key,) in self._fetch("holds", self._sink, *self._slots)}
+        self._make_due(position for key, position in heads.items() if not held.intersection((key, key_of(key))))
         self._make_due(sorted(routes.values()), routed=True, per_second=PROBES_PER_SECOND)
         return heads | dict.fromkeys(held, 0), routes
 

@@ -174,7 +174,7 @@ select sink, position from {schema}.deferred d
  where (position, sink) > ($10::bigint, $11::text)
    and ($1::text is null or sink = $1)
    and state = any($2::text[])
-   and ($3::text is null or key = $3)
+   and ($3::text is null or $3 in (key, split_part(key, chr(31), 1)))
    and ($4::text is null or strpos(lower(error), lower($4)) > 0)
    and (not $5::boolean
         or (select ($6::text is null or o.type = $6)
@@ -194,7 +194,7 @@ select d.sink, d.lane, d.position, o.id, o.type, o.topic, o.key, d.state, d.atte
              where position < $10::bigint
                and ($1::text is null or sink = $1)
                and state = any($2::text[])
-               and ($3::text is null or key = $3)
+               and ($3::text is null or $3 in (key, split_part(key, chr(31), 1)))
                and ($4::text is null or strpos(lower(error), lower($4)) > 0)
              order by position desc, sink
              limit $11) newest
@@ -223,7 +223,7 @@ select count(*) as seen,
   from (select position from {schema}.deferred
          where ($1::text is null or sink = $1)
            and state = any($2::text[])
-           and ($3::text is null or key = $3)
+           and ($3::text is null or $3 in (key, split_part(key, chr(31), 1)))
            and ($4::text is null or strpos(lower(error), lower($4)) > 0)
          order by position desc
          limit $10) d
@@ -235,7 +235,7 @@ select count(*) as seen, min(position) as through
          where position < $5
            and ($1::text is null or sink = $1)
            and state = any($2::text[])
-           and ($3::text is null or key = $3)
+           and ($3::text is null or $3 in (key, split_part(key, chr(31), 1)))
            and ($4::text is null or strpos(lower(error), lower($4)) > 0)
          order by position desc
          limit $6) looked_at
@@ -295,7 +295,7 @@ update {schema}.deferred d
        attempts = 0, blocks = true, route = null, epoch = null
   from (select dead.sink, dead.position,
                dead.key is not null
-               and (exists (select from {schema}.holds h where h.sink = dead.sink and h.key = dead.key)
+               and (exists (select from {schema}.holds h where h.sink = dead.sink and h.key in (dead.key, split_part(dead.key, chr(31), 1)))
                     or exists (select from {schema}.deferred head
                                 where head.sink = dead.sink and head.lane = dead.lane and head.key = dead.key
                                   and head.blocks and head.position < dead.position)) as blocked
@@ -364,7 +364,7 @@ returning 1
 -- name: hold_trouble
 -- What is in trouble of a key waits for a person from now on.
 update {schema}.deferred set state = 'held', due_at = null
- where sink = $1 and lane = $2 and key = $3 and blocks and state in ('retrying', 'held')
+ where sink = $1 and lane = $2 and $3 in (key, split_part(key, chr(31), 1)) and blocks and state in ('retrying', 'held')
 
 -- name: release
 delete from {schema}.holds where sink = $1 and key = $2

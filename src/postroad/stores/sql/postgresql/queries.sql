@@ -246,7 +246,7 @@ update {schema}.lanes
 -- a person holds it.
 with sent as (
     select position, attempts,
-           exists (select from {schema}.holds h where h.sink = d.sink and h.key = d.key) as held,
+           exists (select from {schema}.holds h where h.sink = d.sink and h.key in (d.key, split_part(d.key, chr(31), 1))) as held,
            position = coalesce((select min(position) from {schema}.deferred head
                                  where sink = $1 and lane = $2 and head.key = d.key and blocks), position) as first
       from {schema}.deferred d
@@ -257,6 +257,15 @@ update {schema}.deferred d
        epoch = null, unsure = true
   from sent
  where d.sink = $1 and d.position = sent.position
+
+-- name: scope_keys
+-- What belongs together is written as the lane keeps it in order: by key, or by key and source ($3), as base.line says.
+-- Rows that a person made have the key alone, and the setting may have been another one.
+update {schema}.deferred d
+   set key = case when $3 then o.key || chr(31) || coalesce(o.headers ->> 'source', '') else o.key end
+  from {schema}.outbox o
+ where d.sink = $1 and d.lane = $2 and (strpos(d.key, chr(31)) = 0) = $3::boolean
+   and o.position = d.position and ($3 or d.key <> o.key)
 
 -- name: holds
 -- The keys that a person holds, in some slots.
@@ -298,7 +307,7 @@ select route, min(position) as position
  where sink = $1 and lane = $2 and route is not null and state = 'held'
    and position = coalesce((select min(position) from {schema}.deferred head
                              where sink = $1 and lane = $2 and head.key = d.key and blocks), position)
-   and not exists (select from {schema}.holds h where h.sink = $1 and h.key = d.key)
+   and not exists (select from {schema}.holds h where h.sink = $1 and h.key in (d.key, split_part(d.key, chr(31), 1)))
  group by route
 
 -- name: make_due
@@ -374,7 +383,7 @@ routed as (
       from unnest($5::text[]) as open (route),
            lateral (select position, key, state, due_at, d.route from {schema}.deferred d
                      where sink = $1 and lane = $2 and d.route = open.route and state in ('retrying', 'held')
-                       and not exists (select from {schema}.holds h where h.sink = $1 and h.key = d.key)
+                       and not exists (select from {schema}.holds h where h.sink = $1 and h.key in (d.key, split_part(d.key, chr(31), 1)))
                        and position = coalesce((select min(position) from {schema}.deferred head
                                                  where sink = $1 and lane = $2 and head.key = d.key and blocks), position)
                      order by position limit $4::integer + 1) found),

@@ -148,7 +148,7 @@ select sink, position from {schema}_deferred d
  where (position, sink) > (?10, ?11)
    and (?1 is null or sink = ?1)
    and state in (select value from json_each(?2))
-   and (?3 is null or key = ?3)
+   and (?3 is null or ?3 in (key, substr(key, 1, instr(key || char(31), char(31)) - 1)))
    and (?4 is null or instr(lower(error), lower(?4)) > 0)
    and (not ?5
         or (select (?6 is null or o.type = ?6)
@@ -168,7 +168,7 @@ select d.sink, d.lane, d.position, o.id, o.type, o.topic, o.key, d.state, d.atte
              where position < ?10
                and (?1 is null or sink = ?1)
                and state in (select value from json_each(?2))
-               and (?3 is null or key = ?3)
+               and (?3 is null or ?3 in (key, substr(key, 1, instr(key || char(31), char(31)) - 1)))
                and (?4 is null or instr(lower(error), lower(?4)) > 0)
              order by position desc, sink
              limit ?11) d
@@ -196,7 +196,7 @@ select count(*) as seen,
   from (select position from {schema}_deferred
          where (?1 is null or sink = ?1)
            and state in (select value from json_each(?2))
-           and (?3 is null or key = ?3)
+           and (?3 is null or ?3 in (key, substr(key, 1, instr(key || char(31), char(31)) - 1)))
            and (?4 is null or instr(lower(error), lower(?4)) > 0)
          order by position desc
          limit ?10) d
@@ -208,7 +208,7 @@ select count(*) as seen, min(position) as through
          where position < ?5
            and (?1 is null or sink = ?1)
            and state in (select value from json_each(?2))
-           and (?3 is null or key = ?3)
+           and (?3 is null or ?3 in (key, substr(key, 1, instr(key || char(31), char(31)) - 1)))
            and (?4 is null or instr(lower(error), lower(?4)) > 0)
          order by position desc
          limit ?6) looked_at
@@ -263,7 +263,7 @@ update {schema}_deferred
        attempts = 0, blocks = 1, route = null
   from (select dead.sink as its_sink, dead.position as its_position,
                dead.key is not null
-               and (exists (select 1 from {schema}_holds h where h.sink = dead.sink and h.key = dead.key)
+               and (exists (select 1 from {schema}_holds h where h.sink = dead.sink and h.key in (dead.key, substr(dead.key, 1, instr(dead.key || char(31), char(31)) - 1)))
                     or exists (select 1 from {schema}_deferred head
                                 where head.sink = dead.sink and head.lane = dead.lane and head.key = dead.key
                                   and head.blocks and head.position < dead.position)) as blocked
@@ -334,7 +334,8 @@ returning 1
 -- name: hold_trouble
 -- What is in trouble of a key waits for a person from now on.
 update {schema}_deferred set state = 'held', due_at = null
- where sink = ?1 and lane = ?2 and key = ?3 and blocks and state in ('retrying', 'held')
+ where sink = ?1 and lane = ?2 and ?3 in (key, substr(key, 1, instr(key || char(31), char(31)) - 1))
+   and blocks and state in ('retrying', 'held')
 
 -- name: release
 delete from {schema}_holds where sink = ?1 and key = ?2
