@@ -238,7 +238,7 @@ async def test_very_many_routes_cost_few_probes_and_few_lines(log: Log, caplog: 
     await log.add(*[Message(str(n), type="test.number", topic=f"lost.{n}", key=f"k{n}") for n in range(many)])
     broker = Counting()
     await relay(log, broker).run_until_empty()
-    assert broker.tried == many
+    assert broker.tried < 2 * many
     due = [row.due_in for row in await log.troubles() if row.due_in is not None]
     assert len(due) == many
     assert sum(each <= 5 for each in due) <= 6 * PROBES_PER_SECOND

@@ -111,6 +111,7 @@ async def test_a_relay_from_its_start_to_its_end(log: SQLiteLog, told: Told) -> 
         "refused": 0,
         "died": 0,
         "skipped": 0,
+        "dropped": 0,
         "lanes_lost": 0,
     }
 
