@@ -16,6 +16,7 @@ from postroad.config import RelaySettings
 from postroad.errors import BrokerUnavailable
 from postroad.lifecycle import State
 from postroad.relay import Relay
+from postroad.retry import Backoff
 from postroad.stores.base import PROBES_PER_SECOND
 from postroad.stores.operating import By, Filter, Operating
 from postroad.stores.postgresql_operating import PostgreSQLOperating
@@ -33,9 +34,9 @@ async def log(request: pytest.FixtureRequest, tmp_path: Path) -> Log:
     return await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
 
 
-def relay(log: Log, broker: Any, **more: Any) -> Relay:
+def relay(log: Log, broker: Any, *, retry: Backoff | None = None, **more: Any) -> Relay:
     settings: dict[str, Any] = {"lanes": 1, "poll_interval": "1ms", "max_idle_backoff": "5ms"}
-    return Relay(log.another_store(), broker, settings=RelaySettings(**(settings | more)))
+    return Relay(log.another_store(), broker, settings=RelaySettings(**(settings | more)), retry=retry)
 
 
 def unbound(*topics: str) -> Arrivals:
@@ -181,6 +182,24 @@ async def test_with_keys_of_each_source_one_application_does_not_hold_the_others
     broker.bind("lost")
     await relay(log, broker, ordering="source-key").run_until_empty()
     assert broker.numbers == [2, 4, 5, 1, 3]
+
+
+async def test_a_running_relay_retries_one_sources_message_past_anothers(log: Log) -> None:
+    broker = unbound("lost")
+    refused = 0
+
+    def once(message: StoredMessage) -> str | None:
+        nonlocal refused
+        refused += message.payload == b"2"
+        return "not now" if message.payload == b"2" and refused == 1 else None
+
+    broker.refuse(once)
+    await two_applications(log)
+    async with relay(log, broker, retry=Backoff(first=timedelta(0)), ordering="source-key"):
+        await broker.until(2)
+        broker.bind("lost")
+        await broker.until(1, 3)
+    assert broker.numbers == [2, 1, 3]
 
 
 async def test_the_setting_may_be_changed_while_messages_are_held(log: Log) -> None:

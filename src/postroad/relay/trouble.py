@@ -151,7 +151,8 @@ class Trouble:
             self._probes.add(route)
             pause = self._pauses.get(route, min(FIRST_PAUSE, self._longest_pause))
             self._pauses[route] = min(2 * pause, self._longest_pause)
-            due_in = max(pause, len(self._probes) / PROBES_PER_SECOND)
+            # Whole seconds, so that those that are due in one second go in one round.
+            due_in = max(pause, float(len(self._probes) // PROBES_PER_SECOND))
         return Deferral(position, key, State.HELD, attempts, due_in, route, reason)
 
     def _ask_anew(self) -> None:
