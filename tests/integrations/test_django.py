@@ -151,5 +151,5 @@ def test_every_migration_of_postroad_is_one_of_django() -> None:
     folder = Path(postroad.django.migrations.__path__[0])
     ours = [Path(name).stem for name in migration_files("postgresql").values()]
     assert sorted(path.stem for path in folder.glob("[0-9]*.py")) == ours
-    for number, name in enumerate(ours, 1):
+    for number, name in zip(migration_files("postgresql"), ours, strict=True):
         assert f"ApplyMigration({number})" in (folder / f"{name}.py").read_text()

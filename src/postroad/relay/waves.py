@@ -21,13 +21,13 @@ def in_waves(
     A wave begins only after the one before it was confirmed, so a refused message can never be overtaken by a follower.
     Messages without a key all go in the first wave. `line` says what is kept in order, if it is not the key alone.
     """
-    keys = [line(message) for message in messages]
-    some = [key for key in keys if key is not None]
-    if len(set(some)) == len(some):
+    lines = [line(message) for message in messages]
+    keys = [key for key in lines if key is not None]
+    if len(set(keys)) == len(keys):
         return [messages] if messages else []
     waves: list[list[StoredMessage]] = [[]]
     seen: dict[str, int] = {}
-    for message, key in zip(messages, keys, strict=True):
+    for message, key in zip(messages, lines, strict=True):
         number = 0
         if key is not None:
             number = seen.get(key, 0)

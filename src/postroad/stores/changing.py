@@ -8,7 +8,7 @@ import asyncio
 import time
 from abc import abstractmethod
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 from uuid import UUID
 
 import msgspec
@@ -55,6 +55,12 @@ class Changing(Looking):
     @abstractmethod
     async def delete_passed(self, *, after: int, older_than: timedelta, batch: int) -> Cleaned:
         """A batch of retention, as a store does it."""
+
+    removals: ClassVar[tuple[str, ...]] = (
+        "remove_deferred", "remove_attempts", "remove_progress", "remove_delivered", "remove_holds", "remove_pauses",
+        "remove_ahead", "remove_rewound", "remove_relays", "remove_lanes", "remove_sink",
+    )  # fmt: skip
+    """The queries that leave nothing of a sink."""
 
     # -- messages ----------------------------------------------------------------------------------------------------
 
@@ -196,7 +202,8 @@ class Changing(Looking):
         async with self.session(changes=True) as ask:
             kept = await self._lock_unserved(ask, sink)
             lanes = await ask("lock_for_change", sink)
-            await ask("remove_sink", sink)
+            for query in self.removals:
+                await ask(query, sink)
             await _Noting("sink remove", {"sink": sink, "destination": kept}, by).note(ask, len(lanes), set())
         return Done(len(lanes))
 

@@ -35,6 +35,7 @@ from postroad.stores.base import (
     Recorded,
     Tick,
     as_held,
+    key_of,
     line,
 )
 from postroad.stores.cursor import turn_page
@@ -197,7 +198,7 @@ class MemoryStore:
     def _scope_keys(self, rows: Sequence[_Trouble], *, by_source: bool) -> None:
         for row in rows:
             message = self._message(row.position)
-            if row.key is not None and message is not None:
+            if row.key is not None and message is not None and (key_of(row.key) == row.key) is by_source:
                 row.key = line(message) if by_source else message.key
 
     async def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> Page:

@@ -31,6 +31,7 @@ async def status_report(ask: Ask) -> StatusReport:
     ((scheduled, due_at, at),) = await ask("scheduled_report", WALK)
     lanes = await ask("lane_reports", WALK)
     about = {sink: (to, _datetime(served), relays) for sink, to, served, relays, _ in await ask("sink_reports")}
+    unknown = (None, _datetime(at), 0)  # it was removed, or created, between two of these questions
     troubles: dict[Place, dict[State, tuple[int, float]]] = defaultdict(dict)
     unroutable: dict[Place, int] = {}
     for sink, lane, state, number, age, routed in await ask("trouble_reports"):
@@ -50,15 +51,14 @@ async def status_report(ask: Ask) -> StatusReport:
         sinks=[
             SinkReport(
                 sink=sink,
-                destination=about[sink][0],
-                served_at=about[sink][1],
-                relays=about[sink][2],
+                destination=about.get(sink, unknown)[0],
+                served_at=about.get(sink, unknown)[1],
+                relays=about.get(sink, unknown)[2],
                 lanes=reports_of_sink,
                 published_per_minute=_per_minute(sink, minutes),
                 held_keys=[each for each in held if each.sink == sink],
             )
             for sink, reports_of_sink in reports.items()
-            if sink in about
         ],
         scheduled=Count(scheduled, exact=scheduled < WALK),
         next_scheduled_at=None if due_at is None else _datetime(due_at),

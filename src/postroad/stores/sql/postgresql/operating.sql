@@ -34,18 +34,38 @@ update {schema}.lanes set owner = null, lease_until = null where sink = $1
 update {schema}.sinks set destination = $2 where sink = $1
 
 -- name: remove_sink
--- With all that is known of it.
-with lanes as (delete from {schema}.lanes where sink = $1),
-relays as (delete from {schema}.relays where sink = $1),
-deferred as (delete from {schema}.deferred where sink = $1),
-attempts as (delete from {schema}.attempts where sink = $1),
-progress as (delete from {schema}.progress where sink = $1),
-delivered as (delete from {schema}.delivered where sink = $1),
-holds as (delete from {schema}.holds where sink = $1),
-pauses as (delete from {schema}.pauses where sink = $1),
-ahead as (delete from {schema}.ahead where sink = $1),
-rewound as (delete from {schema}.rewound where sink = $1)
+-- The sink itself; the next queries remove what is known of it.
 delete from {schema}.sinks where sink = $1
+
+-- name: remove_lanes
+delete from {schema}.lanes where sink = $1
+
+-- name: remove_relays
+delete from {schema}.relays where sink = $1
+
+-- name: remove_deferred
+delete from {schema}.deferred where sink = $1
+
+-- name: remove_attempts
+delete from {schema}.attempts where sink = $1
+
+-- name: remove_progress
+delete from {schema}.progress where sink = $1
+
+-- name: remove_delivered
+delete from {schema}.delivered where sink = $1
+
+-- name: remove_holds
+delete from {schema}.holds where sink = $1
+
+-- name: remove_pauses
+delete from {schema}.pauses where sink = $1
+
+-- name: remove_ahead
+delete from {schema}.ahead where sink = $1
+
+-- name: remove_rewound
+delete from {schema}.rewound where sink = $1
 
 -- name: lane_reports
 -- Per lane what waits, from the first $1 rows ahead of its position, and the first $1 that its snapshot does not see.

@@ -8,21 +8,5 @@ create table if not exists {schema}_sinks (
 ) without rowid;
 insert or ignore into {schema}_sinks (sink) select distinct sink from {schema}_lanes;
 
--- What is known of a sink goes with it. (In PostgreSQL the query remove_sink says so.)
-create trigger if not exists {schema}_sinks_removed after delete on {schema}_sinks
-begin
-    delete from {schema}_lanes where sink = old.sink;
-    delete from {schema}_leases where sink = old.sink;
-    delete from {schema}_relays where sink = old.sink;
-    delete from {schema}_deferred where sink = old.sink;
-    delete from {schema}_attempts where sink = old.sink;
-    delete from {schema}_progress where sink = old.sink;
-    delete from {schema}_delivered where sink = old.sink;
-    delete from {schema}_holds where sink = old.sink;
-    delete from {schema}_pauses where sink = old.sink;
-    delete from {schema}_ahead where sink = old.sink;
-    delete from {schema}_rewound where sink = old.sink;
-end;
-
 update {schema}_installation set min_client = max(min_client, 10);
 insert or ignore into {schema}_migrations (version) values (10);

@@ -38,8 +38,41 @@ update {schema}_lanes set owner = null where sink = ?1
 update {schema}_sinks set destination = ?2 where sink = ?1
 
 -- name: remove_sink
--- A trigger deletes all that is known of it.
+-- The sink itself; the next queries remove what is known of it.
 delete from {schema}_sinks where sink = ?1
+
+-- name: remove_lanes
+delete from {schema}_lanes where sink = ?1
+
+-- name: remove_relays
+delete from {schema}_relays where sink = ?1
+
+-- name: remove_deferred
+delete from {schema}_deferred where sink = ?1
+
+-- name: remove_attempts
+delete from {schema}_attempts where sink = ?1
+
+-- name: remove_progress
+delete from {schema}_progress where sink = ?1
+
+-- name: remove_delivered
+delete from {schema}_delivered where sink = ?1
+
+-- name: remove_holds
+delete from {schema}_holds where sink = ?1
+
+-- name: remove_pauses
+delete from {schema}_pauses where sink = ?1
+
+-- name: remove_ahead
+delete from {schema}_ahead where sink = ?1
+
+-- name: remove_rewound
+delete from {schema}_rewound where sink = ?1
+
+-- name: remove_leases
+delete from {schema}_leases where sink = ?1
 
 -- name: lane_reports
 -- Per lane what waits, from the first ?1 rows ahead of its position. There are no late rows.
