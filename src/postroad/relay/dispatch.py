@@ -103,7 +103,8 @@ class Dispatch:
             route, before = refusal.route, claimed.get(message.position)
             new = route is not None and not self._trouble.is_out(route)
             attempts, waited = (before.attempts, before.waited) if before else (0, 0.0)
-            deferral = self._trouble.refused(message, refusal, attempts, waited)
+            unsure = outcome.is_unsure(message)
+            deferral = self._trouble.refused(message, refusal, attempts, waited, unsure=unsure)
             outcome.deferred[message.position] = deferral
             self._trouble.blocked(deferral, heads)
             if deferral.counted:

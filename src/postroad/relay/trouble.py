@@ -15,6 +15,8 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
+
 from postroad.lifecycle import State
 from postroad.message import StoredMessage
 from postroad.relay.breaker import FIRST_PAUSE
@@ -117,10 +119,15 @@ class Trouble:
 
     # -- what became of messages -------------------------------------------------------------------------------------
 
-    def refused(self, message: StoredMessage, refusal: Refusal, attempts: int, waited: float = 0.0) -> Deferral:
+    def refused(
+        self, message: StoredMessage, refusal: Refusal, attempts: int, waited: float = 0.0, *, unsure: bool = False
+    ) -> Deferral:
         """Decide about a message that was refused, after so many attempts before this one, and after it has waited so
-        many seconds since it was first deferred.
+        many seconds since it was first deferred. Unsure: the broker may have it all the same.
         """
+        return msgspec.structs.replace(self._decided(message, refusal, attempts, waited), unsure=unsure)
+
+    def _decided(self, message: StoredMessage, refusal: Refusal, attempts: int, waited: float) -> Deferral:
         key = self.line(message) if self._ordered else None
         if key is not None and self.heads.get(key, message.position) > message.position:
             self._ask_anew()
