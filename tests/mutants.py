@@ -289,7 +289,7 @@ MUTANTS = [
     Mutant("what was held after a load is sure", PG_QUERIES, "position <= $5::bigint", "position <= 0 * $5::bigint",
            (CANCELING,)),
     Mutant("what was held after a load is sure (SQLite, memory)", STORE_CONTRACT,
-           "unsure=message.position <= unsure_through", "unsure=False", (CANCELING,)),
+           "unsure=position <= unsure_through", "unsure=False", (CANCELING,)),
     Mutant("what was refused after a load is sure", SENDING,
            "return message.position <= self._unsure_through or message.position in self.unanswered",
            "return message.position in self.unanswered", (CANCELING,)),
