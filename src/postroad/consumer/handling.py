@@ -51,6 +51,11 @@ class Handling:
         self._transactions = transactions
         self._attempts = attempts
 
+    @property
+    def unfinished(self) -> int:
+        """How many handlers run in threads, also those whose tasks were cancelled."""
+        return self._transactions.unfinished
+
     async def one(self, message: Received, *, marked: bool = False) -> bool:
         """Begin, handle, commit; whether it was the first time. `marked`: the beginning of this attempt was noted.
 
