@@ -76,7 +76,7 @@ def test_every_setting_can_be_given_in_the_file_and_in_the_environment() -> None
         "log_format": "json", "lanes": 2, "start": "now", "ordering": "none", "batch_size": 7, "page_bytes": 8,
         "wakeup": "off", "linger": "22ms", "tick": "23s",
         "poll_interval": "9ms", "max_idle_backoff": "9s", "settle_interval": "10ms", "outage_backoff": "11s",
-        "grace": "12s", "report_interval": "13s", "max_attempts": 14, "max_backoff": "15m", "on_dead": "hold",
+        "grace": "12s", "report_interval": "13s", "until_empty_timeout": "14s", "max_attempts": 14, "max_backoff": "15m", "on_dead": "hold",
         "dead_letter_topic": "dead", "retain": "16d", "cleanup_interval": "2m",
         "lease": "17s", "lock_id": -17, "channel": "c", "rabbitmq.exchange": "e", "rabbitmq.declare": "check",
         "rabbitmq.envelope": "plain", "rabbitmq.envelope_prefix": "ce_", "rabbitmq.routing_key": "{type}",

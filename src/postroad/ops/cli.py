@@ -38,6 +38,7 @@ from postroad.stores.queries import migration_files
 
 if TYPE_CHECKING:
     from postroad.brokers.base import Publisher
+    from postroad.ops.running import Outcome
     from postroad.ops.settings import Settings
 
 __all__ = ["app"]
@@ -134,10 +135,7 @@ def relay(
     publisher, sink = _destination(settings)
     relay = Relay(store, publisher, sink=sink, settings=settings.relay)
     outcome, all_ended = run(carry(relay, until_empty=until_empty))
-    typer.echo(str(outcome.summary))
-    if not all_ended:
-        end_process(outcome.exit_code)
-    raise typer.Exit(outcome.exit_code)
+    _end(outcome, all_ended=all_ended)
 
 
 def _destination(settings: Settings) -> tuple[Publisher, str]:
@@ -150,6 +148,13 @@ def _destination(settings: Settings) -> tuple[Publisher, str]:
     consumer = consumer_named(settings.command.app)
     sink = consumer.name if settings.origins["sink"].source == "default" else settings.command.sink
     return consumer.publisher(relay=settings.relay), sink
+
+
+def _end(outcome: Outcome, *, all_ended: bool = True) -> None:
+    typer.echo(str(outcome.summary))
+    if not all_ended:
+        end_process(outcome.exit_code)
+    raise typer.Exit(outcome.exit_code)
 
 
 # -- consume ---------------------------------------------------------------------------------------------------------
