@@ -367,9 +367,13 @@ class RelaySettings(_Checked):
         """Check each setting, and those that depend on each other."""
         _Checked.__post_init__(self)
         if self.seconds("max_idle_backoff") < self.seconds("poll_interval"):
-            raise InvalidSetting("max_idle_backoff is shorter than poll_interval; it must be at least as long")
+            raise InvalidSetting(
+                "max_idle_backoff is shorter than poll_interval; it must be at least as long",
+                settings=("max_idle_backoff", "poll_interval"),
+            )
         if not 1 <= self.seconds("lease") <= 3600:
-            raise InvalidSetting(f"lease is {duration_text(duration('lease', self.lease))!r}; it must be from 1s to 1h")
+            lease = duration_text(duration("lease", self.lease))
+            raise InvalidSetting(f"lease is {lease!r}; it must be from 1s to 1h", settings=("lease",))
 
     def seconds(self, name: str) -> float:
         """A duration of this object as seconds."""
@@ -423,7 +427,9 @@ class RabbitMQSettings(_Checked):
         """Check each setting, and those that depend on each other."""
         _Checked.__post_init__(self)
         if self.password is not None and self.password_file is not None:
-            raise InvalidSetting("password and password_file are both given; give one of them")
+            raise InvalidSetting(
+                "password and password_file are both given; give one of them", settings=("password", "password_file")
+            )
 
 
 # -- all of them -----------------------------------------------------------------------------------------------------
@@ -461,6 +467,11 @@ class Setting:
     def option(self) -> str | None:
         """Its name on the command line. What belongs to one broker has none, for there would be too many."""
         return None if self.table else f"--{self.key.replace('_', '-')}"
+
+    @property
+    def ways(self) -> str:
+        """How it can be set outside of a file."""
+        return f"{self.option} or {self.variable}" if self.option else self.variable
 
 
 @cache

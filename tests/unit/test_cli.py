@@ -262,7 +262,12 @@ def test_what_a_relay_prints_at_its_end(capsys: pytest.CaptureFixture[str]) -> N
         (f"DATABASE=mysql://me:{SECRET}@host/shop", ["status"], 2, "database is a URL that begins with 'mysql'"),
         (f"DATABASE=postgresql://me:gehe/{SECRET}@host/shop", ["status"], 2, "percent-encoded"),
         (f"DATABASE=sqlite://me:{SECRET}@host/shop", ["status"], 2, "names no file"),
-        (f"DATABASE=postgresql://me:{SECRET}@127.0.0.1:1/shop", ["status"], 1, "PostgreSQL can't be reached"),
+        (
+            f"DATABASE=postgresql://me:{SECRET}@127.0.0.1:1/shop",
+            ["status"],
+            1,
+            "PostgreSQL at 127.0.0.1:1 can't be reached",
+        ),
         (f"DATABASE={SECRET}", ["status"], 2, "database is wrong (it is not shown, for it may be secret); it must be"),
         (
             f"TO=pigeon://me:{SECRET}@roof",

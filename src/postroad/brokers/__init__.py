@@ -23,7 +23,8 @@ def publisher_for(url: str, *, rabbitmq: RabbitMQSettings | None = None) -> Publ
     if not is_url(url):  # what it is instead is not shown, for it may be a password that got into the wrong place
         raise InvalidSetting(
             "to is no URL that can be read; it must be amqp://user@host/vhost, amqps://user@host/vhost or null://, "
-            "with special characters of user and password percent-encoded"
+            "with special characters of user and password percent-encoded",
+            settings=("to",),
         )
     match scheme:
         case "null":
@@ -31,8 +32,13 @@ def publisher_for(url: str, *, rabbitmq: RabbitMQSettings | None = None) -> Publ
 
             return NullPublisher()
         case "amqp" | "amqps":
-            return _rabbitmq(url, rabbitmq or RabbitMQSettings())
-    raise InvalidSetting(f"to is a URL that begins with {scheme!r}; it must begin with amqp://, amqps:// or null://")
+            try:
+                return _rabbitmq(url, rabbitmq or RabbitMQSettings())
+            except InvalidSetting as error:
+                raise InvalidSetting(str(error), settings=("to",)) from error
+    raise InvalidSetting(
+        f"to is a URL that begins with {scheme!r}; it must begin with amqp://, amqps:// or null://", settings=("to",)
+    )
 
 
 def subscriber_for(url: str, **settings: Any) -> Subscriber:
