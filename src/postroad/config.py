@@ -334,7 +334,7 @@ class RelaySettings(_Checked):
     until_empty_timeout: Duration = _setting(
         "30s",
         _time(zero=True),
-        "With --until-empty: after waiting so long for a broker or database that is out, the relay ends with an error.",
+        "With --until-empty: how long a database or broker that is out is waited for before it ends with an error.",
     )
     max_attempts: int = _setting(5, _whole(1, 1000), "How often a message that is refused is tried before it is dead.")
     max_backoff: Duration = _setting(
