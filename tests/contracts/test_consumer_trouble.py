@@ -76,7 +76,9 @@ async def test_nothing_is_asked_for_that(pg_place: Place, queue: MemoryQueue) ->
     it.on(Numbered)(pg_place.handler())
     put(queue, 1)
     await consumed(it)
-    assert [query.split()[0] for query in asked] == ["select", "with", "insert"], "at the start, the inbox, the effect"
+    assert [query.split()[0] for query in asked] == ["select", "select", "insert"], (
+        "at the start, the inbox, the effect"
+    )
 
 
 async def test_begin_must_not_swallow_errors(each_sqlite_place: Place, queue: MemoryQueue) -> None:
@@ -205,8 +207,9 @@ async def test_nor_is_another_who_is_about_to_process_it(pg_place: Place, queue:
         return await one(*arguments, **options)
 
     it._handling.one = counting  # type: ignore[method-assign]
+    await pg_place.rows("select postroad.open_inbox('stock')")  # else who comes second waits for the name
     async with pg_place.begin() as tx:
-        assert await Inbox().first_time(tx, id, consumer="stock")
+        assert await Inbox().first_time(tx, id, consumer="stock", source="/tests")
         running = asyncio.create_task(consumed(it))
         await soon(waits)
     summary = await running
@@ -226,7 +229,7 @@ async def test_a_locked_row_keeps_nobody_else_from_beginning(pg_place: Place, qu
             other_is_done.set()
 
     put_again(queue, 1, 2)
-    locked = queue.queue[0].message_id
+    locked = f"/tests {queue.queue[0].message_id}"
     await pg_place.rows(f"insert into postroad.inbox_attempts (consumer, id, type) values ('stock', '{locked}', '')")
     async with pg_place.begin() as tx:
         await tx.execute("update postroad.inbox_attempts set changed_at = now()")
@@ -257,7 +260,7 @@ async def test_a_failure_that_can_t_be_counted_now_is_counted_later(pg_place: Pl
 
     it._attempts.failed = counting  # type: ignore[method-assign, assignment]
     put(queue, 1)
-    locked = queue.queue[0].message_id
+    locked = f"/tests {queue.queue[0].message_id}"
     await pg_place.rows(f"insert into postroad.inbox_attempts (consumer, id, type) values ('stock', '{locked}', '')")
     async with pg_place.begin() as tx:
         await tx.execute("update postroad.inbox_attempts set changed_at = now()")

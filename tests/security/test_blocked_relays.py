@@ -13,6 +13,7 @@ from postroad.errors import Refusal
 from postroad.relay import Relay
 from postroad.stores.postgresql import PostgreSQLStore
 from tests.contracts.test_wakeup import running, until, until_asleep
+from tests.lanes import take_lanes
 from tests.logs import Arrivals, numbered
 from tests.security.neighbours import Neighbours
 
@@ -88,7 +89,7 @@ async def test_what_keeps_a_relay_from_taking_its_lanes_is_named(
     """It does not wait for them, and would only say that it stands by."""
     first = PostgreSQLStore(neighbours.url("owner"))
     await first.open()
-    await first.leases.create("s", lanes=1, start="oldest")
+    await take_lanes(first, "s")
     await first.close()
     broker = Arrivals()
     async with neighbours.connected("postgres") as other:
