@@ -268,9 +268,11 @@ class Insights:
         """How many messages of a key there are; there must be some that every sink has had."""
         found = await self._operating.count_of_key(key)
         if not found.delivered:
-            left = f"; {found.undelivered + found.scheduled:,} of its messages are not delivered yet"
-            waiting = left if found.undelivered + found.scheduled else ""
-            raise NothingMatches(f"no delivered message of that key is in the log{waiting}")
+            left = found.undelivered + found.scheduled
+            raise NothingMatches(
+                "no delivered message of that key is in the log"
+                + (f"; {left:,} that {'is' if left == 1 else 'are'} not delivered yet will stay" if left else "")
+            )
         return found
 
     async def forget(self, key: str, by: By, progress: Progressed | None = None) -> Done:
