@@ -8,6 +8,8 @@ import asyncio
 from contextlib import suppress
 from typing import Self
 
+from tests.services.serving import aborted, closed, end_serving
+
 __all__ = ["Weather"]
 
 
@@ -18,22 +20,18 @@ class Weather:
         self._to_port = to_port
         self._pairs: set[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = set()
         self._forgotten: set[asyncio.StreamWriter] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._calm = asyncio.Event()
         self._calm.set()
 
     async def __aenter__(self) -> Self:
-        self._listener = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._listener = await asyncio.start_server(self._begin, "127.0.0.1", 0)
         self.port: int = self._listener.sockets[0].getsockname()[1]
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._listener.close()
-        self._calm.set()
-        self.drop()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Hang up on everybody, and leave nothing to the garbage collector."""
+        await end_serving(self._listener, self._serving)
 
     def url(self, url: str) -> str:
         """A URL of the server, through here."""
@@ -64,23 +62,27 @@ class Weather:
         await asyncio.sleep(seconds)
         self._calm.set()
 
+    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving = asyncio.create_task(self._serve(reader, writer))
+        self._serving[serving] = writer
+        serving.add_done_callback(self._serving.pop)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             from_server, to_server = await asyncio.open_connection("127.0.0.1", self._to_port)
         except OSError:
-            writer.transport.abort()  # the server is down
-            return
+            return await aborted(writer)  # the server is down
         pair = (writer, to_server)
         self._pairs.add(pair)
-        ways = [asyncio.create_task(self._hand_on(*way)) for way in ((reader, to_server), (from_server, writer))]
-        self._tasks.update(ways)
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait(ways)
-        self._pairs.discard(pair)
-        if writer in self._forgotten:
+        try:
+            await asyncio.gather(self._hand_on(reader, to_server), self._hand_on(from_server, writer))
+            if writer not in self._forgotten:
+                await closed(*pair)  # what was handed on last arrives
+        finally:
+            self._pairs.discard(pair)
             self._forgotten.difference_update(pair)
-            writer.transport.abort()
-        self._tasks.difference_update(ways)
+            await aborted(*pair)
+        return None
 
     async def _hand_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError, RuntimeError):

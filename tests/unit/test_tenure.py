@@ -15,6 +15,7 @@ from postroad.stores.base import Lease
 from postroad.stores.cursor import Cursor
 from postroad.stores.leases import Peer, Standing
 from tests.clocks import Flying
+from tests.lanes import HERE
 
 
 def owner(number: int) -> UUID:
@@ -61,7 +62,7 @@ def test_who_is_not_among_them_yet_comes_last() -> None:
 
 def standing(*lanes: int, free: tuple[int, ...] = (), beats: int = 1) -> Standing:
     there = [msgspec.structs.replace(peer, beats=beats) for peer in peers(*lanes)]
-    return Standing(lanes=4, mine={}, renewed=(), free=free, peers=there, suspects=())
+    return Standing(lanes=4, destination=HERE, mine={}, renewed=(), free=free, peers=there, suspects=())
 
 
 def counted(free: FreeLanes, standing: Standing, now: float) -> list[int]:
@@ -144,11 +145,11 @@ async def test_a_lane_in_doubt_waits_for_the_decision(clock: Flying) -> None:
     await asyncio.sleep(0)
     assert not waiting.done()
     it.until = float("inf")
-    await asyncio.wait_for(waiting, 10)
+    await asyncio.wait_for(waiting, 60)
     it.until = float("-inf")
     waiting = asyncio.create_task(it.decided(stopping))
     stopping.set()
-    await asyncio.wait_for(waiting, 10)
+    await asyncio.wait_for(waiting, 60)
 
 
 async def test_a_lane_that_was_taken_anew_loads_before_it_sends(clock: Flying) -> None:

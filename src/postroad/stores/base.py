@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 __all__ = [
     "ANY_SIZE",
     "FOLLOWERS",
+    "PROBES_PER_SECOND",
     "Claim",
     "Claimed",
     "Cleaned",
     "Deferral",
+    "Held",
     "Lease",
     "Listener",
     "Listening",
@@ -41,6 +43,8 @@ __all__ = [
     "Tick",
     "Writer",
     "as_held",
+    "key_of",
+    "line",
 ]
 
 Start = Literal["oldest", "now"]
@@ -49,11 +53,15 @@ ANY_SIZE: Final = (1 << 63) - 1
 FOLLOWERS: Final = 100
 """How many messages of a key a claim takes at most behind a head that was only held."""
 
+PROBES_PER_SECOND: Final = 50
+"""So many routes are asked for in a second, by one lane: where very many are out, each is asked for less often."""
+
+_SEPARATOR: Final = "\x1f"
 _LONGEST_ERROR: Final = 2_000
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """A lane as its owner loaded it. The fence of every write is `owner`, `epoch` and `version`."""
+    """A lane as its owner loaded it. The fence of every write is `owner`, `epoch` and `version`, and `incarnation`."""
 
     sink: str
     lane: int
@@ -63,6 +71,8 @@ class Lease(msgspec.Struct, frozen=True):
     epoch: int
     version: int
     cursor: Cursor
+    incarnation: int = 0
+    """Which copy of the database the lane was loaded from, where the store can tell copies apart."""
 
     def settled(self, cursor: Cursor) -> Lease:
         """The lease after a write of its own."""
@@ -75,6 +85,26 @@ class Lease(msgspec.Struct, frozen=True):
     def changed(self) -> LaneChanged:
         """What a store raises when the lane is not as this lease says."""
         return LaneChanged(f"lane {self.lane} of sink {self.sink!r} is no longer at version {self.version}")
+
+    def check_read(self, cursor: Cursor, version: int | None, log_end: int) -> None:
+        """Raise LaneChanged when a page that was read from `cursor` shows that the database was put back to an earlier
+        time, or that the lane is another's.
+
+        `version` is the lane's as the page's snapshot has it, and None unless it is this owner's, of this epoch and
+        incarnation. `log_end` is the highest position that was ever given out, as far as the snapshot knows.
+        """
+        if version is None:
+            raise LaneChanged(f"lane {self.lane} of sink {self.sink!r} is not this relay's as it was loaded")
+        if version < self.version:
+            raise LaneChanged(
+                f"lane {self.lane} of sink {self.sink!r} is at version {version} and was at {self.version}: "
+                "the database was put back to an earlier time"
+            )
+        if log_end < cursor.position:
+            raise LaneChanged(
+                f"the log ends at position {log_end} and lane {self.lane} of sink {self.sink!r} had come to "
+                f"{cursor.position}: the database was put back to an earlier time"
+            )
 
     def without_messages(self, gone: int) -> LaneChanged:
         """What a store raises when messages in trouble are no longer in the log."""
@@ -100,6 +130,10 @@ class Loaded(msgspec.Struct, frozen=True):
     """Messages behind the cursor's end that a person has decided about: they are passed over."""
     paused: bool = False
     """A person has paused the sink: nothing is to be sent."""
+    log_end: int = 0
+    """The highest position in the log, asked after all earlier owners had lost the right to publish. A message up to
+    here that the cursor has not passed may have been published before; a message behind it can't have been.
+    """
 
 
 class Deferral(msgspec.Struct, frozen=True):
@@ -115,7 +149,9 @@ class Deferral(msgspec.Struct, frozen=True):
     error: str | None = None
     blocks: bool = True
     unsure: bool = False
-    """It may have been sent, and nobody knows what the broker said: it can't be canceled any more."""
+    """The broker may have the message: it was sent without an answer, or a lane may have published it before its cursor
+    was saved. Such a message can't be canceled. Once written, only the deletion of the row ends it.
+    """
     counted: bool = False
     """An attempt has failed just now: it goes into the history."""
 
@@ -127,9 +163,26 @@ class Deferral(msgspec.Struct, frozen=True):
         return self.error[:_LONGEST_ERROR].replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
 
 
-def as_held(held: Iterable[StoredMessage]) -> list[Deferral]:
+Held = tuple[int, str | None]
+"""The position of a message that waits for an earlier one of its key, and that key, or line."""
+
+
+def as_held(held: Iterable[Held], unsure_through: int) -> list[Deferral]:
     """What is to be written of those that wait for an earlier message of their key."""
-    return [Deferral(message.position, message.key, State.HELD) for message in held]
+    return [Deferral(position, key, State.HELD, unsure=position <= unsure_through) for position, key in held]
+
+
+def line(message: StoredMessage) -> str | None:
+    """What a message is kept in order with when keys are those of their source: its key and its source.
+
+    The key comes first, so that what a person asks of a key can be found by it (`key_of`; in SQL, split_part).
+    """
+    return None if message.key is None else f"{message.key}{_SEPARATOR}{message.all_headers.get('source', '')}"
+
+
+def key_of(line: str) -> str:
+    """The key in a line; a key is its own."""
+    return line.partition(_SEPARATOR)[0]
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -142,6 +195,8 @@ class Claimed(msgspec.Struct, frozen=True):
     """It is published again, because of this rewind."""
     new_id: UUID | None = None
     """The id to publish it under, unless it is its own."""
+    waited: float = 0.0
+    """Seconds since it was first deferred."""
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -303,12 +358,13 @@ class Store(Protocol):
     async def close(self) -> None:
         """Let go of all connections."""
 
-    async def load(self, lease: Lease) -> Loaded:
+    async def load(self, lease: Lease, *, by_source: bool = False) -> Loaded:
         """The lane as it is now, put in order: this is how every owner begins, and how it begins again.
 
         In one transaction that writes (so that an owner who can't write finds out before it publishes): what was being
         sent, by whomever, is due; so is the head of each key that merely waited for one before it, and the first
-        message of each route, which is asked anew. Nothing is due of a key that a person holds.
+        message of each route, which is asked anew (PROBES_PER_SECOND of them in a second). Nothing is due of a
+        key that a person holds. `by_source`: messages of a key are kept in order by source, see `line`.
         Raises LeaseLost when the lane has another owner or epoch.
         """
         ...
@@ -317,7 +373,8 @@ class Store(Protocol):
         """What the lane has not dealt with, from `cursor` on, in one snapshot. Reading changes nothing.
 
         The page tells the lane's version too: a lane that was changed is noticed before what was added after that is
-        published.
+        published. Raises LaneChanged when the lane is not this owner's any more, or the database was put back to an
+        earlier time: the lane's row is older than `lease`, or the log ends before `cursor`.
 
         Raises StoreUnavailable also when the server was started anew since this store took or loaded the lane.
         """
@@ -340,7 +397,8 @@ class Store(Protocol):
         cursor: Cursor,
         *,
         deferred: Sequence[Deferral] = (),
-        held: Sequence[StoredMessage] = (),
+        held: Sequence[Held] = (),
+        unsure_through: int = 0,
         published: Sequence[int] = (),
         freed: Collection[str] = (),
         tally: Tally | None = None,
@@ -348,8 +406,9 @@ class Store(Protocol):
         """Save the cursor and what became of messages in trouble, in one transaction that is on disk when it returns.
 
         `deferred` is written, with its history, and an error that was there is kept unless there is a new one; `held`
-        are those that merely wait for an earlier message of their key, perhaps very many; rows of `published` positions
-        are deleted; of the `freed` keys, the message that is now the first to be held is due.
+        are those that merely wait for an earlier message of their key, perhaps very many, and of these the ones up to
+        position `unsure_through` are unsure (see `Deferral.unsure`); rows of `published` positions are deleted; of the
+        `freed` keys, the message that is now the first to be held is due.
         Raises LaneChanged, and writes nothing, unless the lane is as `lease` says.
         """
         ...

@@ -21,6 +21,7 @@ from postroad.config import DEFAULT_SCHEMA, checked_schema
 from postroad.errors import InvalidSetting, LogNotReadable, MissingExtra, StoreUnavailable
 from postroad.message import StoredMessage
 from postroad.stores.base import ANY_SIZE, Claim, Cleaned, Lease, Loaded, Moved, Recorded
+from postroad.stores.connections.transient import is_transient
 from postroad.stores.cursor import Cursor, turn_page
 from postroad.stores.migrations import check_version, missing_migrations, not_migrated
 from postroad.stores.postgresql_leases import PostgreSQLLeases
@@ -28,11 +29,12 @@ from postroad.stores.postgresql_naps import PostgreSQLNaps
 from postroad.stores.postgresql_patience import in_transaction, lent
 from postroad.stores.postgresql_trouble import PostgreSQLTrouble
 from postroad.stores.queries import named_queries, sql_file
+from postroad.stores.urls import driver_url, place_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 
-    from postroad.stores.base import Deferral, Tally
+    from postroad.stores.base import Deferral, Held, Tally
     from postroad.stores.cursor import Page, PageLimit
 
 try:
@@ -73,10 +75,10 @@ class PostgreSQLStore:
         connections: int = 5,
         statement_timeout: timedelta = timedelta(seconds=60),
     ) -> None:
-        self._url = url
+        self._url = driver_url(url)
         self._schema = checked_schema(schema)
         self._sql = named_queries("postgresql", schema)
-        self._direct = direct
+        self._direct = None if direct is None else driver_url(direct)
         self.naps = PostgreSQLNaps(
             schema, self._sql, self._connection, lambda: self._connect_to_stay("postroad listens")
         )
@@ -86,7 +88,7 @@ class PostgreSQLStore:
             connection=self._connection,
             connect=lambda: self._connect_to_stay("postroad lives"),
             has_sessions=lambda: self._direct is not None or not self._pooled,
-            translated=lambda: _errors_translated(self._schema),
+            translated=lambda: _errors_translated(self._schema, self._url),
             taken=self._taken,
         )
         self._connections = connections
@@ -103,7 +105,7 @@ class PostgreSQLStore:
     async def open(self) -> None:
         if self._pool is not None:
             raise InvalidSetting("this store is open already; give each relay a store of its own")
-        with _errors_translated(self._schema), _bad_url_named():
+        with _errors_translated(self._schema, self._url), _bad_url_named():
             self._pooled = await self._is_pooled()
             self._pool = await asyncpg.create_pool(
                 self._url,
@@ -119,18 +121,28 @@ class PostgreSQLStore:
                 # A prepared statement belongs to a session, so behind a pooler none can be kept.
                 statement_cache_size=0 if self._pooled else STATEMENTS_KEPT,
             )
-            # The first one alone: it may have to restore the log.
-            made = [await self._pool.acquire()]
-            made += await asyncio.gather(*(self._pool.acquire() for _ in range(1, self._connections)))
-            for connection in made:
-                await self._pool.release(connection)
+            try:
+                await self._fill(self._pool)
+            except BaseException:
+                await self.close()
+                raise
+
+    async def _fill(self, pool: asyncpg.Pool[asyncpg.Record]) -> None:
+        # The first one alone: it may have to restore the log.
+        made = [await pool.acquire()]
+        made += await asyncio.gather(*(pool.acquire() for _ in range(1, self._connections)))
+        for connection in made:
+            await pool.release(connection)
 
     async def close(self) -> None:
         if self._pool is not None:
             self._pool.terminate()  # nothing is under way that must be waited for, and a dead server can't be
             self._pool = None
 
-    async def load(self, lease: Lease) -> Loaded:
+    async def load(self, lease: Lease, *, by_source: bool = False) -> Loaded:
+        async with self._connection() as connection:
+            # The schema may have been restored from another cluster while this connection was open.
+            await self._check_server(connection)
         async with self._connection() as connection, in_transaction(connection):
             servers = self._servers
             owner = (lease.sink, lease.lane, lease.owner, lease.epoch)
@@ -139,13 +151,15 @@ class PostgreSQLStore:
                 raise lease.lost()
             *lane, paused = row
             trouble = PostgreSQLTrouble(connection, self._sql, lease)
-            heads, routes = await trouble.put_in_order()
+            heads, routes = await trouble.put_in_order(by_source=by_source)
             ahead = await trouble.ahead()
-            loaded = Loaded(_lease(lane), heads, list(routes), await trouble.due_in(), ahead, paused)
+            log_end = await connection.fetchval(self._sql["log_end"])
+            loaded = Loaded(_lease(lane), heads, list(routes), await trouble.due_in(), ahead, paused, log_end)
         self._loaded[lease.sink, lease.lane] = servers
         return loaded
 
     async def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> Page:
+        lane = (lease.sink, lease.lane, lease.owner, lease.epoch)
         arguments = (
             lease.first_slot,
             lease.last_slot,
@@ -156,13 +170,13 @@ class PostgreSQLStore:
         )
         async with self._connection(lease) as connection:
             if cursor.catching_up:
-                query = self._sql["read_late_page"]
-                rows = await connection.fetch(query, *arguments, cursor.late_position, cursor.late_snapshot)
-                log_end, snapshot, version = 0, cursor.late_snapshot, 0
+                late = (cursor.late_position, cursor.late_snapshot)
+                rows = await connection.fetch(self._sql["read_late_page"], *arguments, *lane, *late)
             else:
-                rows = await connection.fetch(self._sql["read_page"], *arguments, lease.sink, lease.lane)
-                end = rows.pop()
-                log_end, snapshot, version = end["position"], end["topic"], int(end["key"] or 0)
+                rows = await connection.fetch(self._sql["read_page"], *arguments, *lane)
+        end = rows.pop()
+        log_end, snapshot, version = end["position"], end["topic"], int(end["key"] or 0)
+        lease.check_read(cursor, version or None, log_end)
         messages = list(starmap(StoredMessage, rows))
         return turn_page(cursor, messages, limit=limit, snapshot=snapshot, log_end=log_end, version=version)
 
@@ -189,14 +203,15 @@ class PostgreSQLStore:
         cursor: Cursor,
         *,
         deferred: Sequence[Deferral] = (),
-        held: Sequence[StoredMessage] = (),
+        held: Sequence[Held] = (),
+        unsure_through: int = 0,
         published: Sequence[int] = (),
         freed: Collection[str] = (),
         tally: Tally | None = None,
     ) -> Recorded:
         async with self._fenced(lease, cursor) as trouble:
             await trouble.defer(deferred)
-            await trouble.hold(held)
+            await trouble.hold(held, unsure_through)
             await trouble.forget(published)
             heads = await trouble.free(freed)
             await trouble.note(tally)
@@ -242,7 +257,7 @@ class PostgreSQLStore:
         """A connection; for a lane, only if it is to the server from which the lane was loaded."""
         if self._pool is None:
             raise StoreUnavailable("the store is not open")
-        with _errors_translated(self._schema):
+        with _errors_translated(self._schema, self._url):
             async with lent(self._pool) as connection, self._session(connection):
                 if lease is not None and self._loaded.get((lease.sink, lease.lane)) != self._servers:
                     raise StoreUnavailable("PostgreSQL: the server was started anew since the lane was loaded")
@@ -291,9 +306,10 @@ class PostgreSQLStore:
         """A session of its own: it is closed if the block fails, and otherwise belongs to the one who asked."""
         if self._pooled and self._direct is None:
             raise StoreUnavailable("PostgreSQL is behind a pooler, where nobody can listen; set direct to its own URL")
-        with _errors_translated(self._schema), _bad_url_named("direct" if self._direct else "database"):
+        url, setting = (self._direct, "direct") if self._direct else (self._url, "database")
+        with _errors_translated(self._schema, url), _bad_url_named(setting):
             connection = await asyncpg.connect(
-                self._direct or self._url,
+                url,
                 timeout=CONNECT_SECONDS,
                 command_timeout=self._timeout,
                 server_settings={"application_name": name},
@@ -320,6 +336,12 @@ class PostgreSQLStore:
             encoder=_no_encoder,
             decoder=_microseconds_since_1970,
         )
+        await self._check_server(connection)
+
+    async def _check_server(self, connection: Any) -> None:
+        """Whether the log may be read. Asked on every new connection, and whenever a lane is loaded: so after every
+        fence that failed and every lane that was taken.
+        """
         check_version(await connection.fetchrow(self._sql["schema_version"]), self._schema)
         facts = await connection.fetchrow(self._sql["server_facts"])
         self._meet(facts["started"])
@@ -332,6 +354,10 @@ class PostgreSQLStore:
             raise LogNotReadable(
                 f"{self._schema}.outbox is filled by a logical replication subscription, whose rows carry another "
                 "cluster's transaction ids; run the relay on the publisher, or drop the subscription first"
+            )
+        if not facts["complete"]:
+            raise LogNotReadable(
+                f"{self._schema}.outbox has no primary key: the schema is being restored, or the restore has failed"
             )
         if facts["moved"] or facts["future"]:
             await self._restore(connection)
@@ -357,10 +383,10 @@ async def migrate_postgresql(url: str, schema: str = DEFAULT_SCHEMA) -> list[int
     A migration that needs the log for itself waits for the writers that are at it, and new ones wait for the migration:
     so it waits a moment only, makes way, and tries again.
     """
-    with _errors_translated(schema):
+    with _errors_translated(schema, url):
         with _bad_url_named():
             # Without statements that are kept, which a pooler would leave to the next one.
-            connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS, statement_cache_size=0)
+            connection = await asyncpg.connect(driver_url(url), timeout=CONNECT_SECONDS, statement_cache_size=0)
         try:
             for left in reversed(range(MIGRATION_TRIES)):
                 try:
@@ -391,16 +417,19 @@ async def _migrate(connection: Any, schema: str) -> list[int]:
 
 
 @contextmanager
-def _errors_translated(schema: str) -> Iterator[None]:
+def _errors_translated(schema: str, url: str) -> Iterator[None]:
     """The driver's errors, as the contract names them."""
     try:
         yield
     except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError) as error:
         raise not_migrated(schema) from error
     except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
-        raise StoreUnavailable(f"PostgreSQL: {error}") from error
+        raise StoreUnavailable(f"PostgreSQL: {error}", transient=is_transient(error)) from error
     except (OSError, TimeoutError) as error:
-        raise StoreUnavailable(f"PostgreSQL can't be reached: {str(error) or type(error).__name__}") from error
+        place = f" at {place}" if (place := place_of(url)) else ""
+        reason = str(error) or type(error).__name__
+        transient = is_transient(error)
+        raise StoreUnavailable(f"PostgreSQL{place} can't be reached: {reason}", transient=transient) from error
 
 
 @contextmanager
@@ -411,11 +440,12 @@ def _bad_url_named(setting: str = "database") -> Iterator[None]:
     except ssl.SSLError:
         raise  # a ValueError too, but the URL was fine
     except asyncpg.exceptions.ClientConfigurationError as error:
-        raise InvalidSetting(f"{setting} is a URL that can't be used: {error}") from error
+        raise InvalidSetting(f"{setting} is a URL that can't be used: {error}", settings=(setting,)) from error
     except (ValueError, OverflowError):
         raise InvalidSetting(
             f"{setting} is no URL that can be read; it must be postgresql://user@host:port/name, "
-            "with special characters of user and password percent-encoded"
+            "with special characters of user and password percent-encoded",
+            settings=(setting,),
         ) from None
 
 

@@ -19,6 +19,7 @@ from postroad.config import DEFAULT_SCHEMA, checked_schema
 from postroad.errors import StoreUnavailable
 from postroad.message import StoredMessage
 from postroad.stores.base import ANY_SIZE, Claim, Cleaned, Lease, Loaded, Moved, Recorded, as_held
+from postroad.stores.connections.transient import is_transient
 from postroad.stores.cursor import Cursor, turn_page
 from postroad.stores.migrations import check_version, missing_migrations, not_migrated
 from postroad.stores.queries import named_queries, sql_file
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
     from datetime import timedelta
 
-    from postroad.stores.base import Deferral, Tally
+    from postroad.stores.base import Deferral, Held, Tally
     from postroad.stores.cursor import Page, PageLimit
 
 __all__ = ["SQLiteStore", "migrate_sqlite"]
@@ -66,7 +67,7 @@ class SQLiteStore:
             self._thread.shutdown()
             self._thread = None
 
-    async def load(self, lease: Lease) -> Loaded:
+    async def load(self, lease: Lease, *, by_source: bool = False) -> Loaded:
         def load() -> Loaded:
             with self._on_disk() as connection:
                 owner = (lease.sink, lease.lane, str(lease.owner), lease.epoch)
@@ -75,20 +76,24 @@ class SQLiteStore:
                     raise lease.lost()
                 *lane, paused, now = rows[0]
                 trouble = SQLiteTrouble(connection, self._sql, lease, now)
-                heads, routes = trouble.put_in_order()
-                return Loaded(_lease(lane), heads, list(routes), trouble.due_in(), trouble.ahead(), bool(paused))
+                heads, routes = trouble.put_in_order(by_source=by_source)
+                ahead = trouble.ahead()
+                ((log_end,),) = connection.execute(self._sql["log_end"])
+                return Loaded(_lease(lane), heads, list(routes), trouble.due_in(), ahead, bool(paused), log_end)
 
         return await self._run(load)
 
     async def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> Page:
         slots = (lease.first_slot, lease.last_slot)
         limits = (limit.rows, limit.payload_bytes)
-        *rows, end = await self._fetch("read_page", *slots, cursor.position, *limits, lease.sink, lease.lane)
+        lane = (lease.sink, lease.lane, str(lease.owner), lease.epoch, lease.incarnation)
+        *rows, (log_end, _, _, version, *_) = await self._fetch("read_page", *slots, cursor.position, *limits, *lane)
+        lease.check_read(cursor, version, log_end)
         messages = [StoredMessage(position, UUID(id), *rest) for position, id, *rest in rows]
-        return turn_page(cursor, messages, limit=limit, snapshot=None, log_end=end[0], version=end[3] or 0)
+        return turn_page(cursor, messages, limit=limit, snapshot=None, log_end=log_end, version=version)
 
     async def is_current(self, lease: Lease) -> bool:
-        fence = (lease.sink, lease.lane, str(lease.owner), lease.epoch, lease.version)
+        fence = (lease.sink, lease.lane, str(lease.owner), lease.epoch, lease.version, lease.incarnation)
         ((current,),) = await self._fetch("is_current", *fence)
         return bool(current)
 
@@ -114,14 +119,15 @@ class SQLiteStore:
         cursor: Cursor,
         *,
         deferred: Sequence[Deferral] = (),
-        held: Sequence[StoredMessage] = (),
+        held: Sequence[Held] = (),
+        unsure_through: int = 0,
         published: Sequence[int] = (),
         freed: Collection[str] = (),
         tally: Tally | None = None,
     ) -> Recorded:
         def record() -> Recorded:
             with self._fenced(lease, cursor) as trouble:
-                trouble.defer([*deferred, *as_held(held)])
+                trouble.defer([*deferred, *as_held(held, unsure_through)])
                 trouble.forget(published)
                 trouble.note(tally)
                 return Recorded(lease.settled(cursor), trouble.free(freed))
@@ -246,7 +252,7 @@ class SQLiteStore:
         except sqlite3.Error as error:
             if "no such table" in str(error):
                 raise not_migrated(self._schema) from error
-            raise StoreUnavailable(f"SQLite ({self._path}): {error}") from error
+            raise StoreUnavailable(f"SQLite ({self._path}): {error}", transient=is_transient(error)) from error
 
 
 class _Immediate:
@@ -300,9 +306,9 @@ def _statements(script: str) -> list[str]:
 
 
 def _lease(row: Any) -> Lease:
-    sink, lane, first_slot, last_slot, owner, epoch, version, position = row
-    return Lease(sink, lane, first_slot, last_slot, UUID(owner), epoch, version, Cursor(position))
+    sink, lane, first_slot, last_slot, owner, epoch, version, position, incarnation = row
+    return Lease(sink, lane, first_slot, last_slot, UUID(owner), epoch, version, Cursor(position), incarnation)
 
 
 def _fence(lease: Lease, cursor: Cursor) -> tuple[object, ...]:
-    return (lease.sink, lease.lane, str(lease.owner), lease.epoch, lease.version, cursor.position)
+    return (lease.sink, lease.lane, str(lease.owner), lease.epoch, lease.version, cursor.position, lease.incarnation)
