@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from postroad.config import DEFAULT_SCHEMA
 from postroad.errors import ClientTooOld, InvalidSetting, NotMigrated
 from postroad.stores.queries import migration_files, sql_file
+from postroad.stores.search_path import PIN_TRANSACTION
 
 if TYPE_CHECKING:
     from postroad.stores.queries import Dialect
@@ -55,9 +56,10 @@ def not_migrated(schema: str, version: int | None = 0) -> NotMigrated:
 def migration_script(dialect: Dialect, schema: str = DEFAULT_SCHEMA) -> str:
     """All migrations as one script, for a person or another tool to apply."""
     body = "\n".join(sql_file(dialect, name, schema) for name in migration_files(dialect).values())
+    if dialect == "postgresql":
+        return f"begin;\n{PIN_TRANSACTION};\n\n{body}\ncommit;\n"
     # Writers and the relay must not block each other; SQLite changes this only outside a transaction.
-    before = "pragma journal_mode = wal;\n" if dialect == "sqlite" else ""
-    return f"{before}begin;\n\n{body}\ncommit;\n"
+    return f"pragma journal_mode = wal;\nbegin;\n\n{body}\ncommit;\n"
 
 
 def grants_script(role: str, schema: str = DEFAULT_SCHEMA) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from postroad.errors import StoreUnavailable
 from postroad.stores.leases import Beat, Peer, RelayStatus, Standing, Suspect, relay_state
-from postroad.stores.postgresql_patience import in_transaction
+from postroad.stores.postgresql_patience import holder_named, in_transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -54,7 +54,11 @@ class PostgreSQLLeases:
         self._taken = taken
 
     async def create(self, sink: str, *, lanes: int, start: Start) -> None:
-        async with self._connection() as connection, in_transaction(connection):
+        async with (
+            self._connection() as connection,
+            holder_named(connection, self._sql, "create"),
+            in_transaction(connection),
+        ):
             if not await connection.fetchval(self._sql["count_lanes"], sink):
                 await connection.execute(self._sql["lock_lanes"])
                 await connection.execute(self._sql["create_lanes"], sink, lanes, start)
@@ -75,7 +79,7 @@ class PostgreSQLLeases:
     ) -> Collection[UUID]:
         owners, beats = [each.owner for each in suspects], [each.beats for each in suspects]
         async with self._connection() as connection, in_transaction(connection):
-            rows = await connection.fetch(self._sql["bury"], runner.sink, owners, beats, _process(presence))
+            rows = await connection.fetch(self._sql["bury"], runner.sink, owners, beats)
             if not rows:
                 return []
             dead = [row["owner"] for row in rows]

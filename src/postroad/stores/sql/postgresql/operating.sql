@@ -387,7 +387,9 @@ select $1, lane, position, key, 'held', true, case when key is null then now() e
 
 -- name: delete_nothing
 -- Until the transaction ends: retention would not see what is to be published again.
-select pg_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.retention'))
+with patience as materialized (
+    select set_config('lock_timeout', '10s', true) as now)
+select name from patience, {schema}.locks where name = 'retention' and now is not null for update of locks
 
 -- name: note_rewound
 -- Because of rewind $2. $3: positions; $4: their new ids, or nulls.
