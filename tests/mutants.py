@@ -281,7 +281,7 @@ MUTANTS = [
            "if not self._started:\n            text", "if False:\n            text", (OUTBOX,)),
     Mutant("SQL and Python disagree on slots", PG_RIGHTS, "1024)::pg_catalog.int2", "1023)::pg_catalog.int2",
            (POSTGRESQL,)),
-    Mutant("an application may choose its row's position", "postroad/stores/sql/postgresql/grants.sql",
+    Mutant("an application may choose its row's position", "postroad/stores/sql/postgresql/grants/application.sql",
            "headers) on {schema}.outbox", "headers, xid, position) on {schema}.outbox", (POSTGRESQL,)),
     # Other roles
     Mutant("rights: a relay trusts a search_path", PG, "    {PIN_SESSION};\n    set plan", "    set plan",

@@ -373,7 +373,7 @@ async def migrate_postgresql(url: str, schema: str = DEFAULT_SCHEMA) -> list[int
                         users = await _users(connection, schema)
                         raise StoreUnavailable(
                             f"the tables of schema {schema} were in use all the time, by {users}, so the migration "
-                            "never got them for itself; nothing was changed: migrate again when that transaction has ended"
+                            "never got them for itself; nothing was changed: migrate again when that has ended"
                         ) from error
                     await asyncio.sleep(MIGRATION_PAUSE_SECONDS)
             raise AssertionError("the last try has returned or raised")
@@ -406,6 +406,10 @@ def _errors_translated(schema: str) -> Iterator[None]:
         yield
     except (asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError, asyncpg.InvalidSchemaNameError) as error:
         raise not_migrated(schema) from error
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise StoreUnavailable(
+            f"PostgreSQL: {error}; `postroad migrate --grants` prints what each kind of role needs"
+        ) from error
     except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         raise StoreUnavailable(f"PostgreSQL: {error}") from error
     except (OSError, TimeoutError) as error:

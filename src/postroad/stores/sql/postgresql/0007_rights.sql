@@ -12,6 +12,13 @@ insert into {schema}.locks (name) values ('create'), ('naps'), ('retention'), ('
 -- dead, does not keep it alive. Null: a relay from before, for which any holder counts.
 alter table {schema}.relays add column if not exists lock_pid integer;
 
+-- Who says to have done it, and beside it the role that has logged in, which nobody but a superuser can change. A later
+-- batch of a command is a line of its own, with the number of the first: lines are added, and never changed.
+alter table {schema}.audit add column if not exists role text;
+alter table {schema}.audit alter column role set default session_user;
+alter table {schema}.audit add column if not exists continues bigint;
+create index if not exists audit_continues on {schema}.audit (continues) where continues is not null;
+
 -- These two are part of larger statements and must stay inlined, which PostgreSQL does only for functions without SET. So
 -- every name in them is written in full. (Every "operator(...)" has the same precedence, hence the parentheses.)
 create or replace function {schema}.passed("position" bigint, xid xid8, lane {schema}.lanes) returns boolean
