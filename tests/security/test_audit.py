@@ -25,7 +25,7 @@ DEAD = """
 async def test_the_role_is_noted_beside_the_name_that_was_given(neighbours: Neighbours) -> None:
     neighbours.psql("owner", DEAD)
     database = ("--database", neighbours.url("operator"))
-    postroad("pause", *database, "--sink", "default", "--reason", "a test", "--who", "the chief")
+    postroad("pause", "default", *database, "--reason", "a test", "--who", "the chief")
     (entry,) = json.loads(postroad("audit", *database, "--json"))
     assert (entry["who"], entry["role"]) == ("the chief", neighbours.name("operator"))
     listed = postroad("audit", *database)
@@ -35,7 +35,7 @@ async def test_the_role_is_noted_beside_the_name_that_was_given(neighbours: Neig
 
 async def test_no_operator_can_change_what_it_did(neighbours: Neighbours) -> None:
     neighbours.psql("owner", DEAD)
-    postroad("pause", "--database", neighbours.url("operator"), "--sink", "default", "--reason", "a test")
+    postroad("pause", "default", "--database", neighbours.url("operator"), "--reason", "a test")
     forged = "insert into postroad.audit (who, command, arguments, changed{}) values ('x', 'y', '{{}}', 1{})"
     refused = (
         "update postroad.audit set who = 'another'",

@@ -84,7 +84,7 @@ async def test_what_a_relay_may_not(neighbours: Neighbours) -> None:
 
 # -- operators and readers -------------------------------------------------------------------------------------------
 
-LOOKING: Final = ["status", "messages", "relays", "audit", "dead list", "status --lanes"]
+LOOKING: Final = ["status", "messages", "relays", "audit", "dead list", "status --by-lane"]
 
 
 @pytest.fixture
@@ -130,8 +130,8 @@ def test_acting(worked: Neighbours) -> None:
     postroad("message", "skip", first, *database, *why)
     postroad("key", "hold", "k", *database, "--reason", "a test")
     postroad("key", "release", "k", *database)
-    postroad("pause", *database, "--reason", "a test")
-    postroad("resume", *database)
+    postroad("pause", "default", *database, "--reason", "a test")
+    postroad("resume", "default", *database)
     postroad("rewind", *database, "--to", "1", *why)
     worked.psql("owner", "select postroad.add('/shop', 'order', '{}', key => 'k')")
     postroad("message", "poison", ids(worked)[-1], *database, *why)
@@ -153,7 +153,7 @@ async def test_what_a_reader_may_not(worked: Neighbours) -> None:
         "select postroad.cancel(gen_random_uuid())", "select postroad.add('/x', 'y', '{}')",
         "insert into postroad.pauses (sink, who) values ('s', 'w')",
     )  # fmt: skip
-    said = postroad("pause", "--database", worked.url("reader"), "--reason", "a test", fails=True)
+    said = postroad("pause", "default", "--database", worked.url("reader"), "--reason", "a test", fails=True)
     assert "permission denied" in said
 
 
