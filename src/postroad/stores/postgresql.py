@@ -30,6 +30,7 @@ from postroad.stores.postgresql_trouble import PostgreSQLTrouble
 from postroad.stores.queries import named_queries, sql_file
 from postroad.stores.scripts import lock_statement, version_statement
 from postroad.stores.search_path import PIN_SESSION, PIN_TRANSACTION
+from postroad.stores.urls import driver_url, place_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterator, Sequence
@@ -75,10 +76,10 @@ class PostgreSQLStore:
         connections: int = 5,
         statement_timeout: timedelta = timedelta(seconds=60),
     ) -> None:
-        self._url = url
+        self._url = driver_url(url)
         self._schema = checked_schema(schema)
         self._sql = named_queries("postgresql", schema)
-        self._direct = direct
+        self._direct = None if direct is None else driver_url(direct)
         self.naps = PostgreSQLNaps(
             schema, self._sql, self._connection, lambda: self._connect_to_stay("postroad listens")
         )
@@ -88,7 +89,7 @@ class PostgreSQLStore:
             connection=self._connection,
             connect=lambda: self._connect_to_stay("postroad lives"),
             has_sessions=lambda: self._direct is not None or not self._pooled,
-            translated=lambda: _errors_translated(self._schema),
+            translated=lambda: _errors_translated(self._schema, self._url),
             taken=self._taken,
         )
         self._connections = connections
@@ -105,7 +106,7 @@ class PostgreSQLStore:
     async def open(self) -> None:
         if self._pool is not None:
             raise InvalidSetting("this store is open already; give each relay a store of its own")
-        with _errors_translated(self._schema), _bad_url_named():
+        with _errors_translated(self._schema, self._url), _bad_url_named():
             self._pooled = await self._is_pooled()
             self._pool = await asyncpg.create_pool(
                 self._url,
@@ -133,6 +134,9 @@ class PostgreSQLStore:
             self._pool = None
 
     async def load(self, lease: Lease) -> Loaded:
+        async with self._connection() as connection:
+            # The schema may have been restored from another cluster while this connection was open.
+            await self._check_server(connection)
         async with self._connection() as connection, in_transaction(connection):
             servers = self._servers
             owner = (lease.sink, lease.lane, lease.owner, lease.epoch)
@@ -143,11 +147,13 @@ class PostgreSQLStore:
             trouble = PostgreSQLTrouble(connection, self._sql, lease)
             heads, routes = await trouble.put_in_order()
             ahead = await trouble.ahead()
-            loaded = Loaded(_lease(lane), heads, list(routes), await trouble.due_in(), ahead, paused)
+            log_end = await connection.fetchval(self._sql["log_end"])
+            loaded = Loaded(_lease(lane), heads, list(routes), await trouble.due_in(), ahead, paused, log_end)
         self._loaded[lease.sink, lease.lane] = servers
         return loaded
 
     async def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> Page:
+        lane = (lease.sink, lease.lane, lease.owner, lease.epoch)
         arguments = (
             lease.first_slot,
             lease.last_slot,
@@ -158,13 +164,13 @@ class PostgreSQLStore:
         )
         async with self._connection(lease) as connection:
             if cursor.catching_up:
-                query = self._sql["read_late_page"]
-                rows = await connection.fetch(query, *arguments, cursor.late_position, cursor.late_snapshot)
-                log_end, snapshot, version = 0, cursor.late_snapshot, 0
+                late = (cursor.late_position, cursor.late_snapshot)
+                rows = await connection.fetch(self._sql["read_late_page"], *arguments, *lane, *late)
             else:
-                rows = await connection.fetch(self._sql["read_page"], *arguments, lease.sink, lease.lane)
-                end = rows.pop()
-                log_end, snapshot, version = end["position"], end["topic"], int(end["key"] or 0)
+                rows = await connection.fetch(self._sql["read_page"], *arguments, *lane)
+        end = rows.pop()
+        log_end, snapshot, version = end["position"], end["topic"], int(end["key"] or 0)
+        lease.check_read(cursor, version or None, log_end)
         messages = list(starmap(StoredMessage, rows))
         return turn_page(cursor, messages, limit=limit, snapshot=snapshot, log_end=log_end, version=version)
 
@@ -192,13 +198,14 @@ class PostgreSQLStore:
         *,
         deferred: Sequence[Deferral] = (),
         held: Sequence[StoredMessage] = (),
+        unsure_through: int = 0,
         published: Sequence[int] = (),
         freed: Collection[str] = (),
         tally: Tally | None = None,
     ) -> Recorded:
         async with self._fenced(lease, cursor) as trouble:
             await trouble.defer(deferred)
-            await trouble.hold(held)
+            await trouble.hold(held, unsure_through)
             await trouble.forget(published)
             heads = await trouble.free(freed)
             await trouble.note(tally)
@@ -244,7 +251,7 @@ class PostgreSQLStore:
         """A connection; for a lane, only if it is to the server from which the lane was loaded."""
         if self._pool is None:
             raise StoreUnavailable("the store is not open")
-        with _errors_translated(self._schema):
+        with _errors_translated(self._schema, self._url):
             async with lent(self._pool) as connection, self._session(connection):
                 if lease is not None and self._loaded.get((lease.sink, lease.lane)) != self._servers:
                     raise StoreUnavailable("PostgreSQL: the server was started anew since the lane was loaded")
@@ -293,9 +300,10 @@ class PostgreSQLStore:
         """A session of its own: it is closed if the block fails, and otherwise belongs to the one who asked."""
         if self._pooled and self._direct is None:
             raise StoreUnavailable("PostgreSQL is behind a pooler, where nobody can listen; set direct to its own URL")
-        with _errors_translated(self._schema), _bad_url_named("direct" if self._direct else "database"):
+        url, setting = (self._direct, "direct") if self._direct else (self._url, "database")
+        with _errors_translated(self._schema, url), _bad_url_named(setting):
             connection = await asyncpg.connect(
-                self._direct or self._url,
+                url,
                 timeout=CONNECT_SECONDS,
                 command_timeout=self._timeout,
                 server_settings={"application_name": name},
@@ -323,6 +331,12 @@ class PostgreSQLStore:
             encoder=_no_encoder,
             decoder=_microseconds_since_1970,
         )
+        await self._check_server(connection)
+
+    async def _check_server(self, connection: Any) -> None:
+        """Whether the log may be read. Asked on every new connection, and whenever a lane is loaded: so after every
+        fence that failed and every lane that was taken.
+        """
         check_version(await connection.fetchrow(self._sql["schema_version"]), self._schema)
         facts = await connection.fetchrow(self._sql["server_facts"])
         self._meet(facts["started"])
@@ -335,6 +349,10 @@ class PostgreSQLStore:
             raise LogNotReadable(
                 f"{self._schema}.outbox is filled by a logical replication subscription, whose rows carry another "
                 "cluster's transaction ids; run the relay on the publisher, or drop the subscription first"
+            )
+        if not facts["complete"]:
+            raise LogNotReadable(
+                f"{self._schema}.outbox has no primary key: the schema is being restored, or the restore has failed"
             )
         if facts["moved"] or facts["future"]:
             await self._restore(connection)
@@ -360,10 +378,10 @@ async def migrate_postgresql(url: str, schema: str = DEFAULT_SCHEMA) -> list[int
     A migration that needs the log for itself waits for the writers that are at it, and new ones wait for the migration:
     so it waits a moment only, makes way, and tries again.
     """
-    with _errors_translated(schema):
+    with _errors_translated(schema, url):
         with _bad_url_named():
             # Without statements that are kept, which a pooler would leave to the next one.
-            connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS, statement_cache_size=0)
+            connection = await asyncpg.connect(driver_url(url), timeout=CONNECT_SECONDS, statement_cache_size=0)
         try:
             for left in reversed(range(MIGRATION_TRIES)):
                 try:
@@ -400,7 +418,7 @@ async def _users(connection: Any, schema: str) -> str:
 
 
 @contextmanager
-def _errors_translated(schema: str) -> Iterator[None]:
+def _errors_translated(schema: str, url: str) -> Iterator[None]:
     """The driver's errors, as the contract names them."""
     try:
         yield
@@ -413,7 +431,9 @@ def _errors_translated(schema: str) -> Iterator[None]:
     except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         raise StoreUnavailable(f"PostgreSQL: {error}") from error
     except (OSError, TimeoutError) as error:
-        raise StoreUnavailable(f"PostgreSQL can't be reached: {str(error) or type(error).__name__}") from error
+        place = f" at {place}" if (place := place_of(url)) else ""
+        reason = str(error) or type(error).__name__
+        raise StoreUnavailable(f"PostgreSQL{place} can't be reached: {reason}") from error
 
 
 @contextmanager
@@ -424,11 +444,12 @@ def _bad_url_named(setting: str = "database") -> Iterator[None]:
     except ssl.SSLError:
         raise  # a ValueError too, but the URL was fine
     except asyncpg.exceptions.ClientConfigurationError as error:
-        raise InvalidSetting(f"{setting} is a URL that can't be used: {error}") from error
+        raise InvalidSetting(f"{setting} is a URL that can't be used: {error}", settings=(setting,)) from error
     except (ValueError, OverflowError):
         raise InvalidSetting(
             f"{setting} is no URL that can be read; it must be postgresql://user@host:port/name, "
-            "with special characters of user and password percent-encoded"
+            "with special characters of user and password percent-encoded",
+            settings=(setting,),
         ) from None
 
 

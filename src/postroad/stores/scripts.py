@@ -15,6 +15,7 @@ from postroad.stores.search_path import PIN_BORROWED, RESTORE_BORROWED
 
 __all__ = [
     "dialect_named",
+    "empty_statements",
     "lock_statement",
     "migration_statements",
     "pin_statements",
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 # What may contain a semicolon that ends nothing: a function's body, a text, a comment.
 _PIECE: Final = re.compile(r"\$\$.*?\$\$|'(?:[^']|'')*'|--[^\n]*|;|[^$'\-;]+|.", re.DOTALL)
+_TABLE: Final = re.compile(r"create (?:unlogged )?table if not exists (\S+)")
 
 
 def dialect_named(name: str) -> Dialect:
@@ -93,6 +95,13 @@ def version_statement(dialect: Dialect, schema: str) -> str:
     """Gives a row with how far the schema has been migrated."""
     schema = checked_schema(schema)
     return f"select max(version) from {schema}{'_' if dialect == 'sqlite' else '.'}migrations"  # noqa: S608 - checked
+
+
+def empty_statements(dialect: Dialect, schema: str = DEFAULT_SCHEMA) -> list[str]:
+    """Leave the tables as the migrations made them. Each statement gives a row for each row that it deletes."""
+    made = _TABLE.findall("\n".join(migration_statements(dialect, schema)))
+    kept = {name for name in made if name.endswith(("migrations", "installation", "locks"))}
+    return [f"delete from {name} returning 1" for name in made if name not in kept]  # noqa: S608 - our own names
 
 
 def _statements(script: str) -> list[str]:
