@@ -16,7 +16,7 @@ INLINED: Final = {"passed", "slot_of"}
 """PostgreSQL inlines only functions without SET; in these every name is written in full."""
 
 ON_THE_USERS_CONNECTION: Final = [
-    "add", "add_many", "add_later", "cancel", "first_time", "first_times", "look_at_inbox", "still_good",
+    "add", "add_many", "add_later", "cancel", "first_time", "first_times", "look_at_inbox", "same_transaction", "undo_first_times",
     "begin_attempt", "end_attempt", "fail_attempt", "note_dead", "forget_processed", "forget_attempts",
 ]  # fmt: skip
 BEFORE_THE_PATH_IS_SET: Final = ["server_process", "borrow_session", "table_users"]
@@ -30,9 +30,7 @@ _WORDS: Final = {
 }  # fmt: skip
 # With several arguments this name alone means pg_catalog's, whatever the path; PostgreSQL knows no longer form of it.
 _WORDS_IN_FROM: Final = {"unnest"}
-_REGCLASS: Final = re.compile(
-    r"\b(setval|nextval|currval|pg_sequence_last_value|pg_get_serial_sequence)\(\s*'[^']*'(?!::)"
-)
+_REGCLASS: Final = re.compile(r"\b(setval|nextval|currval|pg_sequence_last_value)\(\s*'[^']*'(?!::)")
 
 
 def foreign_calls(sql: str) -> list[str]:

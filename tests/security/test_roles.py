@@ -134,7 +134,7 @@ def test_acting(worked: Neighbours) -> None:
     postroad("resume", "default", *database)
     postroad("rewind", *database, "--to", "1", *why)
     worked.psql("owner", "select postroad.add('/shop', 'order', '{}', key => 'k')")
-    postroad("message", "poison", ids(worked)[-1], *database, *why)
+    postroad("message", "poison", ids(worked)[-1], *database, "--reason", "a test")
     postroad("relay", "--database", worked.url("relay"), "--to", "null://", "--until-empty")
     postroad("cleanup", *database, "--older-than", "0s", *why)
     entries = json.loads(postroad("audit", *database, "--json"))

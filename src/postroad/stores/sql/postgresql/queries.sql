@@ -596,12 +596,12 @@ select i.id, a.id from {schema}.inbox i, {schema}.inbox_attempts a limit 0
 
 -- name: same_transaction
 -- Gives a row when this is the transaction $1, and raises an error when a statement has failed in it.
-select 1 where pg_current_xact_id_if_assigned()::text = $1::text
+select 1 where pg_catalog.pg_current_xact_id_if_assigned()::text = $1::text
 
 -- name: undo_first_times
 -- A handler has failed. If it has committed its transaction $1 by itself, the inbox's rows are there, and the messages
 -- would count as processed. Gives the state of that transaction; while it is in progress nothing is known.
-with handled as materialized (select pg_xact_status($1::text::xid8) as status),
+with handled as materialized (select pg_catalog.pg_xact_status($1::text::xid8) as status),
 undone as (
     delete from {schema}.inbox
      where consumer = $2 and id = any($3::text[]) and (select status from handled) = 'committed')

@@ -4,6 +4,7 @@ grant select on {schema}.migrations to {role};
 grant select, update on {schema}.installation to {role}; -- a log that was restored from another cluster
 grant select, delete on {schema}.outbox to {role};
 grant insert (id, topic, key, slot, type, payload, content_type, headers) on {schema}.outbox to {role}; -- what was scheduled
+grant select on sequence {schema}.outbox_position_seq to {role}; -- where the log ends
 grant update (xid) on {schema}.outbox to {role}; -- a log that was restored from another cluster
 grant select, update, delete on {schema}.scheduled to {role};
 grant select, insert, update on {schema}.lanes to {role};
