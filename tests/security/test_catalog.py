@@ -16,7 +16,8 @@ INLINED: Final = {"passed", "slot_of"}
 """PostgreSQL inlines only functions without SET; in these every name is written in full."""
 
 ON_THE_USERS_CONNECTION: Final = [
-    "add", "add_many", "add_later", "cancel", "first_time", "first_times", "look_at_inbox", "same_transaction", "undo_first_times",
+    "add", "add_many", "add_later", "cancel", "first_time", "first_times", "look_at_inbox",
+    "same_transaction", "undo_first_times",
     "begin_attempt", "end_attempt", "fail_attempt", "note_dead", "forget_processed", "forget_attempts",
 ]  # fmt: skip
 BEFORE_THE_PATH_IS_SET: Final = ["server_process", "borrow_session", "table_users"]
