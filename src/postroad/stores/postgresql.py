@@ -434,7 +434,8 @@ def _errors_translated(schema: str, url: str) -> Iterator[None]:
         raise not_migrated(schema) from error
     except asyncpg.InsufficientPrivilegeError as error:
         raise StoreUnavailable(
-            f"PostgreSQL: {error}; `postroad migrate --grants` prints what each kind of role needs"
+            f"PostgreSQL: {error}; `postroad migrate --grants` prints what each kind of role needs",
+            transient=is_transient(error),
         ) from error
     except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         raise StoreUnavailable(f"PostgreSQL: {error}", transient=is_transient(error)) from error
