@@ -13,6 +13,7 @@ from postroad.stores.postgresql_operating import PostgreSQLOperating
 from tests.security.neighbours import Neighbours, postroad
 
 DEAD = """
+    insert into postroad.sinks (sink) values ('default');
     insert into postroad.lanes (sink, lane, first_slot, last_slot, position, snapshot)
     values ('default', 0, 0, 1023, 0, pg_current_snapshot());
     select postroad.add('/shop', 'n', '{}') from generate_series(1, 5);

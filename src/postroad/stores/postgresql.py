@@ -36,7 +36,7 @@ from postroad.stores.urls import driver_url, place_of
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 
-    from postroad.stores.base import Deferral, Tally
+    from postroad.stores.base import Deferral, Held, Tally
     from postroad.stores.cursor import Page, PageLimit
 
 try:
@@ -141,7 +141,7 @@ class PostgreSQLStore:
             self._pool.terminate()  # nothing is under way that must be waited for, and a dead server can't be
             self._pool = None
 
-    async def load(self, lease: Lease) -> Loaded:
+    async def load(self, lease: Lease, *, by_source: bool = False) -> Loaded:
         async with self._connection() as connection:
             # The schema may have been restored from another cluster while this connection was open.
             await self._check_server(connection)
@@ -153,7 +153,7 @@ class PostgreSQLStore:
                 raise lease.lost()
             *lane, paused = row
             trouble = PostgreSQLTrouble(connection, self._sql, lease)
-            heads, routes = await trouble.put_in_order()
+            heads, routes = await trouble.put_in_order(by_source=by_source)
             ahead = await trouble.ahead()
             log_end = await connection.fetchval(self._sql["log_end"])
             loaded = Loaded(_lease(lane), heads, list(routes), await trouble.due_in(), ahead, paused, log_end)
@@ -205,7 +205,7 @@ class PostgreSQLStore:
         cursor: Cursor,
         *,
         deferred: Sequence[Deferral] = (),
-        held: Sequence[StoredMessage] = (),
+        held: Sequence[Held] = (),
         unsure_through: int = 0,
         published: Sequence[int] = (),
         freed: Collection[str] = (),

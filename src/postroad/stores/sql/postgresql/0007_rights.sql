@@ -6,7 +6,7 @@
 
 -- A row for each thing that only one transaction may do at a time; it locks the row, and changes nothing in it.
 create table if not exists {schema}.locks (name text primary key);
-insert into {schema}.locks (name) values ('create'), ('naps'), ('retention'), ('scheduled') on conflict do nothing;
+insert into {schema}.locks (name) values ('naps'), ('retention'), ('scheduled') on conflict do nothing;
 
 -- The server's process that holds a relay's advisory lock: another role that gets hold of the lock, once the relay is
 -- dead, does not keep it alive. Null: a relay from before, for which any holder counts.

@@ -5,6 +5,7 @@ grant select on {schema}.installation to {role};
 grant select (xid, position, created_at, id, slot, topic, type, key, content_type, headers) on {schema}.outbox to {role};
 grant select (number, due_at, created_at, id, slot, topic, type, key, content_type, headers) on {schema}.scheduled to {role};
 grant select on {schema}.outbox_status to {role};
+grant select on {schema}.sinks to {role};
 grant select on {schema}.lanes to {role};
 grant select on {schema}.deferred to {role};
 grant select on {schema}.attempts to {role};

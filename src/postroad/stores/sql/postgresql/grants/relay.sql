@@ -7,6 +7,7 @@ grant insert (id, topic, key, slot, type, payload, content_type, headers) on {sc
 grant select on sequence {schema}.outbox_position_seq to {role}; -- where the log ends
 grant update (xid) on {schema}.outbox to {role}; -- a log that was restored from another cluster
 grant select, update, delete on {schema}.scheduled to {role};
+grant select, insert, update on {schema}.sinks to {role};
 grant select, insert, update on {schema}.lanes to {role};
 grant select, insert, update, delete on {schema}.deferred to {role};
 grant select, insert, delete on {schema}.attempts to {role};
