@@ -45,6 +45,7 @@ async def test_a_connection_that_is_cut_anywhere(postgresql15: PostgreSQL, queue
             it.on(Numbered)(_calling(place, iter([True]), cut, asyncio.get_running_loop()))
             put(queue, number)
             summary = await consumed(it)
+            proxy.cut_after()  # whatever was not reached
             assert (summary.failed, summary.dead, await place.attempts()) == (0, 0, []), f"cut after {after}"
             assert summary.handled + summary.duplicates == 1, "of a COMMIT without an answer nothing is known"
         assert proxy.cuts >= len(CUTS) // 2, "not all are reached within a transaction"
