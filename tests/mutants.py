@@ -22,6 +22,7 @@ LANE = "postroad/relay/lane.py"
 HANDLING = "postroad/consumer/handling.py"
 TREATMENT = "postroad/consumer/treatment.py"
 TRANSACTIONS = "postroad/consumer/transactions.py"
+PROBE = "postroad/consumer/probe.py"
 SENDING = "postroad/relay/sending.py"
 TROUBLE = "postroad/relay/trouble.py"
 WAKEUP = "postroad/relay/wakeup.py"
@@ -72,6 +73,8 @@ RESTARTS = "tests/scenarios/test_database_restarts.py"
 INBOX = "tests/contracts/test_inbox.py"
 CONSUMER = "tests/contracts/test_consumer.py"
 CONSUMER_TROUBLE = "tests/contracts/test_consumer_trouble.py"
+BEGIN = "tests/contracts/test_begin.py"
+OUTAGES = "tests/contracts/test_consumer_outages.py"
 HANDLERS_THAT_END = "tests/contracts/test_handlers_that_end.py"
 CONSUMER_STOPS = "tests/contracts/test_consumer_stops.py"
 CONSUMERS = "tests/scenarios/test_consumers.py"
@@ -415,6 +418,14 @@ MUTANTS = [
            (HANDLERS_THAT_END,)),
     Mutant("again, on SQLite", SQLITE_QUERIES, "where processed_at = ? and consumer = ? and id in",
            "where ? > 0 and consumer = ? and id in", (HANDLERS_THAT_END,)),
+    Mutant("a begin that does not commit is taken", PROBE, "if not await probe.run(probe.was_committed):", "if False:",
+           (BEGIN,)),
+    Mutant("a begin that commits after an error is taken", PROBE, "    if await probe.run(probe.was_committed):",
+           "    if False:", (BEGIN,)),
+    Mutant("a transaction that is still open looks committed", PROBE,
+           "return False  # it is still the same one", "return True", (BEGIN,)),
+    Mutant("a lost connection that a handler hides is an attempt", HANDLING, "if state is State.LOST:", "if False:",
+           (OUTAGES,)),
     Mutant("what met an outage is marked again and counts as a death", TREATMENT,
            "self._marks.get(message.identity) or", "", (CONSUMER_TROUBLE,)),
     Mutant("a stop counts as a death", "postroad/consumer/run.py", "await self._treatment.break_off()", "pass",

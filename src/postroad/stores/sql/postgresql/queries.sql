@@ -604,6 +604,13 @@ select before, null from patience where pg_catalog.set_config('lock_timeout', be
 -- Whether the tables are there, and may be read.
 select i.id, a.id from {schema}.inbox i, {schema}.inbox_attempts a limit 0
 
+-- name: write_probe
+-- The id of this transaction, by which it is seen later whether it was committed.
+select pg_current_xact_id()::text
+
+-- name: look_at_probe
+select pg_xact_status($1::text::xid8)
+
 -- name: same_transaction
 -- Gives a row when this is the transaction $1, and raises an error when a statement has failed in it.
 select 1 where pg_catalog.pg_current_xact_id_if_assigned()::text = $1::text
