@@ -91,24 +91,26 @@ def migrate(
     settings: Settings,
     sql: Annotated[bool, typer.Option("--sql", help="Print the SQL instead, and change nothing.")] = False,
     grants: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--grants",
-            metavar="ROLE",
-            help="Print what a PostgreSQL role needs in order to add messages and to consume them, and change nothing.",
+            metavar="[KIND=]ROLE",
+            help="Print what a PostgreSQL role needs as an application, relay, operator or reader, or for payloads, "
+            "and change nothing. May be given several times.",
         ),
     ] = None,
 ) -> None:
     """Create or update postroad's tables."""
     database, schema = settings.needed("database"), settings.command.schema
     dialect = dialect_of(database)
-    if grants is not None and dialect != "postgresql":
+    if grants and dialect != "postgresql":
         raise InvalidSetting("grants is for PostgreSQL; an SQLite file has no roles")
     if sql:
         typer.echo(migration_script(dialect, schema), nl=False)
-    if grants is not None:
-        typer.echo(grants_script(grants, schema), nl=False)
-    if sql or grants is not None:
+    for grant in grants or ():
+        kind, _, role = grant.rpartition("=")
+        typer.echo(grants_script(role, schema, kind=kind or "application"), nl=False)
+    if sql or grants:
         return
     applied = asyncio.run(migrate_database(database, schema))
     names = migration_files(dialect)

@@ -311,7 +311,7 @@ class Changing(Looking):
 
 
 class _Noting:
-    """What one command has done so far, and its line in the audit."""
+    """What one command has done so far, and the number of its first line in the audit."""
 
     def __init__(self, command: str, arguments: dict[str, Any], by: By) -> None:
         self._command = command
@@ -324,11 +324,9 @@ class _Noting:
         """Within the transaction that does it: note it, and let the owners of the lanes find out."""
         if not changed:
             return
-        if self._number is None:
-            row = (self._by.who, self._command, self._arguments, self._by.reason, changed)
-            ((self._number, _),) = await ask("note_audit", *row)
-        else:
-            await ask("add_to_audit", self._number, changed)
+        row = (self._by.who, self._command, self._arguments, self._by.reason, changed, self._number)
+        ((number,),) = await ask("note_audit", *row)
+        self._number = self._number or number
         if lanes:
             await ask("raise_version", Rows(sorted(lanes)))
         self.changed += changed

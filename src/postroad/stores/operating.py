@@ -195,7 +195,8 @@ class MessageHistory(msgspec.Struct, frozen=True, kw_only=True):
     """All of them, postroad's own too. Empty when somebody wrote what is no JSON object of strings."""
     payload: bytes
     """At most the first `payload_bytes` asked for."""
-    payload_size: int
+    payload_size: int | None
+    """None: this role may not read payloads."""
     created_at: datetime
     deliver_at: datetime | None
     """When it moves into the log, if it is to be sent later."""
@@ -271,6 +272,9 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     at: datetime
     who: str
+    """The name that was given, or that of the login."""
+    role: str | None
+    """The database role that did it; None: not known, or the database has no roles."""
     command: str
     arguments: Mapping[str, object]
     reason: str | None

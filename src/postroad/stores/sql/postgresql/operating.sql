@@ -129,7 +129,9 @@ select (select count(*) from (select from {schema}.scheduled order by due_at lim
 select sink, key, since, who, reason from {schema}.holds where $1::text is null or sink = $1 order by sink, key
 
 -- name: audit
-select number, at, who, command, arguments::text, reason, changed from {schema}.audit order by number desc limit $1
+select number, at, who, role, command, arguments::text, reason,
+       changed + coalesce((select sum(changed) from {schema}.audit more where more.continues = a.number), 0)::bigint
+  from {schema}.audit a where continues is null order by number desc limit $1
 
 -- name: log_ends
 -- The first and the last position of the log, and how far the lanes of a sink have come.
@@ -261,17 +263,23 @@ select count(*) as seen, min(position) as through
          limit $6) looked_at
 
 -- name: message
--- A message from the log; $2: bytes of its payload.
-select position, id, type, topic, key, content_type, headers::text, substring(payload from 1 for $2::integer) as payload,
-       octet_length(payload) as payload_size, created_at, null::timestamptz as deliver_at
+-- A message from the log, without its payload, which not every role may read.
+select position, type, topic, key, content_type, headers::text, created_at, null::timestamptz as deliver_at
   from {schema}.outbox where id = $1
 
 -- name: scheduled_message
 -- The same, from those that are to be sent later.
-select null::bigint as position, id, type, topic, key, content_type, headers::text,
-       substring(payload from 1 for $2::integer) as payload, octet_length(payload) as payload_size, created_at,
-       due_at as deliver_at
+select null::bigint as position, type, topic, key, content_type, headers::text, created_at, due_at as deliver_at
   from {schema}.scheduled where id = $1
+
+-- name: may_read_payloads
+select has_column_privilege('{schema}.outbox'::regclass, 'payload', 'select')
+
+-- name: payload
+-- The first $2 bytes of a message's payload, and its size.
+select substring(payload from 1 for $2::integer) as payload, octet_length(payload) as size
+  from (select id, payload from {schema}.outbox union all select id, payload from {schema}.scheduled) messages
+ where id = $1
 
 -- name: failures
 select sink, attempt, failed_at, error from {schema}.attempts where position = $1 order by failed_at, attempt
@@ -299,12 +307,10 @@ with raised as (
 select pg_notify('{schema}', '') where exists (select from raised)
 
 -- name: note_audit
-insert into {schema}.audit (who, command, arguments, reason, changed) values ($1, $2, $3::text::json, $4, $5)
-returning number, at
-
--- name: add_to_audit
--- A later batch of the same command.
-update {schema}.audit set changed = changed + $2 where number = $1
+-- $6: the number of the first line of the same command, for a later batch.
+insert into {schema}.audit (who, command, arguments, reason, changed, continues)
+values ($1, $2, $3::text::json, $4, $5, $6)
+returning number
 
 -- name: retry
 -- Dead messages, tried again: behind those that block their keys. $1: sinks; $2: positions. One that its lane has not come
@@ -476,7 +482,9 @@ select $1, lane, position, key, 'held', true, case when key is null then now() e
 
 -- name: delete_nothing
 -- Until the transaction ends: retention would not see what is to be published again.
-select pg_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.retention'))
+with patience as materialized (
+    select set_config('lock_timeout', '10s', true) as now)
+select name from patience, {schema}.locks where name = 'retention' and now is not null for update of locks
 
 -- name: note_rewound
 -- Because of rewind $2. $3: positions; $4: their new ids, or nulls.

@@ -372,6 +372,15 @@ returning id, processed_at
 -- Whether the tables are there, and may be read.
 select i.id, a.id from {schema}_inbox i, {schema}_inbox_attempts a limit 0
 
+-- name: write_probe
+-- Something by which it is seen whether a transaction is committed.
+insert into {schema}_inbox (consumer, id, type) values (?, ?, '')
+returning id
+
+-- name: look_at_probe
+delete from {schema}_inbox where consumer = ? and id = ?
+returning id
+
 -- name: mark_transaction
 -- SQLite's transactions have no ids, but a savepoint goes when its transaction ends.
 savepoint postroad_handler
