@@ -22,20 +22,20 @@ LANE = "postroad/relay/lane.py"
 HANDLING = "postroad/consumer/handling.py"
 TREATMENT = "postroad/consumer/treatment.py"
 TRANSACTIONS = "postroad/consumer/transactions.py"
+PROBE = "postroad/consumer/probe.py"
 SENDING = "postroad/relay/sending.py"
 TROUBLE = "postroad/relay/trouble.py"
 WAKEUP = "postroad/relay/wakeup.py"
 PG = "postroad/stores/postgresql.py"
 PG_LEASES = "postroad/stores/sql/postgresql/leases.sql"
-PG_LEASES_SCHEMA = "postroad/stores/sql/postgresql/0005_leases.sql"
 PG_PATIENCE = "postroad/stores/postgresql_patience.py"
 ATTENDANCE = "postroad/relay/attendance.py"
 TENURE = "postroad/relay/tenure.py"
 HOLDINGS = "postroad/relay/leases.py"
-PG_SCHEMA = "postroad/stores/sql/postgresql/0001_log.sql"
 PG_NAPS = "postroad/stores/sql/postgresql/0004_naps.sql"
 PG_QUERIES = "postroad/stores/sql/postgresql/queries.sql"
-PG_RIGHTS = "postroad/stores/sql/postgresql/0009_rights.sql"
+PG_OWNERS = "postroad/stores/sql/postgresql/0009_rights.sql"
+PG_RIGHTS = "postroad/stores/sql/postgresql/0007_rights.sql"
 SQLITE_SCHEMA = "postroad/stores/sql/sqlite/0001_log.sql"
 VERIFY = "postroad/verify.py"
 PAYLOAD = "postroad/payload.py"
@@ -75,11 +75,14 @@ RIGHTS_CONSUMERS = "tests/security/test_rights_of_consumers.py"
 RIGHTS_MESSAGES = "tests/security/test_rights_of_messages.py"
 CONSUMER = "tests/contracts/test_consumer.py"
 CONSUMER_TROUBLE = "tests/contracts/test_consumer_trouble.py"
+BEGIN = "tests/contracts/test_begin.py"
+OUTAGES = "tests/contracts/test_consumer_outages.py"
 HANDLERS_THAT_END = "tests/contracts/test_handlers_that_end.py"
 CONSUMER_STOPS = "tests/contracts/test_consumer_stops.py"
 CONSUMERS = "tests/scenarios/test_consumers.py"
 KEYS = "tests/unit/test_keys.py"
 ACKS = "tests/unit/test_amqp_acks.py"
+SEARCH_PATH = "tests/security/test_search_path.py"
 SINKS = "tests/contracts/test_sinks.py"
 UNROUTABLE = "tests/contracts/test_unroutable.py"
 PAYLOADS = "tests/unit/test_payload.py"
@@ -183,7 +186,7 @@ MUTANTS = [
            "select $8::integer is null or $8 in", "select true or $8 in", (LEASES,)),
     Mutant("leases: that the server knows of no session goes unheard", HOLDINGS,
            "if not standing.present:", "if False:", (HOLDINGS_TEST,)),
-    Mutant("leases: a crash of the server makes suspects", PG_LEASES_SCHEMA,
+    Mutant("leases: a crash of the server makes suspects", PG_RIGHTS,
            "coalesce(' ' || (select stats_reset::text from pg_stat_bgwriter), '')", "''", (LEASES,)),
     Mutant("leases: a silent server is waited for", PG_PATIENCE,
            "await pool.release(connection, timeout=FAREWELL_SECONDS)", "await pool.release(connection)", (LEASES,)),
@@ -260,10 +263,10 @@ MUTANTS = [
     # Retention
     Mutant("retention goes by age alone", PG_QUERIES, "and not {schema}.passed(batch.position, batch.xid, l))",
            "and false)", (STORES,)),
-    Mutant("retention goes by age and position", PG_SCHEMA,
-           "$1 <= ($3).position and pg_visible_in_snapshot($2, ($3).snapshot)", "$1 <= ($3).position", (POSTGRESQL,)),
-    Mutant("again, for the property test", PG_SCHEMA,
-           "$1 <= ($3).position and pg_visible_in_snapshot($2, ($3).snapshot)", "$1 <= ($3).position", (LOG_MACHINE,)),
+    Mutant("retention goes by age and position", PG_RIGHTS,
+           "($3).position and pg_catalog.pg_visible_in_snapshot($2, ($3).snapshot)", "($3).position", (POSTGRESQL,)),
+    Mutant("again, for the property test", PG_RIGHTS,
+           "($3).position and pg_catalog.pg_visible_in_snapshot($2, ($3).snapshot)", "($3).position", (LOG_MACHINE,)),
     Mutant("retention before there is a sink", PG_QUERIES, "and exists (select from {schema}.lanes)", "", (STORES,)),
     Mutant("retention goes by age alone (SQLite)", SQLITE_QUERIES, "and {schema}_outbox.position > l.position)",
            "and false)", (STORES,)),
@@ -272,18 +275,18 @@ MUTANTS = [
     # Later, and canceling
     Mutant("scheduled messages of a key enter the log in any order", PG_QUERIES,
            "order by due_at, number\n    on conflict", "order by payload desc\n    on conflict", (SCHEDULED,)),
-    Mutant("canceling believes what is scheduled, and forgets the log", PG_RIGHTS,
+    Mutant("canceling believes what is scheduled, and forgets the log", PG_OWNERS,
            "if not found or (was_scheduled and not message.ours) then", "if not found or was_scheduled then",
            (SCHEDULED,)),
-    Mutant("canceling looks before it locks", PG_RIGHTS,
+    Mutant("canceling looks before it locks", PG_OWNERS,
            "    delete from {schema}.scheduled where id = $1 and (added_by is null or {schema}.acts_as(added_by));\n"
            "    was_scheduled := found;\n",
            "    was_scheduled := exists (select from {schema}.scheduled where id = $1);\n"
            "    perform from {schema}.outbox where id = $1;\n    was_scheduled := was_scheduled and not found;\n"
            "    delete from {schema}.scheduled where id = $1;\n"
            "    if was_scheduled then return 'canceled'; end if;\n", (RACE,)),
-    Mutant("canceling tells no lane", PG_RIGHTS, "route = null, noticed = false", "route = null", (SCHEDULED_PG,)),
-    Mutant("canceling what is too late keeps its locks", PG_RIGHTS, "            raise sqlstate 'PR001';\n",
+    Mutant("canceling tells no lane", PG_OWNERS, "route = null, noticed = false", "route = null", (SCHEDULED_PG,)),
+    Mutant("canceling what is too late keeps its locks", PG_OWNERS, "            raise sqlstate 'PR001';\n",
            "            return 'too late';\n", (SCHEDULED_PG,)),
     Mutant("a claim waits for an application", PG_QUERIES, "order by due_at, position limit $4::integer + 1\n"
            "       for update skip locked),", "order by due_at, position limit $4::integer + 1\n       for update),",
@@ -295,7 +298,7 @@ MUTANTS = [
            (SCHEDULED_PG,)),
     Mutant("retention deletes what a lane has not noticed", PG_QUERIES, " or not d.noticed))\n    returning",
            "))\n    returning", (SCHEDULED_PG,)),
-    Mutant("canceling believes in what may have been sent", PG_RIGHTS, " and not unsure;", ";", (SCHEDULED,)),
+    Mutant("canceling believes in what may have been sent", PG_OWNERS, " and not unsure;", ";", (SCHEDULED,)),
     Mutant("canceling believes in what may have been sent (SQLite)", SQLITE_QUERIES, " and not d.unsure", "",
            (SCHEDULED,)),
     Mutant("what was held after a load is sure", PG_QUERIES, "position <= $5::bigint", "position <= 0 * $5::bigint",
@@ -315,7 +318,7 @@ MUTANTS = [
            (CANCELING,)),
     Mutant("canceling asks no other sink (SQLite)", SQLITE_QUERIES, "and not (o.position <= l.position\n",
            "and false and not (o.position <= l.position\n", (SCHEDULED,)),
-    Mutant("canceling is for everybody", PG_RIGHTS,
+    Mutant("canceling is for everybody", PG_OWNERS,
            "revoke all on function {schema}.cancel(uuid) from public;", "", (SCHEDULED_PG,)),
     # Adding
     Mutant("add commits by itself (asyncpg)", "postroad/stores/connections/asyncpg.py",
@@ -327,9 +330,19 @@ MUTANTS = [
            "target = hand.ready(connection)  #", "target = connection  #", (OUTBOX,)),
     Mutant("a forgotten await is silent", "postroad/stores/connections/pending.py",
            "if not self._started:\n            text", "if False:\n            text", (OUTBOX,)),
-    Mutant("SQL and Python disagree on slots", PG_SCHEMA, "% 1024)::smallint", "% 1023)::smallint", (POSTGRESQL,)),
-    Mutant("an application may choose its row's position", "postroad/stores/sql/postgresql/grants.sql",
+    Mutant("SQL and Python disagree on slots", PG_RIGHTS, "1024)::pg_catalog.int2", "1023)::pg_catalog.int2",
+           (POSTGRESQL,)),
+    Mutant("an application may choose its row's position", "postroad/stores/sql/postgresql/grants/application.sql",
            "headers) on {schema}.outbox", "headers, xid, position) on {schema}.outbox", (POSTGRESQL,)),
+    # Other roles
+    Mutant("rights: a relay trusts a search_path", PG, "    {PIN_SESSION};\n    set plan", "    set plan",
+           (SEARCH_PATH,)),
+    Mutant("rights: behind a pooler it trusts one", PG_QUERIES,
+           "select pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),", "select", (SEARCH_PATH,)),
+    Mutant("rights: a migration trusts a search_path", PG, "        await connection.execute(PIN_TRANSACTION)\n", "",
+           (SEARCH_PATH,)),
+    Mutant("rights: adding trusts a search_path", PG_QUERIES, "at operator(pg_catalog.*) interval", "at * interval",
+           (SEARCH_PATH,)),
     # Being woken
     Mutant("waking: nobody is asked who may have missed the nap", WAKEUP,
            "self._unaware = self._writers = await self._wakeup.naps.writers()", "self._unaware = self._writers = ()",
@@ -359,15 +372,15 @@ MUTANTS = [
            "if pg_notification_queue_usage() <= 0.5 then", "if true then", (NAPS,), times=2),
     Mutant("waking: who listened is remembered for a transaction", PG_NAPS,
            "loop\n            perform pg_stat_clear_snapshot();", "loop\n", (NAPS,)),
-    Mutant("waking: marks are wiped without the lock", PG_NAPS, "and pg_try_advisory_xact_lock(x'706F7374'::int,",
-           "and 0 <> length('x') + (", (NAPS,)),
-    Mutant("waking: marks are wiped though others nap", PG_NAPS, "coalesce((select bit_or(n.marks)",
+    Mutant("waking: marks are wiped without the lock", PG_RIGHTS, "where name = 'naps' for update skip locked;",
+           "where name = 'naps';", (NAPS,)),
+    Mutant("waking: marks are wiped though others nap", PG_RIGHTS, "coalesce((select bit_or(n.marks)",
            "coalesce((select 0", (NAPS,)),
-    Mutant("waking: marks are wiped by an old snapshot", PG_NAPS,
-           "if current_setting('transaction_isolation') = 'read committed'\n", "if true\n", (NAPS,)),
-    Mutant("waking: who has wiped keeps others from napping", PG_NAPS, "raise sqlstate 'PR000';", "null;", (NAPS,)),
+    Mutant("waking: marks are wiped by an old snapshot", PG_RIGHTS,
+           "if current_setting('transaction_isolation') <> 'read committed' then", "if false then", (NAPS,)),
+    Mutant("waking: who has wiped keeps others from napping", PG_RIGHTS, "raise sqlstate 'PR000';", "null;", (NAPS,)),
     Mutant("waking: a nap is renewed without its marks", PG_LEASES,
-           "and marks & ~ coalesce(pg_sequence_last_value('{schema}.napping'), 0) = 0", "", (NAPS,)),
+           "and marks & ~ coalesce(pg_sequence_last_value('{schema}.napping'::regclass), 0) = 0", "", (NAPS,)),
     Mutant("waking: what was told is remembered for a session", PG_NAPS, "(told | mark)::text, true)",
            "(told | mark)::text, false)",
            (NAPS,)),
@@ -379,18 +392,18 @@ MUTANTS = [
     Mutant("waking: behind a pooler cursors are saved at leisure", PG_QUERIES, "case when $10::boolean then",
            "case when $10::boolean and false then", (POOLER,), times=2),
     # Receiving
-    Mutant("a batch asks the inbox in any order", PG_RIGHTS, "order by new.id collate \"C\"", "", (INBOX,)),
-    Mutant("the inbox's lock timeout stays with the transaction", PG_RIGHTS,
+    Mutant("a batch asks the inbox in any order", PG_OWNERS, "order by new.id collate \"C\"", "", (INBOX,)),
+    Mutant("the inbox's lock timeout stays with the transaction", PG_OWNERS,
            "    perform set_config('lock_timeout', before, true);\n", "", (INBOX,), times=2),
     Mutant("the inbox knows a message by its id alone", "postroad/received.py",
            "return f\"{source.replace(' ', '%20')} {id}\"", "return id", (INBOX,)),
-    Mutant("what was processed before sources counted is forgotten", PG_RIGHTS,
+    Mutant("what was processed before sources counted is forgotten", PG_OWNERS,
            "if first and $5 is not null then", "if false then", (INBOX,)),
-    Mutant("a consumer's name is for everybody", PG_RIGHTS,
+    Mutant("a consumer's name is for everybody", PG_OWNERS,
            "if owner <> session_user and not {schema}.acts_as(owner) then", "if false then", (RIGHTS_CONSUMERS,)),
-    Mutant("a message is for everybody to cancel", PG_RIGHTS, "select $1 = session_user\n", "select true\n",
+    Mutant("a message is for everybody to cancel", PG_OWNERS, "select $1 = session_user\n", "select true\n",
            (RIGHTS_MESSAGES,)),
-    Mutant("a message whose id is taken is lost in silence", PG_RIGHTS, "limit 1;\n    if found then",
+    Mutant("a message whose id is taken is lost in silence", PG_OWNERS, "limit 1;\n    if found then",
            "limit 1;\n    if false then", (RIGHTS_MESSAGES,)),
     Mutant("a handler is called whether or not it is the first time", HANDLING, "if not noted.new[0]:\n",
            "if False:\n", (CONSUMER,), times=2),
@@ -403,7 +416,7 @@ MUTANTS = [
            (CONSUMER,)),
     Mutant("a batch that failed is handled again out of order", "postroad/consumer/keys.py",
            "self._behind[key].extendleft(reversed(items[1:]))", "self._behind[key].extend(items[1:])", (KEYS,)),
-    Mutant("a handler that kills its process counts nothing", PG_RIGHTS, "running = true, changed_at",
+    Mutant("a handler that kills its process counts nothing", PG_OWNERS, "running = true, changed_at",
            "running = false, changed_at", (CONSUMER,)),
     Mutant("an outage is an attempt", TREATMENT,
            "        except (StoreOut, Busy):\n            raise\n", "", (CONSUMER,)),
@@ -421,10 +434,18 @@ MUTANTS = [
            "await self._handling.undo([message])\n        attempts", "attempts", (HANDLERS_THAT_END,)),
     Mutant("what a failed handler committed is remembered for nobody", HANDLING,
            "self._failed |= dict.fromkeys(new, noted.transaction)", "pass", (HANDLERS_THAT_END,)),
-    Mutant("another's row goes with a handler's roll-back", PG_RIGHTS, "if status = 'committed' then",
+    Mutant("another's row goes with a handler's roll-back", PG_OWNERS, "if status = 'committed' then",
            "if status <> 'in progress' then", (HANDLERS_THAT_END,)),
     Mutant("again, on SQLite", SQLITE_QUERIES, "where processed_at = ? and consumer = ? and id in",
            "where ? > 0 and consumer = ? and id in", (HANDLERS_THAT_END,)),
+    Mutant("a begin that does not commit is taken", PROBE, "if not await probe.run(probe.was_committed):", "if False:",
+           (BEGIN,)),
+    Mutant("a begin that commits after an error is taken", PROBE, "    if await probe.run(probe.was_committed):",
+           "    if False:", (BEGIN,)),
+    Mutant("a transaction that is still open looks committed", PROBE,
+           "return False  # it is still the same one", "return True", (BEGIN,)),
+    Mutant("a lost connection that a handler hides is an attempt", HANDLING, "if state is State.LOST:", "if False:",
+           (OUTAGES,)),
     Mutant("what met an outage is marked again and counts as a death", TREATMENT,
            "self._marks.get(message.identity) or", "", (CONSUMER_TROUBLE,)),
     Mutant("a stop counts as a death", "postroad/consumer/run.py", "await self._treatment.break_off()", "pass",

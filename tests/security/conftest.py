@@ -7,8 +7,16 @@ from collections.abc import Iterator
 import pytest
 
 from postroad.stores.migrations import grants_script
-from tests.security.neighbours import Neighbours, postroad
+from tests.security.neighbours import Neighbours, Role, postroad
 from tests.services.postgresql import PostgreSQL
+
+KINDS: dict[Role, str] = {
+    "shop": "application",
+    "billing": "application",
+    "relay": "relay",
+    "operator": "operator",
+    "reader": "reader",
+}
 
 
 @pytest.fixture
@@ -22,8 +30,8 @@ def neighbours(request: pytest.FixtureRequest) -> Iterator[Neighbours]:
     """The owner has migrated, and each role has its grants."""
     for neighbours in _created(request.getfixturevalue(request.param)):
         postroad("migrate", "--database", neighbours.url("owner"))
-        for role in ("shop", "billing"):
-            neighbours.psql("owner", grants_script(neighbours.name(role)))
+        for role, kind in KINDS.items():
+            neighbours.psql("owner", grants_script(neighbours.name(role), kind=kind))
         yield neighbours
 
 

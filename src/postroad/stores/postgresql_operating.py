@@ -13,12 +13,13 @@ from postroad.errors import StoreUnavailable
 from postroad.stores.asking import Rows
 from postroad.stores.changing import Changing
 from postroad.stores.postgresql import PostgreSQLStore
-from postroad.stores.postgresql_patience import in_transaction
+from postroad.stores.postgresql_patience import holder_named, in_transaction
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
 
     from postroad.stores.asking import Ask
+    from postroad.stores.base import Blocker
     from postroad.stores.leases import RelayStatus
 
 __all__ = ["PostgreSQLOperating"]
@@ -43,25 +44,27 @@ class PostgreSQLOperating(PostgreSQLStore, Changing):
                 try:
                     rows: Sequence[Sequence[Any]] = await connection.fetch(self._sql[query], *_spread(values))
                 except asyncpg.LockNotAvailableError as error:
-                    raise await self._locked() from error
+                    if blockers := await self.blockers(longer_than=timedelta(0)):
+                        raise _locked(blockers) from error
+                    raise
                 return rows
 
             if not changes:
                 yield ask
                 return
-            async with in_transaction(connection):
+            async with holder_named(connection, self._sql, "retention"), in_transaction(connection):
                 await connection.execute(f"set local lock_timeout = '{LOCK_MS}ms'")
                 yield ask
 
-    async def _locked(self) -> StoreUnavailable:
-        blockers = await self.blockers(longer_than=timedelta(0))
-        names = "; ".join(map(str, blockers)) or "a session that has ended by now"
-        return StoreUnavailable(
-            f"messages or lanes are locked by {names}. Nothing was changed: try again when that transaction has ended"
-        )
-
     async def relays(self) -> Sequence[RelayStatus]:
         return await self.leases.relays()
+
+
+def _locked(blockers: Sequence[Blocker]) -> StoreUnavailable:
+    names = "; ".join(map(str, blockers))
+    return StoreUnavailable(
+        f"messages or lanes are locked by {names}. Nothing was changed: try again when that transaction has ended"
+    )
 
 
 def _spread(values: Iterable[Any]) -> list[Any]:

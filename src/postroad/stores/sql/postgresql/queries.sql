@@ -1,4 +1,7 @@
 -- Named queries for PostgreSQL. The same names stand in ../sqlite/queries.sql where the idea is the same.
+-- A store's own connections look names up in pg_catalog alone. What runs on a connection of the application's (adding,
+-- canceling, the inbox) says pg_catalog itself, where a name is not PostgreSQL's in any case: there another role's schema
+-- may be on the search_path. Where PostgreSQL has an operator of exactly these types, it is found first.
 
 -- name: add
 -- Adding a message again is a no-op; another one with its id is an error. `on conflict` names no column, because that would
@@ -20,26 +23,26 @@ select {schema}.check_same(array[id], array[topic], array[key], array[type], arr
 -- One statement for any number of messages; positions follow the order of the arrays.
 with new as materialized (
     select *
-      from unnest($1::uuid[], $2::text[], $3::text[], $4::smallint[], $5::text[], $6::bytea[], $7::text[], $8::text[])
+      from pg_catalog.unnest($1::uuid[], $2::text[], $3::text[], $4::smallint[], $5::text[], $6::bytea[], $7::text[], $8::text[])
            with ordinality as new (id, topic, key, slot, type, payload, content_type, headers, ordinality)),
 added as (
     insert into {schema}.outbox (id, topic, key, slot, type, payload, content_type, headers)
     select id, topic, key, slot, type, payload, content_type, headers::json from new order by ordinality
     on conflict do nothing
     returning true)
-select {schema}.check_same(array_agg(id), array_agg(topic), array_agg(key), array_agg(type), array_agg(payload),
-                           array_agg(content_type), array_agg(headers))
+select {schema}.check_same(pg_catalog.array_agg(id), pg_catalog.array_agg(topic), pg_catalog.array_agg(key), pg_catalog.array_agg(type), pg_catalog.array_agg(payload),
+                           pg_catalog.array_agg(content_type), pg_catalog.array_agg(headers))
   from new
- where (select count(*) from added) < (select count(*) from new)
-having count(*) > 0
+ where (select pg_catalog.count(*) from added) < (select pg_catalog.count(*) from new)
+having pg_catalog.count(*) > 0
 
 -- name: add_later
 -- As add_many, and what has a time goes to `scheduled`: $9 says when, $10 in how long, in microseconds.
 -- The clock, not the transaction's beginning: of two that are to wait equally long, the first one added is due first.
 with new as materialized (
-    select *, coalesce(timestamptz 'epoch' + at * interval '1 microsecond',
-                       clock_timestamp() + wait * interval '1 microsecond') as due_at
-      from unnest($1::uuid[], $2::text[], $3::text[], $4::smallint[], $5::text[], $6::bytea[], $7::text[], $8::text[],
+    select *, coalesce(timestamptz 'epoch' + (at operator(pg_catalog.*) interval '1 microsecond'),
+                       pg_catalog.clock_timestamp() + (wait operator(pg_catalog.*) interval '1 microsecond')) as due_at
+      from pg_catalog.unnest($1::uuid[], $2::text[], $3::text[], $4::smallint[], $5::text[], $6::bytea[], $7::text[], $8::text[],
                   $9::bigint[], $10::bigint[])
            with ordinality as new (id, topic, key, slot, type, payload, content_type, headers, at, wait, ordinality)),
 later as (
@@ -58,11 +61,11 @@ added as (
      order by ordinality
     on conflict do nothing
     returning true)
-select {schema}.check_same(array_agg(id), array_agg(topic), array_agg(key), array_agg(type), array_agg(payload),
-                           array_agg(content_type), array_agg(headers))
+select {schema}.check_same(pg_catalog.array_agg(id), pg_catalog.array_agg(topic), pg_catalog.array_agg(key), pg_catalog.array_agg(type), pg_catalog.array_agg(payload),
+                           pg_catalog.array_agg(content_type), pg_catalog.array_agg(headers))
   from new
- where (select count(*) from later) + (select count(*) from added) < (select count(*) from new)
-having count(*) > 0
+ where (select pg_catalog.count(*) from later) + (select pg_catalog.count(*) from added) < (select pg_catalog.count(*) from new)
+having pg_catalog.count(*) > 0
 
 -- name: cancel
 select {schema}.cancel($1::uuid)
@@ -73,7 +76,7 @@ select extract(epoch from min(due_at) - clock_timestamp())::float8 from {schema}
 
 -- name: try_to_move
 -- One at a time, until the transaction ends: two would change the order of a key's messages.
-select pg_try_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.scheduled'))
+select true from {schema}.locks where name = 'scheduled' for update skip locked
 
 -- name: move_scheduled
 -- Move what is due into the log, where it gets its positions: in order, and at most $1. Who is being canceled is
@@ -134,16 +137,27 @@ select pid, usename::text as role, coalesce(application_name, '') as application
    and (usename is null or usename <> session_user or application_name not like 'postroad%')
  order by xact_start nulls last, pid
 
+-- name: table_users
+-- The processes that a migration waits for: they have locked a table of ours in a way that excludes changes to it.
+select pg_catalog.string_agg(distinct pg_catalog.concat('server process ', l.pid, ' (role ', a.usename, ')'), ', ')
+  from pg_catalog.pg_locks l
+  join pg_catalog.pg_class c on c.oid = l.relation
+  left join pg_catalog.pg_stat_activity a on a.pid = l.pid
+ where c.relnamespace = pg_catalog.to_regnamespace('{schema}') and l.granted and l.mode <> 'AccessShareLock'
+   and l.database = (select oid from pg_catalog.pg_database where datname = pg_catalog.current_database())
+
 -- name: server_process
 -- Who serves this connection. Behind a pooler it is not the one that the connection was told at its beginning.
-select pg_backend_pid()
+select pg_catalog.pg_backend_pid()
 
 -- name: borrow_session
 -- Behind a pooler a session is ours for one transaction: what other connections set once is set in each, and each asks
 -- whether the server has been started anew, or has gone through a crash, which makes it forget its statistics.
-select set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_seqscan', 'off', true),
-       set_config('jit', 'off', true), set_config('max_parallel_workers_per_gather', '0', true),
-       pg_postmaster_start_time()::text || coalesce(' ' || (select stats_reset::text from pg_stat_bgwriter), '') as started
+select pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
+       pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', true),
+       pg_catalog.set_config('enable_seqscan', 'off', true), pg_catalog.set_config('jit', 'off', true),
+       pg_catalog.set_config('max_parallel_workers_per_gather', '0', true),
+       {schema}.server_started() as started
 
 -- name: server_facts
 -- What decides whether this server's log may be read, and whether it is the one that was asked before: asked on every
@@ -155,7 +169,7 @@ select pg_is_in_recovery() as standby,
            <> (select system_identifier from {schema}.installation) as moved,
        exists (select from {schema}.outbox where xid >= pg_snapshot_xmax(pg_current_snapshot())) as future,
        exists (select from pg_index where indrelid = '{schema}.outbox'::regclass and indisprimary) as complete,
-       pg_postmaster_start_time()::text || coalesce(' ' || (select stats_reset::text from pg_stat_bgwriter), '') as started
+       {schema}.server_started() as started
 
 -- name: lock_for_restore
 -- No writer, reader or relay in between. In the order in which server_facts takes its locks.
@@ -562,7 +576,8 @@ delete from {schema}.deferred d
 -- Of the rows after a position, delete what every lane that reads them has passed, as the lanes are now, unless a
 -- message in trouble refers to it. A message in trouble is recorded with the cursor that passes it, so one statement
 -- can't see the one without the other.
--- Age is the beginning of a row's transaction, so it never decides alone. $1: after; $2: rows; $3: age.
+-- Age is the beginning of a row's transaction, so it never decides alone. $1: after; $2: rows; $3: age; $4: of this key
+-- only, or null.
 with batch as materialized (
     select position, xid, slot, created_at < now() - $3::interval as old
       from {schema}.outbox where position > $1 order by position limit $2),
@@ -570,6 +585,7 @@ deleted as (
     delete from {schema}.outbox o using batch
      where o.position = batch.position
        and batch.old
+       and ($4::text is null or o.key = $4)
        and exists (select from {schema}.lanes)
        and not exists (select from {schema}.lanes l
                         where batch.slot between l.first_slot and l.last_slot
@@ -596,10 +612,11 @@ select (select count(*) from deleted) as deleted, coalesce(max(position), $1) as
 with unhurried as materialized (
     select set_config('synchronous_commit', 'off', true)),
 alone as materialized (
-    select pg_try_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.naps')) as so from unhurried),
+    select name from unhurried, {schema}.locks where name = 'naps' for update of locks skip locked),
 marked as materialized (
-    select setval('{schema}.napping', coalesce(pg_sequence_last_value('{schema}.napping'), 0) | $3::bigint)
-      from alone where so)
+    select setval('{schema}.napping'::regclass,
+                  coalesce(pg_sequence_last_value('{schema}.napping'::regclass), 0) | $3::bigint)
+      from alone)
 insert into {schema}.naps (first_slot, last_slot, marks, channel, until, listener)
 select $1::smallint, $2::smallint, $3, $4::text, clock_timestamp() + $5::float8 * interval '1 second', $6::integer from marked
 returning id
@@ -641,26 +658,44 @@ select count(*) from forgotten
 -- name: try_alone
 -- One retention at a time is enough, until the transaction ends. It need not wait for the disk: what a crash brings back
 -- is deleted again.
-select pg_try_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.retention')),
-       set_config('synchronous_commit', 'off', true)
+select true, set_config('synchronous_commit', 'off', true)
+  from {schema}.locks where name = 'retention' for update skip locked
+
+-- name: lock_row_holder
+-- The transaction that has locked a row of `locks`, as people find it. $1: the row's name.
+select 'server process ' || l.pid || ' (role ' || coalesce(a.usename, '?')
+       || coalesce(', ' || nullif(a.application_name, ''), '') || ')'
+  from {schema}.locks k
+  join pg_locks l on l.locktype = 'transactionid' and l.transactionid = k.xmax and l.granted
+  left join pg_stat_activity a on a.pid = l.pid
+ where k.name = $1
 
 -- name: first_time
 -- Gives a row with this transaction's id when the consumer sees the message for the first time, and none when it was
 -- processed before.
 -- The values are used once and in order: some drivers' placeholders have no numbers.
-select true, pg_current_xact_id()::text where {schema}.first_time($1::text, $2::text, $3::text, $4::text, $5::text)
+select true, pg_catalog.pg_current_xact_id()::text
+ where {schema}.first_time($1::text, $2::text, $3::text, $4::text, $5::text)
 
 -- name: first_times
 -- The same for many in one statement: the ids that are new.
-select unnest({schema}.first_times($1::text, $2::text, $3::text[], $4::text[], $5::text[])), pg_current_xact_id()::text
+select pg_catalog.unnest({schema}.first_times($1::text, $2::text, $3::text[], $4::text[], $5::text[])),
+       pg_catalog.pg_current_xact_id()::text
 
 -- name: open_inbox
 -- Whether the tables are there, and the consumer's name may be used.
 select {schema}.open_inbox($1::text)
 
+-- name: write_probe
+-- The id of this transaction, by which it is seen later whether it was committed.
+select pg_current_xact_id()::text
+
+-- name: look_at_probe
+select pg_xact_status($1::text::xid8)
+
 -- name: same_transaction
 -- Gives a row when this is the transaction $1, and raises an error when a statement has failed in it.
-select 1 where pg_current_xact_id_if_assigned()::text = $1::text
+select 1 where pg_catalog.pg_current_xact_id_if_assigned()::text = $1::text
 
 -- name: undo_first_times
 select {schema}.undo_first_times($1::text, $2::text, $3::text[])

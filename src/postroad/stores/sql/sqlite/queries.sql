@@ -316,10 +316,11 @@ select coalesce(max(position), ?1) as through,
 
 -- name: delete_passed
 -- Of the rows up to a position, delete what every lane that reads them has passed, as the lanes are now, unless a
--- message in trouble refers to it. ?1: after; ?2: through; ?3: microseconds.
+-- message in trouble refers to it. ?1: after; ?2: through; ?3: microseconds; ?4: of this key only, or null.
 delete from {schema}_outbox
  where position > ?1 and position <= ?2
    and created_at <= (julianday('now') - 2440587.5) * 86400000000 - ?3
+   and (?4 is null or key = ?4)
    and exists (select 1 from {schema}_lanes)
    and not exists (select 1 from {schema}_lanes l
                     where {schema}_outbox.slot between l.first_slot and l.last_slot
@@ -398,6 +399,15 @@ returning id, processed_at
 -- name: open_inbox
 -- Whether the tables are there.
 select i.id, a.id from {schema}_inbox i, {schema}_inbox_attempts a where i.consumer = ? limit 0
+
+-- name: write_probe
+-- Something by which it is seen whether a transaction is committed.
+insert into {schema}_inbox (consumer, id, type) values (?, ?, '')
+returning id
+
+-- name: look_at_probe
+delete from {schema}_inbox where consumer = ? and id = ?
+returning id
 
 -- name: mark_transaction
 -- SQLite's transactions have no ids, but a savepoint goes when its transaction ends.
