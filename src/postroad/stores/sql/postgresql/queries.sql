@@ -23,7 +23,7 @@ select {schema}.check_same(array[id], array[topic], array[key], array[type], arr
 -- One statement for any number of messages; positions follow the order of the arrays.
 with new as materialized (
     select *
-      from pg_catalog.unnest($1::uuid[], $2::text[], $3::text[], $4::smallint[], $5::text[], $6::bytea[], $7::text[], $8::text[])
+      from unnest($1::uuid[], $2::text[], $3::text[], $4::smallint[], $5::text[], $6::bytea[], $7::text[], $8::text[])
            with ordinality as new (id, topic, key, slot, type, payload, content_type, headers, ordinality)),
 added as (
     insert into {schema}.outbox (id, topic, key, slot, type, payload, content_type, headers)
@@ -42,7 +42,7 @@ having pg_catalog.count(*) > 0
 with new as materialized (
     select *, coalesce(timestamptz 'epoch' + (at operator(pg_catalog.*) interval '1 microsecond'),
                        pg_catalog.clock_timestamp() + (wait operator(pg_catalog.*) interval '1 microsecond')) as due_at
-      from pg_catalog.unnest($1::uuid[], $2::text[], $3::text[], $4::smallint[], $5::text[], $6::bytea[], $7::text[], $8::text[],
+      from unnest($1::uuid[], $2::text[], $3::text[], $4::smallint[], $5::text[], $6::bytea[], $7::text[], $8::text[],
                   $9::bigint[], $10::bigint[])
            with ordinality as new (id, topic, key, slot, type, payload, content_type, headers, at, wait, ordinality)),
 later as (
