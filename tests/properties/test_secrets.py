@@ -131,6 +131,7 @@ def test_a_password_in_a_url(setting: str, url: str, secret: str, encoded: bool,
     assert_hidden(secret, said(text, environment, options))
 
 
+@settings(deadline=None)  # the first call imports drivers
 @given(URLS, SECRETS, st.booleans())
 def test_a_password_in_a_url_that_a_program_gives(url: str, secret: str, encoded: bool) -> None:
     value = url.format(quote(secret, safe="") if encoded else secret)
