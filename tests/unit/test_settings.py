@@ -310,6 +310,7 @@ def test_tls_that_verifies_nothing(setting: str, url: str, option: str) -> None:
     [
         ("database", "postgresql://me@db/shop"), ("database", "postgresql://me@db/shop?sslmode=verify-full"),
         ("database", "postgresql://me@db/shop?sslmode=verify-ca"), ("database", "postgresql://db/x?sslmode=disable"),
+        ("database", "postgresql://me@db/shop?sslmode=require&sslrootcert=/ca.pem"),
         ("to", "amqps://me@broker/"), ("to", "amqps://me@broker/?no_verify_ssl=0"), ("to", "amqp://b/?no_verify_ssl=1"),
     ],
 )  # fmt: skip

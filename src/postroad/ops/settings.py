@@ -255,13 +255,14 @@ def _warnings_of_tls(given: Mapping[str, Given]) -> Iterable[Event]:
         if name not in given:
             continue
         url = urlsplit(given[name].value)
-        for option, value in parse_qsl(url.query):
-            if option == "sslmode" and value in _UNVERIFIED and url.scheme.startswith("postgres"):
-                yield TLSUnverified(setting=name, option=f"sslmode={value}", instead="sslmode=verify-full")
-            if option == "no_verify_ssl" and value == "1" and url.scheme == "amqps":
-                yield TLSUnverified(
-                    setting=name, option="no_verify_ssl=1", instead="cafile=FILE with the CA's certificate"
-                )
+        options = dict(parse_qsl(url.query))
+        mode = options.get("sslmode", "")
+        checked = mode == "require" and "sslrootcert" in options  # then drivers check the authority, if not the name
+        if url.scheme.startswith("postgres") and mode in _UNVERIFIED and not checked:
+            yield TLSUnverified(setting=name, option=f"sslmode={mode}", instead="sslmode=verify-full")
+        if url.scheme == "amqps" and options.get("no_verify_ssl") == "1":
+            instead = "cafile=FILE with the CA's certificate"
+            yield TLSUnverified(setting=name, option="no_verify_ssl=1", instead=instead)
 
 
 def _with_password(command: CommandSettings) -> CommandSettings:
