@@ -265,16 +265,16 @@ def _warnings_of_tls(given: Mapping[str, Given]) -> Iterable[Event]:
             yield TLSUnverified(setting=name, option="no_verify_ssl=1", instead=instead)
 
 
-def _with_password(command: CommandSettings) -> CommandSettings:
+def _with_password(settings: CommandSettings) -> CommandSettings:
     """The URLs of the database, with the password from its file."""
-    file = command.database_password_file
+    file = settings.database_password_file
     if file is None:
-        return command
+        return settings
     try:
         password = quote(Path(file).read_text(encoding="utf-8").rstrip("\r\n"), safe="")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidSetting(f"database_password_file is {file!r}, which cannot be read: {error}") from None
-    urls = {name: url for name in ("database", "direct") if (url := getattr(command, name)) is not None}
+    urls = {name: url for name in ("database", "direct") if (url := getattr(settings, name)) is not None}
     for name, url in urls.items():
         if not url.startswith("postgres"):
             raise InvalidSetting(f"database_password_file is {file!r}, and {name} is no PostgreSQL database")
@@ -285,7 +285,7 @@ def _with_password(command: CommandSettings) -> CommandSettings:
         place = rest[: end.start()] if end else rest
         user, _, hosts = place.rpartition("@")
         urls[name] = f"{scheme}://{user}:{password}@{hosts}{rest[len(place) :]}"
-    return replace(command, **urls)
+    return replace(settings, **urls)
 
 
 # -- the environment and the command line ----------------------------------------------------------------------------
