@@ -26,6 +26,7 @@ from postroad.alembic import migrate
 from postroad.sqlalchemy import tables
 from postroad.stores.migrations import SCHEMA_VERSION
 from postroad.stores.postgresql import migrate_postgresql
+from postroad.stores.queries import migration_files
 from postroad.stores.scripts import lock_statement, migration_statements
 from postroad.stores.sqlite import migrate_sqlite
 from tests.services.postgresql import PostgreSQL
@@ -147,7 +148,7 @@ def versions(place: Place) -> list[Any]:
     return [row[0] for row in fetch(place, f"select version from {table} order by version")]
 
 
-ALL = list(range(1, SCHEMA_VERSION + 1))
+ALL = list(migration_files("postgresql"))
 
 
 def test_our_migration_inside_a_revision(place: Place, tmp_path: Path) -> None:
@@ -306,7 +307,7 @@ async def test_the_lock_is_the_one_that_postroad_migrate_takes(pg_url: str) -> N
     async with engine.connect() as connection:
         await connection.exec_driver_sql(lock_statement("postroad"))
         other = asyncio.create_task(migrate_postgresql(pg_url))
-        waiting = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
+        waiting = "select count(*) from pg_locks where not granted"
         async with engine.connect() as watcher:
             async with asyncio.timeout(60):
                 while not (await watcher.exec_driver_sql(waiting)).scalar():

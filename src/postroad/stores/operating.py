@@ -183,7 +183,8 @@ class MessageHistory(msgspec.Struct, frozen=True, kw_only=True):
     """All of them, postroad's own too. Empty when somebody wrote what is no JSON object of strings."""
     payload: bytes
     """At most the first `payload_bytes` asked for."""
-    payload_size: int
+    payload_size: int | None
+    """None: this role may not read payloads."""
     created_at: datetime
     deliver_at: datetime | None
     """When it moves into the log, if it is to be sent later."""
@@ -208,6 +209,8 @@ class LaneReport(msgspec.Struct, frozen=True, kw_only=True):
     """Retrying, or being sent after trouble."""
     held: int
     dead: int
+    unroutable: int
+    """Dropped, because no consumer had subscribed to them; as long as they are in the log."""
     paused: bool
     owner: UUID | None
     published_last_hour: int
@@ -218,6 +221,12 @@ class SinkReport(msgspec.Struct, frozen=True, kw_only=True):
     """A sink, and its lanes."""
 
     sink: str
+    destination: str | None
+    """Where its relays deliver to; None while no relay of a version that keeps it has served the sink."""
+    served_at: datetime
+    """When a relay last served it; about now while one does."""
+    relays: int
+    """How many serve it now."""
     lanes: Sequence[LaneReport]
     published_per_minute: Sequence[int]
     """MINUTES numbers, the oldest first; the last one is of the minute under way, whole minutes of the clock."""
@@ -251,6 +260,9 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     at: datetime
     who: str
+    """The name that was given, or that of the login."""
+    role: str | None
+    """The database role that did it; None: not known, or the database has no roles."""
     command: str
     arguments: Mapping[str, object]
     reason: str | None
@@ -356,6 +368,20 @@ class Operating(Protocol):
 
     async def resume(self, sink: str, by: By) -> Done:
         """Let the lanes go on. `changed` is how many were paused."""
+        ...
+
+    async def retarget(self, sink: str, destination: str, by: By) -> Done:
+        """Let the sink deliver to another destination: what it has not delivered goes there. `changed` is 0 when it
+        delivers there already.
+
+        Raises NothingMatches while a relay serves the sink, and InvalidSetting for NOWHERE, unless it is there already.
+        """
+        ...
+
+    async def remove_sink(self, sink: str, by: By) -> Done:
+        """Forget the sink and all that is known of it: what it has not delivered is not delivered there, and retention
+        does not wait for it. `changed` is how many lanes it had. Raises NothingMatches while a relay serves the sink.
+        """
         ...
 
     # the log
