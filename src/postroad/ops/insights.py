@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         By,
         Done,
         Found,
+        KeyCount,
         MessageHistory,
         MessageRow,
         Operating,
@@ -296,6 +297,21 @@ class Insights:
     async def cleanup(self, older_than: timedelta, by: By, progress: Progressed | None = None) -> Done:
         """Delete what every sink has had and is older than that."""
         return await self._operating.cleanup(older_than, by, progress=progress)
+
+    async def of_key(self, key: str) -> KeyCount:
+        """How many messages of a key there are; there must be some that every sink has had."""
+        found = await self._operating.count_of_key(key)
+        if not found.delivered:
+            left = found.undelivered + found.scheduled
+            raise NothingMatches(
+                "no delivered message of that key is in the log"
+                + (f"; {left:,} that {'is' if left == 1 else 'are'} not delivered yet will stay" if left else "")
+            )
+        return found
+
+    async def forget(self, key: str, by: By, progress: Progressed | None = None) -> Done:
+        """Delete a key's delivered messages with all that is known of them."""
+        return await self._operating.forget(key, by, progress=progress)
 
     async def would_rewind(self, rewind: Rewind) -> Count:
         """How many messages `rewind` would publish again now; there must be some."""

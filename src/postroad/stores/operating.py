@@ -33,6 +33,7 @@ __all__ = [
     "Filter",
     "Found",
     "HeldKey",
+    "KeyCount",
     "LaneReport",
     "MessageAtSink",
     "MessageHistory",
@@ -110,6 +111,17 @@ class Count(msgspec.Struct, frozen=True):
     number: int
     exact: bool = True
     """False: counting would have been slow, and this is an estimate."""
+
+
+class KeyCount(msgspec.Struct, frozen=True):
+    """How many messages of a key there are."""
+
+    delivered: int
+    """Every sink has had them."""
+    undelivered: int
+    """In the log, and at some sink waiting or in trouble."""
+    scheduled: int
+    """Not in the log yet."""
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -392,6 +404,16 @@ class Operating(Protocol):
 
     async def cleanup(self, older_than: timedelta, by: By, *, progress: Progressed | None = None) -> Done:
         """Delete what every sink has had and is older than that, by the rules of retention, in small batches."""
+        ...
+
+    async def count_of_key(self, key: str) -> KeyCount:
+        """How many messages of a key there are. It walks through the whole log, in batches."""
+        ...
+
+    async def forget(self, key: str, by: By, *, progress: Progressed | None = None) -> Done:
+        """Delete a key's messages that every sink has had, by the rules of retention but whatever their age, with the
+        history of their failures. The audit keeps what was done to the key, and no longer the key.
+        """
         ...
 
     async def would_rewind(self, rewind: Rewind) -> Count:

@@ -242,11 +242,11 @@ class PostgreSQLStore:
                     return Moved(0, MOVING_SECONDS)
                 return Moved(*await connection.fetchrow(self._sql["move_scheduled"], limit))
 
-    async def delete_passed(self, *, after: int, older_than: timedelta, batch: int) -> Cleaned:
+    async def delete_passed(self, *, after: int, older_than: timedelta, batch: int, key: str | None = None) -> Cleaned:
         async with self._connection() as connection, in_transaction(connection):
             if not await connection.fetchval(self._sql["try_alone"]):
                 return Cleaned(deleted=0, through=after, more=False, busy=True)
-            return Cleaned(*await connection.fetchrow(self._sql["delete_passed"], after, batch, older_than))
+            return Cleaned(*await connection.fetchrow(self._sql["delete_passed"], after, batch, older_than, key))
 
     async def forget_progress(self, *, older_than: timedelta, batch: int) -> int:
         async with self._connection() as connection:

@@ -166,13 +166,14 @@ class SQLiteStore:
 
         return await self._run(move)
 
-    async def delete_passed(self, *, after: int, older_than: timedelta, batch: int) -> Cleaned:
+    async def delete_passed(self, *, after: int, older_than: timedelta, batch: int, key: str | None = None) -> Cleaned:
         age = older_than.total_seconds() * 1e6
 
         def delete() -> Cleaned:
             with self._immediate() as connection:
                 through, more, behind = connection.execute(self._sql["look_at_batch"], (after, batch, age)).fetchone()
-                deleted = connection.execute(self._sql["delete_passed"], (after, through, age)).rowcount if more else 0
+                values = (after, through, age, key)
+                deleted = connection.execute(self._sql["delete_passed"], values).rowcount if more else 0
                 if deleted:
                     for query in ("delete_finished", "delete_history", "delete_delivered", "delete_rewound"):
                         connection.execute(self._sql[query], (after, through))

@@ -421,6 +421,30 @@ select count(*) filter (
   from (select position, xid, slot, created_at < now() - $3::bigint * interval '1 microsecond' as old
           from {schema}.outbox where position >= $1 order by position limit $2) batch
 
+-- name: count_of_key
+-- Of the first $2 rows after position $1, how many of key $3 every sink has had, and how many not; how many rows there
+-- were, and where the last one is.
+with batch as materialized (
+    select position, xid, slot, key from {schema}.outbox where position > $1 order by position limit $2)
+select count(*) filter (where delivered) as delivered, count(*) filter (where not delivered) as undelivered,
+       (select count(*) from batch) as seen, (select max(position) from batch) as through
+  from (select exists (select from {schema}.lanes)
+               and not exists (select from {schema}.lanes l
+                                where batch.slot between l.first_slot and l.last_slot
+                                  and not {schema}.passed(batch.position, batch.xid, l))
+               and not exists (select from {schema}.deferred d
+                                where d.position = batch.position
+                                  and d.state in ('retrying', 'sending', 'held', 'dead')) as delivered
+          from batch
+         where key = $3) of_key
+
+-- name: count_scheduled_of_key
+select count(*) from {schema}.scheduled where key = $1
+
+-- name: forget_in_audit
+-- What operators did to a key stays in the audit, without the key and without their reasons, which may name it too.
+select {schema}.forget_in_audit($1)
+
 -- name: count_rewind
 -- Of the first $6 rows from position $2 to $3, how many a rewind of sink $1 would publish again, how many there were, and
 -- where the last one is. $4: key; $5: type; $7: since.

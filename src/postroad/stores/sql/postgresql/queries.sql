@@ -470,7 +470,8 @@ delete from {schema}.deferred d
 -- Of the rows after a position, delete what every lane that reads them has passed, as the lanes are now, unless a
 -- message in trouble refers to it. A message in trouble is recorded with the cursor that passes it, so one statement
 -- can't see the one without the other.
--- Age is the beginning of a row's transaction, so it never decides alone. $1: after; $2: rows; $3: age.
+-- Age is the beginning of a row's transaction, so it never decides alone. $1: after; $2: rows; $3: age; $4: of this key
+-- only, or null.
 with batch as materialized (
     select position, xid, slot, created_at < now() - $3::interval as old
       from {schema}.outbox where position > $1 order by position limit $2),
@@ -478,6 +479,7 @@ deleted as (
     delete from {schema}.outbox o using batch
      where o.position = batch.position
        and batch.old
+       and ($4::text is null or o.key = $4)
        and exists (select from {schema}.lanes)
        and not exists (select from {schema}.lanes l
                         where batch.slot between l.first_slot and l.last_slot

@@ -404,6 +404,29 @@ select coalesce(sum(batch.old
   from (select position, slot, created_at <= (julianday('now') - 2440587.5) * 86400000000 - ?3 as old
           from {schema}_outbox where position >= ?1 order by position limit ?2) batch
 
+-- name: count_of_key
+-- Of the first ?2 rows after position ?1, how many of key ?3 every sink has had, and how many not; how many rows there
+-- were, and where the last one is.
+select coalesce(sum(of_key and delivered), 0) as delivered, coalesce(sum(of_key and not delivered), 0) as undelivered,
+       count(*) as seen, max(position) as through
+  from (select position, key is ?3 as of_key,
+               exists (select 1 from {schema}_lanes)
+               and not exists (select 1 from {schema}_lanes l
+                                where batch.slot between l.first_slot and l.last_slot and batch.position > l.position)
+               and not exists (select 1 from {schema}_deferred d
+                                where d.position = batch.position
+                                  and d.state in ('retrying', 'sending', 'held', 'dead')) as delivered
+          from (select position, slot, key from {schema}_outbox where position > ?1 order by position limit ?2) batch)
+
+-- name: count_scheduled_of_key
+select count(*) from {schema}_scheduled where key = ?1
+
+-- name: forget_in_audit
+-- What operators did to a key stays in the audit, without the key and without their reasons, which may name it too.
+update {schema}_audit
+   set arguments = json_set(arguments, '$.key', '(forgotten)'), reason = iif(reason is null, null, '(forgotten)')
+ where json_extract(arguments, '$.key') = ?1
+
 -- name: count_rewind
 -- Of the first ?6 rows from position ?2 to ?3, how many a rewind of sink ?1 would publish again, how many there were, and
 -- where the last one is.

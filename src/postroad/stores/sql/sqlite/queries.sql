@@ -298,10 +298,11 @@ select coalesce(max(position), ?1) as through,
 
 -- name: delete_passed
 -- Of the rows up to a position, delete what every lane that reads them has passed, as the lanes are now, unless a
--- message in trouble refers to it. ?1: after; ?2: through; ?3: microseconds.
+-- message in trouble refers to it. ?1: after; ?2: through; ?3: microseconds; ?4: of this key only, or null.
 delete from {schema}_outbox
  where position > ?1 and position <= ?2
    and created_at <= (julianday('now') - 2440587.5) * 86400000000 - ?3
+   and (?4 is null or key = ?4)
    and exists (select 1 from {schema}_lanes)
    and not exists (select 1 from {schema}_lanes l
                     where {schema}_outbox.slot between l.first_slot and l.last_slot
