@@ -198,7 +198,7 @@ class MemoryStore:
                 break
             if message.position > cursor.position and lease.first_slot <= message.slot <= lease.last_slot:
                 rows.append(message)
-                size += len(message.payload)
+                size += message.size
         version = self._lanes[lease.sink, lease.lane].version
         log_end = self._log[-1].position if self._log else 0
         return turn_page(cursor, rows, limit=limit, snapshot=None, log_end=log_end, version=version)
@@ -262,7 +262,7 @@ class MemoryStore:
         chosen: list[_Trouble] = []
         messages: list[StoredMessage] = []
         for row in (heads + behind)[:limit]:
-            if sum(len(each.payload) for each in messages) >= payload_bytes:
+            if sum(each.size for each in messages) >= payload_bytes:
                 break
             message = self._message(row.position)
             if message is None:

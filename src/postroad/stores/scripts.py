@@ -6,13 +6,21 @@ Not every driver takes a script of several statements, so the files are taken ap
 from __future__ import annotations
 
 import re
+import sqlite3
 from typing import Final
 
 from postroad.config import DEFAULT_SCHEMA, checked_schema
 from postroad.errors import InvalidSetting
 from postroad.stores.queries import Dialect, migration_files, named_queries, sql_file
 
-__all__ = ["dialect_named", "lock_statement", "migration_statements", "there_statement", "version_statement"]
+__all__ = [
+    "dialect_named",
+    "lock_statement",
+    "migration_statements",
+    "sqlite_statements",
+    "there_statement",
+    "version_statement",
+]
 
 # What may contain a semicolon that ends nothing: a function's body, a text, a comment.
 _PIECE: Final = re.compile(r"\$\$.*?\$\$|'(?:[^']|'')*'|--[^\n]*|;|[^$'\-;]+|.", re.DOTALL)
@@ -34,7 +42,8 @@ def migration_statements(
     if through is not None and through not in files:
         raise InvalidSetting(f"through is {through!r}; the migrations that this postroad has are {list(files)}")
     wanted = [name for number, name in files.items() if after < number <= (through or max(files))]
-    return [statement for name in wanted for statement in _statements(sql_file(dialect, name, schema))]
+    split = sqlite_statements if dialect == "sqlite" else _postgresql_statements
+    return [statement for name in wanted for statement in split(sql_file(dialect, name, schema))]
 
 
 def lock_statement(schema: str) -> str:
@@ -55,7 +64,18 @@ def version_statement(dialect: Dialect, schema: str) -> str:
     return named_queries(dialect, schema)["schema_version"]
 
 
-def _statements(script: str) -> list[str]:
+def sqlite_statements(script: str) -> list[str]:
+    """A script's statements; SQLite itself knows where a trigger ends."""
+    statements, begun = [], ""
+    for line in script.splitlines(keepends=True):
+        begun += "" if line.startswith("--") else line
+        if sqlite3.complete_statement(begun):
+            statements.append(begun.strip().removesuffix(";"))
+            begun = ""
+    return _checked(statements, begun)
+
+
+def _postgresql_statements(script: str) -> list[str]:
     statements, begun = [], ""
     for piece in _PIECE.findall(script):
         if piece == ";":
@@ -63,6 +83,10 @@ def _statements(script: str) -> list[str]:
             begun = ""
         elif not piece.startswith("--"):
             begun += piece
-    if begun.strip():
-        raise ValueError(f"a migration ends within a statement: {begun.strip()[:80]!r}")
+    return _checked(statements, begun)
+
+
+def _checked(statements: list[str], rest: str) -> list[str]:
+    if rest.strip():
+        raise ValueError(f"a migration ends within a statement: {rest.strip()[:80]!r}")
     return statements
