@@ -281,8 +281,8 @@ class RelayEnded(_OfSink, frozen=True, kw_only=True):
     """The summary of a relay that has ended."""
 
     text = (
-        "relay {e.sink}: published {e.published:,} messages in {e.pages:,} pages, {e.refused} refused, {e.died} died, "
-        "{e.skipped} skipped, {e.lanes_lost} lanes lost; ended"
+        "relay {e.sink}: ended; {e.published:,} published, {e.refused:,} refused, {e.died:,} dead, "
+        "{e.skipped:,} skipped, {e.lanes_lost} lanes lost"
     )
     published: int
     pages: int
@@ -464,8 +464,8 @@ class ConsumerEnded(_OfConsumer, frozen=True, kw_only=True):
     """The summary of a consumer that has ended."""
 
     text = (
-        "consumer {e.consumer}: handled {e.handled:,}, {e.duplicates:,} had been processed before, "
-        "{e.failed:,} attempts failed, {e.dead:,} dead letters; ended"
+        "consumer {e.consumer}: ended; {e.handled:,} handled, {e.dead:,} dead-lettered, "
+        "{e.duplicates:,} processed before, {e.failed:,} attempts failed"
     )
     handled: int
     duplicates: int

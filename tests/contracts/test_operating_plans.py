@@ -33,7 +33,8 @@ ME = By("me", "test")
 POSTGRESQL = f"""
     insert into postroad.outbox (id, topic, key, slot, type, payload, content_type, headers, created_at)
     select ('00000000-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid, 't', 'k' || i % 500,
-           postroad.slot_of('k' || i % 500), 't' || i % 20, '', 'c', '{{"source": "/t"}}', now() - make_interval(secs => {ROWS} - i)
+           postroad.slot_of('k' || i % 500), 't' || i % 20, '', 'c',
+           '{{"source": "/t"}}', now() - make_interval(secs => {ROWS} - i)
       from generate_series(1, {ROWS}) i;
     commit;
     insert into postroad.lanes (sink, lane, first_slot, last_slot, position, snapshot)
