@@ -9,8 +9,6 @@ from typing import Any
 
 import msgspec
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncSession
-from sqlalchemy.orm import Session
 
 from postroad import Consumer, Received
 from postroad.brokers.memory import MemoryQueue
@@ -66,12 +64,17 @@ async def soon(event: asyncio.Event) -> None:
         await event.wait()
 
 
+def execute(tx: Any, sql: str) -> Any:
+    """Run SQL with any kind of connection; to be awaited on async ones."""
+    if hasattr(tx, "vendor"):  # Django's
+        with tx.cursor() as cursor:
+            return cursor.execute(sql)
+    return tx.execute(text(sql) if type(tx).__module__.startswith("sqlalchemy") else sql)
+
+
 def executing(place: Place, *statements: str, catching: bool = False) -> Any:
     """A handler that writes its effect and then, at its first attempt for the first statement and so on, executes."""
     left = list(statements)
-
-    def execute(tx: Any, sql: str) -> Any:
-        return tx.execute(text(sql) if isinstance(tx, Session | AsyncSession) else sql)
 
     async def asynchronous(event: Numbered, tx: Any, message: Received) -> None:
         await place.insert(tx, event.number)

@@ -40,6 +40,7 @@ PG_QUERIES = "postroad/stores/sql/postgresql/queries.sql"
 PG_TROUBLE = "postroad/stores/sql/postgresql/0002_trouble.sql"
 SQLITE_SCHEMA = "postroad/stores/sql/sqlite/0001_log.sql"
 VERIFY = "postroad/verify.py"
+PAYLOAD = "postroad/payload.py"
 SQLITE_QUERIES = "postroad/stores/sql/sqlite/queries.sql"
 
 STORES = "tests/contracts/test_stores.py"
@@ -69,10 +70,12 @@ RESTARTS = "tests/scenarios/test_database_restarts.py"
 INBOX = "tests/contracts/test_inbox.py"
 CONSUMER = "tests/contracts/test_consumer.py"
 CONSUMER_TROUBLE = "tests/contracts/test_consumer_trouble.py"
+HANDLERS_THAT_END = "tests/contracts/test_handlers_that_end.py"
 CONSUMER_STOPS = "tests/contracts/test_consumer_stops.py"
 CONSUMERS = "tests/scenarios/test_consumers.py"
 KEYS = "tests/unit/test_keys.py"
 ACKS = "tests/unit/test_amqp_acks.py"
+PAYLOADS = "tests/unit/test_payload.py"
 
 
 class Mutant(NamedTuple):
@@ -343,9 +346,11 @@ MUTANTS = [
     Mutant("a batch asks the inbox in any order", PG_QUERIES, "order by new.id collate \"C\"", "", (INBOX,)),
     Mutant("the inbox's lock timeout stays with the transaction", PG_QUERIES,
            "where set_config('lock_timeout', before, true) is null", "where before is null", (INBOX,), times=2),
-    Mutant("a handler is called whether or not it is the first time", HANDLING, "if first:\n", "if True:\n",
-           (CONSUMER,), times=2),
-    Mutant("of a batch all are handled, known or not", HANDLING, "if first]", "if True]", (CONSUMER,)),
+    Mutant("a handler is called whether or not it is the first time", HANDLING, "if not noted.new[0]:\n",
+           "if False:\n", (CONSUMER,), times=2),
+    Mutant("of a batch all are handled, known or not", HANDLING,
+           "found = [message for message, first in zip(messages, new, strict=True) if first]",
+           "found = [message for message, first in zip(messages, new, strict=True) if True]", (CONSUMER,)),
     Mutant("nothing says which message led to which", HANDLING, "causation_id=message.id,", "", (CONSUMER,)),
     Mutant("a key's messages overtake each other", "postroad/consumer/keys.py",
            "self._behind[key].append(item)\n            return", "self._ready.append((None, item))\n            return",
@@ -358,16 +363,28 @@ MUTANTS = [
            "        except (StoreOut, Busy):\n            raise\n", "", (CONSUMER,)),
     Mutant("a dead letter is acked before it is kept", TREATMENT,
            "await self._subscriber.bury(work.delivery, notes)", "", (CONSUMER,)),
-    Mutant("a transaction that an error has spoilt counts as committed", TRANSACTIONS,
-           "if not can_commit:\n            raise Spoilt(_SPOILT)", "if False:\n            raise Spoilt(_SPOILT)",
+    Mutant("a transaction that an error has aborted counts as committed", TRANSACTIONS,
+           "raise TransactionAborted(_ABORTED)\n            case", "return None\n            case",
            (CONSUMER_TROUBLE,)),
-    Mutant("asyncpg's transactions are never spoilt", "postroad/stores/connections/__init__.py",
-           "hand.omen(connection) else can_commit", "True else can_commit", (CONSUMER_TROUBLE,)),
+    Mutant("whatever the server reports, the transaction is the same", "postroad/stores/connections/__init__.py",
+           "before is False and hand.reported(connection)", "before is False", (CONSUMER_TROUBLE, HANDLERS_THAT_END)),
+    Mutant("SQLite's transactions are always the same", "postroad/stores/statements.py",
+           "return Question([named(dialect, placeholders, schema, \"same_transaction\")], lambda _: True)",
+           "return Question([], lambda _: True)", (HANDLERS_THAT_END,)),
+    Mutant("a handler that commits and goes on has processed its message", TREATMENT,
+           "await self._handling.undo([message])\n        attempts", "attempts", (HANDLERS_THAT_END,)),
+    Mutant("what a failed handler committed is remembered for nobody", HANDLING,
+           "self._failed |= dict.fromkeys(new, noted.transaction)", "pass", (HANDLERS_THAT_END,)),
+    Mutant("another's row goes with a handler's roll-back", PG_QUERIES,
+           "and (select status from handled) = 'committed')", "and (select status from handled) <> 'in progress')",
+           (HANDLERS_THAT_END,)),
+    Mutant("again, on SQLite", SQLITE_QUERIES, "where processed_at = ? and consumer = ? and id in",
+           "where ? > 0 and consumer = ? and id in", (HANDLERS_THAT_END,)),
     Mutant("what met an outage is marked again and counts as a death", TREATMENT,
            "self._marks.get(message.identity) or", "", (CONSUMER_TROUBLE,)),
     Mutant("a stop counts as a death", "postroad/consumer/run.py", "await self._treatment.break_off()", "pass",
            (CONSUMER_STOPS,)),
-    Mutant("a lost connection is an attempt", TRANSACTIONS, "if is_passing(error) else None", "if False else None",
+    Mutant("a lost connection is an attempt", TRANSACTIONS, "if is_passing(first) or is_passing(error):", "if False:",
            (CONSUMER_TROUBLE,)),
     Mutant("a message is buried again while the database is out", TREATMENT, "if work.buried_as is None:", "if True:",
            (CONSUMER_STOPS,)),
@@ -379,6 +396,12 @@ MUTANTS = [
            "where consumer = ? and processed_at <", "where ? <> '' and processed_at <", (CONSUMER,)),
     Mutant("what was told is acked again", "postroad/brokers/amqp_acks.py",
            "self._told = {tag for tag in self._told if tag > end}.union(beyond)", "self._told = set()", (ACKS,)),
+    Mutant("NaN is written as null", PAYLOAD,
+           'b"null" in payload or ', "", (PAYLOADS,)),
+    Mutant("a task of another framework is written as an event", PAYLOAD,
+           " or _task_framework(cls)", "", (PAYLOADS,)),
+    Mutant("any kind of dict is written as an event", PAYLOAD,
+           "if cls is dict or", "if issubclass(cls, dict) or", (PAYLOADS,)),
 ]  # fmt: skip
 
 

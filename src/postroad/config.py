@@ -32,6 +32,7 @@ __all__ = [
     "checked_schema",
     "duration",
     "duration_text",
+    "is_url",
 ]
 
 DEFAULT_SCHEMA: Final = "postroad"
@@ -165,26 +166,39 @@ def _url(example: str) -> Kind:
         f"a URL such as {example}, with special characters in a password percent-encoded: "
         "/ is %2F, @ is %40, : is %3A, # is %23, ? is %3F, a space is %20, ' is %27"
     )
-    return Kind(right=right, kept=lambda value: value if _is_url(value) else None, metavar="URL", hides="password")
+    return Kind(right=right, kept=lambda value: value if is_url(value) else None, metavar="URL", hides="password")
 
 
-def _is_url(value: Any) -> bool:
+def is_url(value: Any) -> bool:
     """Whether drivers will take the URL apart at the right places: otherwise their errors quote parts of a password.
 
-    Several hosts, as PostgreSQL allows them, are fine. Blanks and quotes in a password are not, because whoever has to
-    hide it in a text could not tell where it ends.
+    Several hosts, as PostgreSQL allows them, are fine. Blanks and quotes in a password are not, because it could not be
+    found in a text that quotes it; nor is an @ behind the host (but in the options `user` and `password`), because what
+    looks like a port or a database may be the beginning of a password.
     """
     if not isinstance(value, str) or not value.isprintable() or not re.match(r"[a-z][a-z0-9+.-]*://", value):
         return False
     try:
-        place = urlsplit(value).netloc
+        _, place, path, query, fragment = urlsplit(value)
     except ValueError:
         return False
     user, _, hosts = place.rpartition("@")
-    if ":" in hosts and not user and re.match(r"[^=]*@", value.partition(place)[2]):
-        return False  # postgresql://me:12/34@host: what looks like a port is the beginning of a password
-    readable = all(re.fullmatch(r"(\[[^\]]*\]|[^:\[\]]*)(:\d*)?", host) for host in hosts.split(","))
-    return readable and not re.search(r"[\s'\"]", user)
+    options = query.split("&") if query else []
+    return not (
+        fragment
+        or value.endswith("#")
+        or re.search(r"[\s'\"]", user)
+        or (place and "@" in path)
+        or not all(re.fullmatch(r"(\[[^\]]*\]|[^:\[\]]*)(:\d*)?", host) for host in hosts.split(","))
+        or not all(map(_is_option, options))
+    )
+
+
+def _is_option(text: str) -> bool:
+    name, _, value = text.partition("=")
+    if not re.fullmatch(r"[A-Za-z][\w.-]*=[^\s'\"]*", text):
+        return False
+    return "@" not in value or name in {"user", "password", "sslpassword"}
 
 
 _NAME: Final = _text("a text of 1 to 255 bytes, without control characters", r".+", metavar="NAME")
@@ -348,9 +362,13 @@ class RelaySettings(_Checked):
         """Check each setting, and those that depend on each other."""
         _Checked.__post_init__(self)
         if self.seconds("max_idle_backoff") < self.seconds("poll_interval"):
-            raise InvalidSetting("max_idle_backoff is shorter than poll_interval; it must be at least as long")
+            raise InvalidSetting(
+                "max_idle_backoff is shorter than poll_interval; it must be at least as long",
+                settings=("max_idle_backoff", "poll_interval"),
+            )
         if not 1 <= self.seconds("lease") <= 3600:
-            raise InvalidSetting(f"lease is {duration_text(duration('lease', self.lease))!r}; it must be from 1s to 1h")
+            lease = duration_text(duration("lease", self.lease))
+            raise InvalidSetting(f"lease is {lease!r}; it must be from 1s to 1h", settings=("lease",))
 
     def seconds(self, name: str) -> float:
         """A duration of this object as seconds."""
@@ -404,7 +422,9 @@ class RabbitMQSettings(_Checked):
         """Check each setting, and those that depend on each other."""
         _Checked.__post_init__(self)
         if self.password is not None and self.password_file is not None:
-            raise InvalidSetting("password and password_file are both given; give one of them")
+            raise InvalidSetting(
+                "password and password_file are both given; give one of them", settings=("password", "password_file")
+            )
 
 
 # -- all of them -----------------------------------------------------------------------------------------------------
@@ -442,6 +462,11 @@ class Setting:
     def option(self) -> str | None:
         """Its name on the command line. What belongs to one broker has none, for there would be too many."""
         return None if self.table else f"--{self.key.replace('_', '-')}"
+
+    @property
+    def ways(self) -> str:
+        """How it can be set outside of a file."""
+        return f"{self.option} or {self.variable}" if self.option else self.variable
 
 
 @cache

@@ -24,7 +24,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
 __all__ = [
     "BrokerUnavailable",
@@ -55,7 +55,11 @@ class InvalidMessage(PostroadError):
 
 
 class InvalidSetting(PostroadError):
-    """A setting or an argument is wrong."""
+    """A setting or an argument is wrong. `settings` names those that the command line can say how to set."""
+
+    def __init__(self, text: str, *, settings: Sequence[str] = ()) -> None:
+        super().__init__(text)
+        self.settings = tuple(settings)
 
 
 class MissingExtra(PostroadError):

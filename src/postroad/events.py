@@ -1,6 +1,8 @@
 """What happens while messages are carried, as values. `tell` is the only way from here into the log.
 
-An event's fields are what programs read (`extra` of the log record, keys of a JSON line); its text is what people read.
+An event's fields are what programs read (`extra` of the log record, keys of a JSON line); its text is what people read,
+and is safe whatever formatter shows it: one line, without passwords or control characters. Fields keep what they were
+given, without passwords.
 docs/logging.md lists every event and field. An event below the log's level costs a comparison if its maker asks
 `is_wanted` before making it, which only events of every page need.
 """
@@ -12,6 +14,8 @@ import re
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
+
+from postroad.safe_text import harmless, without_passwords
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,7 +93,7 @@ class Event(msgspec.Struct, frozen=True):
     """What people read; `{e}` is the event."""
 
     def __str__(self) -> str:
-        return self.text.format(e=self)
+        return harmless(without_passwords(self.text.format(e=self)))
 
     @classmethod
     def name(cls) -> str:
@@ -106,8 +110,12 @@ def tell(event: Event) -> None:
     """Write the event into the log."""
     if is_wanted(type(event)):
         # Without arguments logging leaves percent signs alone, and a broker's words may hold some.
-        extra = {"event": event.name()} | msgspec.structs.asdict(event)
+        extra = {"event": event.name()} | {name: _hidden(each) for name, each in msgspec.structs.asdict(event).items()}
         event.logger.log(event.level, str(event), extra=extra, stacklevel=2)
+
+
+def _hidden(value: object) -> object:
+    return without_passwords(value) if isinstance(value, str) else value
 
 
 class _OfSink(Event, frozen=True):

@@ -1,4 +1,4 @@
-"""What a message is: its fields, its limits, its ids, how an event becomes bytes, and in which slot it falls.
+"""What a message is: its fields, its limits, its ids, and in which slot it falls.
 
 Nothing here does I/O. A `Message` is what an application adds, a `NewRow` is what is written for it, and a
 `StoredMessage` is what a relay reads back. Whatever is wrong with a message is found here, before anything is written.
@@ -6,7 +6,6 @@ Nothing here does I/O. A `Message` is what an application adds, a `NewRow` is wh
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 import time
@@ -23,6 +22,7 @@ from uuid import UUID
 import msgspec
 
 from postroad.errors import InvalidMessage
+from postroad.payload import encode_event
 
 __all__ = [
     "SLOTS",
@@ -194,8 +194,8 @@ def encode(message: Message, source: str, largest_payload: int = LARGEST_PAYLOAD
     if not isinstance(id, UUID):
         raise InvalidMessage(f"id is {_shown(id)}; it must be a uuid.UUID")
     key = _checked_key(message.key)
+    payload, content_type = encode_event(message.event)
     type = _type_of(message)
-    payload, content_type = _encode_event(message.event)
     if len(payload) > largest_payload:
         raise InvalidMessage(
             f"the payload of this {type!r} has {len(payload):,} bytes and the limit is {largest_payload:,}; "
@@ -226,49 +226,9 @@ def _type_of_class(cls: type) -> str:
     return checked_name("type", type_name(cls))
 
 
-def _encode_event(event: Any) -> tuple[bytes, str]:
-    match event:
-        case bytes() | bytearray() | memoryview():
-            return bytes(event), "application/octet-stream"
-        case str():
-            return _checked_text("the event", event).encode(), "text/plain; charset=utf-8"
-    try:
-        match _writer_for(event.__class__):
-            case "pydantic":  # knows best how to write its own models
-                return event.model_dump_json().encode(), "application/json"
-            case "msgspec":
-                return _json.encode(event), "application/json"
-    except Exception as error:  # whatever a user's own type raises while it is written
-        raise InvalidMessage(f"a {event.__class__.__name__} could not be encoded as JSON: {error}") from error
-    raise InvalidMessage(
-        f"an event of type {event.__class__.__name__} can't be added; "
-        "use a dataclass, a msgspec Struct, a pydantic or attrs model, a dict, a str or bytes"
-    )
-
-
-@lru_cache(maxsize=1024)
-def _writer_for(cls: type) -> Literal["pydantic", "msgspec"] | None:
-    """Who turns an event of this class into JSON."""
-    if hasattr(cls, "model_dump_json"):
-        return "pydantic"
-    if issubclass(cls, dict | msgspec.Struct) or dataclasses.is_dataclass(cls) or hasattr(cls, "__attrs_attrs__"):
-        return "msgspec"
-    return None
-
-
-def _encode_nested(value: Any) -> Any:
-    """What msgspec does not know inside an event: pydantic models."""
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    raise TypeError(f"{value.__class__.__name__} is not supported")
-
-
-_json: Final = msgspec.json.Encoder(enc_hook=_encode_nested)
-
-
 @lru_cache
 def _only_source(source: str) -> str:
-    return _json.encode({"source": source}).decode()
+    return msgspec.json.encode({"source": source}).decode()
 
 
 def _encode_headers(message: Message, source: str) -> str:
@@ -286,7 +246,7 @@ def _encode_headers(message: Message, source: str) -> str:
         headers["causation_id"] = _checked_text("causation_id", causation, longest=LONGEST_NAME)
     if message.headers:
         headers |= _checked_headers(message.headers)
-    encoded = _json.encode(headers)
+    encoded = msgspec.json.encode(headers)
     if len(encoded) > LONGEST_HEADERS:
         raise InvalidMessage(
             f"headers has {len(encoded):,} bytes as JSON and the limit is {LONGEST_HEADERS:,}; "
@@ -313,6 +273,8 @@ def _checked_key(key: Any) -> str | None:
         )
     if isinstance(key, int | UUID) and not isinstance(key, bool):
         key = str(key)
+    elif not isinstance(key, str):
+        raise InvalidMessage(f"key is {_shown(key)}; it must be a str, an int or a uuid.UUID")
     return _checked_text("key", key, longest=LONGEST_KEY)
 
 
@@ -331,9 +293,9 @@ def _checked_headers(headers: Any) -> dict[str, str]:
 def _checked_text(what: str, value: Any, *, longest: int | None = None, may_be_empty: bool = False) -> str:
     if not isinstance(value, str):
         raise InvalidMessage(f"{what} is {_shown(value)}; it must be a str")
-    if not value and not may_be_empty and what != "the event":
+    if not value and not may_be_empty:
         raise InvalidMessage(f"{what} is empty")
-    if "\0" in value and what != "the event":
+    if "\0" in value:
         raise InvalidMessage(f"{what} is {_shown(value)}; it must not contain a NUL character")
     try:
         length = len(value) if value.isascii() else len(value.encode())

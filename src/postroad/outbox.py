@@ -101,6 +101,9 @@ class Outbox:
         is kept aside until then; `deliver_in` counts from now by the database's clock. Until it is sent, `cancel` takes
         it back. It takes its place among the messages of its key when it is due.
 
+        An event is a dataclass, a msgspec Struct, a pydantic or attrs model, a plain dict, a str or bytes. NaN and
+        Infinity are refused, because JSON has no number for them.
+
         Raises InvalidMessage, NoTransaction, ConnectionClosed, NotMigrated or UnknownConnection, and in each case
         nothing was written.
         """
@@ -134,6 +137,10 @@ class Outbox:
         """
         rows, waiting, ids = [], [], []
         for message in messages:
+            if not isinstance(message, Message):
+                raise InvalidMessage(
+                    f"add_many got a {message.__class__.__name__}; it takes messages: Message(event, key=…)"
+                )
             row = encode(message, self.source, self.largest_payload)
             ids.append(row.id)
             if message.deliver_at is None and message.deliver_in is None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import aio_pika
 import pytest
+from sqlalchemy import text
 
 from examples.orderflow.world import World, opened
 from examples.running import ROOT, until
@@ -16,6 +17,12 @@ from tests.conftest import serving
 from tests.destinations import rabbitmq_channel
 from tests.services.postgresql import PostgreSQL
 from tests.services.rabbitmq import RabbitMQ
+
+FAILS_AT_COMMIT = """
+    create function refuse() returns trigger language plpgsql as $$ begin raise exception 'not today'; end $$;
+    create constraint trigger refuse after insert on orders deferrable initially deferred
+        for each row when (new.email = 'ian@example.org') execute function refuse();
+"""
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +84,15 @@ def test_a_roll_back_loses_and_sends_nothing(world: World) -> None:
     world.place("fay@example.org")
     arrived(world, "fay@example.org")
     assert world.mailbox.subjects("eve@example.org") == []
+
+
+def test_a_commit_that_fails_is_told_to_the_client(world: World) -> None:
+    with world.engine("orders").begin() as connection:
+        connection.execute(text(FAILS_AT_COMMIT))
+    assert world.place("ian@example.org").status_code == 500
+    assert world.ask("orders", "select from orders where email = 'ian@example.org'") == []
+    assert world.ask("orders", "select from postroad.outbox where convert_from(payload, 'utf8') like '%ian@%'") == []
+    assert world.place("joe@example.org").status_code == 201
 
 
 def test_what_can_t_be_published_is_published_later(world: World, server: RabbitMQ) -> None:

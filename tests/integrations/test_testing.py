@@ -21,10 +21,17 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_e
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.pool import NullPool
 
-from postroad import InvalidSetting, Message, Outbox, UnknownConnection
+from postroad import Inbox, InvalidSetting, Message, Outbox, UnknownConnection
 from postroad.stores.connections import NeverAwaited
 from postroad.stores.sqlite import migrate_sqlite
-from postroad.testing import MemorySink, Messages, assert_same_transaction, outbox_messages, run_relay_until_empty
+from postroad.testing import (
+    MemorySink,
+    Messages,
+    assert_same_transaction,
+    outbox_messages,
+    reset_outbox,
+    run_relay_until_empty,
+)
 from tests.logs import PostgreSQLLog
 from tests.services.postgresql import PostgreSQL
 
@@ -165,6 +172,19 @@ def test_what_was_added_is_found(messages: Messages, what: Any, asked: Any) -> N
     assert messages.assert_added(what, **asked) in messages
 
 
+@pytest.mark.parametrize(("what", "asked"), [(OrderCreated, {"key": 3}), (int, {}), (OrderCreated(3), {})])
+def test_what_must_not_be_there_is_not(messages: Messages, what: Any, asked: Any) -> None:
+    assert messages.assert_added(what, **asked, times=0) is None
+    assert Messages().assert_added(what, times=0) is None
+
+
+def test_what_must_not_be_there_and_is(messages: Messages) -> None:
+    with pytest.raises(AssertionError, match="expected 0, found 2: order.created"):
+        messages.assert_added(OrderCreated, times=0)
+    with pytest.raises(AssertionError, match="expected at least 1, found 0: order.paid"):
+        messages.assert_added("order.paid")
+
+
 @pytest.mark.parametrize(
     ("what", "asked"),
     [
@@ -253,6 +273,52 @@ async def test_what_is_committed_arrives(path: Path) -> None:
     assert sink.messages.assert_added(OrderCreated, times=2).key == "1"
     with pytest.raises(AssertionError):
         sink.messages.assert_added(OrderCreated, key=3)
+
+
+# -- between tests ---------------------------------------------------------------------------------------------------
+
+
+def test_a_reset_leaves_the_tables_as_they_were_made(connection: Any) -> None:
+    OUTBOX.add(connection, OrderCreated(1), key=1)
+    OUTBOX.add(connection, OrderCreated(1), key=1, deliver_in="1h")
+    assert Inbox().first_time(connection, "m", consumer="stock")
+    connection.commit()
+    reset_outbox(connection)
+    connection.commit()
+    assert outbox_messages(connection) == []
+    assert Inbox().first_time(connection, "m", consumer="stock"), "the inbox is empty, too"
+    connection.rollback()
+
+
+async def test_a_reset_on_async_connections(async_connection: Any) -> None:
+    await OUTBOX.add(async_connection, OrderCreated(7), key=7)
+    await reset_outbox(async_connection)
+    assert await outbox_messages(async_connection) == []
+    with pytest.warns(NeverAwaited):
+        reset_outbox(async_connection)
+
+
+async def test_a_sink_begins_anew_after_a_reset(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        for number in range(2):
+            with connection:
+                OUTBOX.add(connection, OrderCreated(number), key=number)
+            sink = MemorySink()
+            await run_relay_until_empty(f"sqlite:///{path}", sink)
+            sink.messages.assert_added(OrderCreated(number), times=1)
+            with connection:
+                reset_outbox(connection)
+            assert tables(connection) == {"postroad_migrations", "postroad_installation"}
+
+
+def tables(connection: sqlite3.Connection) -> set[str]:
+    """Those that hold rows."""
+    names = [name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")]
+    return {
+        name
+        for name in names
+        if name.startswith("postroad") and connection.execute(f"select count(*) from {name}").fetchone()[0]
+    }
 
 
 # -- the plugin ------------------------------------------------------------------------------------------------------

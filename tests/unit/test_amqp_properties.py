@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
+from postroad.brokers import amqp_properties
 from postroad.brokers.amqp_properties import LEFT_OUT, USER_ID, dead_letter
 
 ROOM = 100_000
@@ -118,3 +120,26 @@ def test_a_long_reason_is_cut_where_frames_are_small() -> None:
     assert reason.startswith(headers["postroad-reason"])
     assert headers["postroad-reason"]
     assert headers["postroad-consumer"] == NOTES["postroad-consumer"]
+
+
+def test_the_work_grows_with_the_headers_and_not_with_their_square(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    for name in ("_encoded", "table"):
+        monkeypatch.setattr(amqp_properties, name, counting(getattr(amqp_properties, name), written))
+    headers = encoded({"headers": {f"h{number}": "" for number in range(12_000)}})
+    assert len(headers) > 100_000
+    letter = dead_letter(headers, NOTES, room=4096)
+    assert len(letter.properties) <= 4096
+    assert sum(written) < 2 * len(headers), "each header is written once at most"
+    after = read(letter.properties)["headers"]
+    assert after[LEFT_OUT].startswith("the headers h")
+    assert len(after) > 200, "no more are left out than have to be"
+
+
+def counting(write: Callable[..., bytes], written: list[int]) -> Callable[..., bytes]:
+    def counted(*arguments: Any) -> bytes:
+        result = write(*arguments)
+        written.append(len(result))
+        return result
+
+    return counted

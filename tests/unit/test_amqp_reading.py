@@ -120,10 +120,41 @@ def test_what_is_no_amqp_is_refused(data: bytes, wrong: str) -> None:
         FrameReader(CHANNEL).feed(data)
 
 
+def test_a_body_that_is_too_large_is_not_held_in_memory() -> None:
+    body = bytes(range(256)) * 2
+    large, small = (
+        b"".join(frames(tag, False, {"message_id": "x"}, each, False)) for tag, each in ((1, body), (2, b"y"))
+    )
+    reader = FrameReader(CHANNEL, largest=len(body) - 1)
+    reader.feed(large + small)
+    spooled, fine = reader.arrived
+    assert (spooled.body, spooled.body_size, spooled.held) == (b"", len(body), len(spooled.raw))
+    assert spooled.unreadable == "its body has 512 bytes, and max_message_size is 511"
+    for _ in range(2):  # it may have to be published again
+        assert [len(piece) for piece in spooled.pieces(300)] == [300, 212]
+        assert b"".join(spooled.pieces(300)) == body
+    assert (fine.body, fine.unreadable, b"".join(fine.pieces(1))) == (b"y", None, b"y")
+    reader = FrameReader(CHANNEL, largest=len(body))
+    reader.feed(large)
+    assert reader.arrived[0].body == body
+
+
+@pytest.mark.parametrize("size", [(1 << 30) + 1, 1 << 63, (1 << 64) - 1])
+def test_an_announcement_that_no_broker_makes_is_refused_before_anything_is_kept(size: int) -> None:
+    header = bytearray(HEADER)
+    header[11:19] = size.to_bytes(8, "big")
+    with pytest.raises(BrokenFrame, match=f"a body of {size:,} bytes was announced"):
+        FrameReader(CHANNEL).feed(DELIVER + header)
+
+
+async def always() -> bool:
+    return True
+
+
 async def test_a_message_that_takes_long_is_a_sign_of_life_all_the_time() -> None:
     """aiormq takes a connection for stuck from which it gets no frames."""
     stream, arrived = asyncio.StreamReader(), list[Arrival]()
-    receiver = _Receiver(stream, arrived.extend)
+    receiver = _Receiver(stream, FrameReader(CHANNEL), arrived.extend, always)
     for piece in (DELIVER, HEADER, BODY):
         stream.feed_data(piece)
         _, channel, found = await receiver.get_frame()

@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 from postroad import InvalidSetting, Outbox
 from postroad.brokers.local import LocalPublisher
 from postroad.config import RelaySettings
-from postroad.ops.passwords import has_password, without_passwords
 from postroad.ops.running import Outcome, carry
 from postroad.ops.terminal import Command
 from postroad.relay import Relay, Summary
+from postroad.safe_text import has_password, without_passwords
 from postroad.stores.memory import MemoryStore
 from postroad.stores.migrations import grants_script, migration_script
 from postroad.stores.queries import migration_files
@@ -262,7 +262,12 @@ def test_what_a_relay_prints_at_its_end(capsys: pytest.CaptureFixture[str]) -> N
         (f"DATABASE=mysql://me:{SECRET}@host/shop", ["status"], 2, "database is a URL that begins with 'mysql'"),
         (f"DATABASE=postgresql://me:gehe/{SECRET}@host/shop", ["status"], 2, "percent-encoded"),
         (f"DATABASE=sqlite://me:{SECRET}@host/shop", ["status"], 2, "names no file"),
-        (f"DATABASE=postgresql://me:{SECRET}@127.0.0.1:1/shop", ["status"], 1, "PostgreSQL can't be reached"),
+        (
+            f"DATABASE=postgresql://me:{SECRET}@127.0.0.1:1/shop",
+            ["status"],
+            1,
+            "PostgreSQL at 127.0.0.1:1 can't be reached",
+        ),
         (f"DATABASE={SECRET}", ["status"], 2, "database is wrong (it is not shown, for it may be secret); it must be"),
         (
             f"TO=pigeon://me:{SECRET}@roof",
@@ -398,7 +403,11 @@ def test_the_version() -> None:
     [
         ("can't reach amqp://me:geheim@host/x now", "can't reach amqp://me:***@host/x now"),
         ("'postgresql://me:ge@heim@host'", "'postgresql://me:***@host'"),
-        ("postgresql://host/x?user=me&password=geheim&ssl=on", "postgresql://host/x?user=me&password=***&ssl=on"),
+        ("postgresql://host/x?user=me&password=geheim&ssl=on", "postgresql://host/x?user=me&password=***"),
+        ("postgresql://me@work:geheim@host/x", "postgresql://me:***@host/x"),
+        ("postgresql://host:5432/x?user=me@work", "postgresql://host:5432/x?user=me@work"),
+        ("sqlite:////a/b@c.db", "sqlite:////a/b@c.db"),
+        ("host=x password='ge heim' user=me", "host=x password=*** user=me"),
         ("postgresql://me@host:5432/x", "postgresql://me@host:5432/x"),
         ("sqlite:///a/b and 10:30 me@host", "sqlite:///a/b and 10:30 me@host"),
     ],

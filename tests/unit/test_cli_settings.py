@@ -16,6 +16,8 @@ import pytest
 
 from postroad import Outbox
 from postroad.config import all_settings
+from postroad.ops.cli import app
+from postroad.ops.terminal import run
 from postroad.stores.sqlite import migrate_sqlite
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("POSTROAD_")}
@@ -58,6 +60,31 @@ def log_with(messages: int) -> str:
         for number in range(messages):
             outbox.add(connection, {"number": number}, type="order.placed", key=number)
     return "sqlite:///shop.sqlite"
+
+
+@pytest.mark.parametrize(
+    ("variable", "arguments", "ending"),
+    [
+        ("LANES=0", ["relay"], "(environment POSTROAD_LANES; set by --lanes or POSTROAD_LANES)"),
+        ("LANES=4", ["relay", "--lanes", "0"], "(command line; set by --lanes or POSTROAD_LANES)"),
+        ("RABBITMQ_DECLARE=maybe", ["relay"], "POSTROAD_RABBITMQ_DECLARE; set by POSTROAD_RABBITMQ_DECLARE)"),
+        ("LANES=4", ["relay", "--lease", "2h"], "it must be from 1s to 1h (set by --lease or POSTROAD_LEASE)"),
+        ("DATABASE=mysql://h/x", ["status"], "(set by --database or POSTROAD_DATABASE)"),
+        ("APP=no_such:thing", ["consume"], "(set by --app or POSTROAD_APP)"),
+        ("TO=amqp://", ["relay", "--database", "sqlite:///x"], "(set by --to or POSTROAD_TO)"),
+    ],
+)
+def test_an_error_says_how_its_setting_is_set(
+    variable: str,
+    arguments: list[str],
+    ending: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name, _, value = variable.partition("=")
+    monkeypatch.setenv(f"POSTROAD_{name}", value)
+    assert run(app, arguments) == 2
+    assert capsys.readouterr().err.endswith(f"{ending}\n")
 
 
 # -- postroad config -------------------------------------------------------------------------------------------------

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, get_type_hints
 from uuid import UUID
 
 import pytest
 
+from postroad import events
 from postroad.events import BrokerOut, Event, LanesTaken, tell
 from postroad.ops.logs import JsonLines, Lines
 
@@ -74,6 +76,46 @@ def test_a_record_stays_one_harmless_line(text: str) -> None:
     assert line.isprintable()
     assert line.endswith(ascii(text)[1:-1])
     assert parsed(record(text))["message"] == text
+
+
+HOSTILE = "\nERROR forged\r\x1b[2J\u202egnp.exe\u2028 amqp://me:geheim@host/x"
+EVERY = [
+    each
+    for name in events.__all__
+    if inspect.isclass(each := getattr(events, name)) and issubclass(each, Event) and each is not Event
+]
+
+
+@pytest.mark.parametrize("event", EVERY, ids=lambda event: event.name())
+def test_an_events_text_is_one_harmless_line_for_any_formatter(event: type[Event], record_of: RecordOf) -> None:
+    """An application that embeds a relay or a consumer has a formatter of its own."""
+    given: dict[str, Any] = {
+        name: hostile(hint)
+        for name, hint in get_type_hints(event, localns={"UUID": UUID, "Sequence": Sequence}).items()
+        if name in names(event)
+    }
+    made = record_of(event(**given))
+    line = logging.Formatter("%(levelname)s %(message)s").format(made)
+    assert line.isprintable()
+    assert "geheim" not in f"{line} {vars(made)}"
+
+
+def names(event: type[Event]) -> tuple[str, ...]:
+    return event.__struct_fields__
+
+
+def hostile(hint: Any) -> Any:
+    """A value of this type, as hostile as it can be."""
+    if hint in (int, float, bool):
+        return hint(1)
+    if hint is UUID:
+        return OWNER
+    return [1, 2] if hint in (Sequence[int], Sequence[UUID]) else HOSTILE
+
+
+def test_the_fields_of_an_event_keep_what_they_were_given(record_of: RecordOf) -> None:
+    made = record_of(BrokerOut("audit", reason="two\nlines", retry_ms=1.0))
+    assert vars(made)["reason"] == "two\nlines"
 
 
 def test_words_in_other_alphabets_are_left_alone() -> None:

@@ -105,7 +105,10 @@ def test_the_later_place_says_where_the_password_is() -> None:
     settings = load(text, {"POSTROAD_RABBITMQ_PASSWORD": "geheim"})
     assert (settings.rabbitmq.password, settings.rabbitmq.password_file) == ("geheim", None)
     both = f"{text}\npassword = 'geheim'"
-    assert refused(both) == "[rabbitmq]: password and password_file are both given; give one of them"
+    assert refused(both) == (
+        "[rabbitmq]: password and password_file are both given; give one of them "
+        "(set by POSTROAD_RABBITMQ_PASSWORD, POSTROAD_RABBITMQ_PASSWORD_FILE)"
+    )
 
 
 # -- the file --------------------------------------------------------------------------------------------------------
@@ -157,10 +160,22 @@ def test_a_folder_is_no_file() -> None:
         ("exchange = 'e'", "there is no setting 'exchange'; did you mean 'rabbitmq.exchange'? (file given.toml)"),
         ("xyzzy = 1", "there is no setting 'xyzzy'; `postroad config` lists all there are (file given.toml)"),
         ("rabbitmq = 5", "rabbitmq is a value; it must be a table, [rabbitmq] (file given.toml)"),
-        ("lanes = '4'", "lanes is '4'; it must be a whole number from 1 to 64 (file given.toml)"),
-        ("[lanes]", "lanes is a table; it must be a whole number from 1 to 64 (file given.toml)"),
+        (
+            "lanes = '4'",
+            "lanes is '4'; it must be a whole number from 1 to 64 (file given.toml; set by --lanes or POSTROAD_LANES)",
+        ),
+        (
+            "[lanes]",
+            (
+                "lanes is a table; it must be a whole number from 1 to 64 (file given.toml; set by --lanes "
+                "or POSTROAD_LANES)"
+            ),
+        ),
         ("grace = 5", "grace is 5; it must be a number with its unit, such as '50ms', '5s',"),
-        ("start = 'middle'", "start is 'middle'; it must be one of 'oldest', 'now' (file given.toml)"),
+        (
+            "start = 'middle'",
+            "start is 'middle'; it must be one of 'oldest', 'now' (file given.toml; set by --start or POSTROAD_START)",
+        ),
         ("retain = 2026-01-01", "retain is datetime.date(2026, 1, 1); it must be a number with its unit"),
         ("[rabbitmq]\nheartbeat = '1ms'", "rabbitmq.heartbeat is '1ms'; it must be a number with its unit"),
         ("poll_interval = '5s'", "max_idle_backoff is shorter than poll_interval; it must be at least as long"),
@@ -180,10 +195,24 @@ def test_what_is_wrong_in_the_file(text: str, words: str) -> None:
         (
             "POSTROAD_LANES",
             "4.5",
-            "lanes is '4.5'; it must be a whole number from 1 to 64 (environment POSTROAD_LANES)",
+            (
+                "lanes is '4.5'; it must be a whole number from 1 to 64 (environment POSTROAD_LANES; "
+                "set by --lanes or POSTROAD_LANES)"
+            ),
         ),
-        ("POSTROAD_LANES", "", "lanes is ''; it must be a whole number from 1 to 64 (environment POSTROAD_LANES)"),
-        ("POSTROAD_LANES", "9" * 5000, "it must be a whole number from 1 to 64 (environment POSTROAD_LANES)"),
+        (
+            "POSTROAD_LANES",
+            "",
+            (
+                "lanes is ''; it must be a whole number from 1 to 64 (environment POSTROAD_LANES; "
+                "set by --lanes or POSTROAD_LANES)"
+            ),
+        ),
+        (
+            "POSTROAD_LANES",
+            "9" * 5000,
+            "it must be a whole number from 1 to 64 (environment POSTROAD_LANES; set by --lanes or POSTROAD_LANES)",
+        ),
         ("POSTROAD_LANES", "-1", "lanes is -1; it must be"),
     ],
 )
@@ -193,7 +222,7 @@ def test_what_is_wrong_in_the_environment(variable: str, value: str, words: str)
 
 def test_what_is_wrong_is_wrong_also_where_it_is_overruled() -> None:
     assert refused("lanes = 0", {"POSTROAD_LANES": "4"}) == (
-        "lanes is 0; it must be a whole number from 1 to 64 (file given.toml)"
+        "lanes is 0; it must be a whole number from 1 to 64 (file given.toml; set by --lanes or POSTROAD_LANES)"
     )
 
 
@@ -262,7 +291,7 @@ def test_the_publisher_is_that_of_the_url() -> None:
     ("url", "words"),
     [
         ("pigeon://roof", "^to is a URL that begins with 'pigeon'; it must begin with amqp://, amqps:// or null://$"),
-        ("geheim", "^to is no URL; it must be amqp://user@host/vhost, "),
+        ("geheim", "^to is no URL that can be read; it must be amqp://user@host/vhost, "),
     ],
 )
 def test_a_destination_that_nobody_knows(url: str, words: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from postroad.config import RabbitMQSettings
+from postroad.config import RabbitMQSettings, is_url
 from postroad.errors import InvalidSetting
 
 if TYPE_CHECKING:
@@ -19,17 +19,26 @@ def publisher_for(url: str, *, rabbitmq: RabbitMQSettings | None = None) -> Publ
 
     Raises InvalidSetting, or MissingExtra when the driver is not installed.
     """
-    scheme, separator, _ = url.partition("://")
-    if not separator:  # what it is instead is not shown, for it may be a password that got into the wrong place
-        raise InvalidSetting("to is no URL; it must be amqp://user@host/vhost, amqps://user@host/vhost or null://")
+    scheme, _, _ = url.partition("://")
+    if not is_url(url):  # what it is instead is not shown, for it may be a password that got into the wrong place
+        raise InvalidSetting(
+            "to is no URL that can be read; it must be amqp://user@host/vhost, amqps://user@host/vhost or null://, "
+            "with special characters of user and password percent-encoded",
+            settings=("to",),
+        )
     match scheme:
         case "null":
             from postroad.brokers.null import NullPublisher
 
             return NullPublisher()
         case "amqp" | "amqps":
-            return _rabbitmq(url, rabbitmq or RabbitMQSettings())
-    raise InvalidSetting(f"to is a URL that begins with {scheme!r}; it must begin with amqp://, amqps:// or null://")
+            try:
+                return _rabbitmq(url, rabbitmq or RabbitMQSettings())
+            except InvalidSetting as error:
+                raise InvalidSetting(str(error), settings=("to",)) from error
+    raise InvalidSetting(
+        f"to is a URL that begins with {scheme!r}; it must begin with amqp://, amqps:// or null://", settings=("to",)
+    )
 
 
 def subscriber_for(url: str, **settings: Any) -> Subscriber:

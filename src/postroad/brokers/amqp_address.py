@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from yarl import URL
 
-from postroad.config import duration
+from postroad.config import duration, is_url
 from postroad.errors import InvalidSetting
 
 if TYPE_CHECKING:
@@ -84,8 +84,11 @@ def _parsed(url: str) -> URL:
         raise InvalidSetting(f"url does not begin with amqp:// or amqps://; {example}")
     if not host:
         raise InvalidSetting(f"url names no host; {example}")
-    if parsed.fragment:
-        raise InvalidSetting("url has a '#'; if it stands in the password, write it as %23")
+    if not is_url(url):
+        raise InvalidSetting(
+            "url can't be taken apart (it is not shown, for it may hold a password); write special characters of user "
+            "and password as %: / is %2F, @ is %40, : is %3A, # is %23, ? is %3F"
+        )
     return parsed
 
 

@@ -2,12 +2,15 @@
 
 aiormq makes a task for each delivery and a write for each ack. A `DeliveryChannel` makes neither: it collects what
 arrives for whoever waits, and tells all acks of one turn of the loop in one write. Its `DeliveryConnection` puts
-deliveries together as they are read, and leaves every other frame to aiormq.
+deliveries together as they are read, and leaves every other frame to aiormq. It stops reading from the socket while the
+deliveries that were not acked take more memory than they may.
 """
 
 from __future__ import annotations
 
+import asyncio
 import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import pamqp.frame
@@ -24,8 +27,7 @@ from postroad.brokers.amqp_reading import BrokenFrame, FrameReader
 from postroad.brokers.base import Delivery
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
     from aiormq.connection import ReceivedFrame
     from yarl import URL
@@ -38,6 +40,7 @@ CONSUMER_TAG: Final = "postroad"
 CHANNEL: Final = 1
 FULL_SECONDS: Final = 0.01
 AT_A_TIME: Final = 1 << 16  # bytes
+ALIVE_SECONDS: Final = 1.0  # how often aiormq is told that the broker lives, while nothing is read
 
 # Every message has its ack, so this frame is not left to pamqp, which takes ten times as long for it.
 _ACK: Final = struct.Struct(">BHIHHQ?B").pack  # frame type, channel, size; class, method, tag, multiple; end
@@ -47,8 +50,16 @@ _METHOD, _BASIC, _ACK_METHOD, _END = 1, 60, 80, 0xCE
 class DeliveryChannel(Channel):
     """A channel with one consumer."""
 
-    def __init__(self, connection: Connection, number: int) -> None:
+    def __init__(self, connection: Connection, number: int, most_bytes: int) -> None:
         super().__init__(connection, number, publisher_confirms=False, frame_buffer=connection.FRAME_BUFFER_SIZE)
+        self._most_bytes = most_bytes
+        self._sizes: dict[int, int] = {}
+        """What each delivery takes that was neither acked nor given back."""
+        self.held_bytes = 0
+        """The sum of them."""
+        self._room = asyncio.Event()
+        self._room.set()
+        self._discarding = False
         self._acks = Acks()
         self._arrived: list[Delivery] = []
         self._waiting: asyncio.Future[None] | None = None
@@ -74,6 +85,7 @@ class DeliveryChannel(Channel):
 
     async def cancel_consumer(self) -> None:
         """Receive no more; what has arrived can still be acked."""
+        self.discard()
         with translated():
             await self.rpc(commands.Basic.Cancel(consumer_tag=CONSUMER_TAG))
 
@@ -94,6 +106,7 @@ class DeliveryChannel(Channel):
 
     def ack(self, deliveries: Collection[Delivery]) -> None:
         """These are dealt with; the broker is told before the loop turns again."""
+        self._release(deliveries)
         for delivery in deliveries:
             self._acks.done(delivery.tag)
         if self._flushing is None:
@@ -101,6 +114,7 @@ class DeliveryChannel(Channel):
 
     def give_back(self, deliveries: Collection[Delivery]) -> None:
         """These are for others; where there is no room to say so, they are when the channel closes."""
+        self._release(deliveries)
         if self.write_queue.full():
             return
         tags = [delivery.tag for delivery in deliveries if self._acks.told(delivery.tag)]
@@ -123,8 +137,38 @@ class DeliveryChannel(Channel):
         if payload and not self.is_closed and self._ended is None and not self.write_queue.full():
             self.write_queue.put_nowait(ChannelFrame(payload=payload, should_close=False))
 
-    def deliver(self, arrivals: Iterable[Arrival]) -> None:
+    async def room(self) -> bool:
+        """Whether there is room for more; waits a moment for it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ALIVE_SECONDS):
+                await self._room.wait()
+        return self._room.is_set()
+
+    def discard(self) -> None:
+        """Keep nothing of what arrives from now on, but read it, so that the broker's last words are heard. It is given
+        back when the channel closes.
+        """
+        self._discarding = True
+        self._room.set()
+
+    def _release(self, deliveries: Iterable[Delivery]) -> None:
+        for delivery in deliveries:
+            self.held_bytes -= self._sizes.pop(delivery.tag, 0)
+        if self.held_bytes < self._most_bytes:
+            self._room.set()
+
+    def _hold(self, arrivals: Iterable[Arrival]) -> None:
+        for arrival in arrivals:
+            self._sizes[arrival.tag] = arrival.held
+            self.held_bytes += arrival.held
+        if self.held_bytes >= self._most_bytes:
+            self._room.clear()
+
+    def deliver(self, arrivals: Sequence[Arrival]) -> None:
         """These have arrived."""
+        if self._discarding:
+            return
+        self._hold(arrivals)
         self._arrived += (
             Delivery(
                 session=self,
@@ -137,7 +181,7 @@ class DeliveryChannel(Channel):
                 correlation_id=arrival.properties.correlation_id,
                 redelivered=arrival.redelivered,
                 unreadable=arrival.unreadable,
-                original=arrival.raw,
+                original=arrival,
             )
             for arrival in arrivals
         )
@@ -165,15 +209,21 @@ class DeliveryChannel(Channel):
 
 
 class DeliveryConnection(Connection):
-    """A connection for one `DeliveryChannel`."""
+    """A connection for one `DeliveryChannel`.
 
-    def __init__(self, url: URL) -> None:
+    A body of more than `largest` bytes is not held in memory. Once deliveries with `most_bytes` in all are open,
+    nothing more is read until some are acked; so at most that much is held, and what one read brings.
+    """
+
+    def __init__(self, url: URL, *, largest: int, most_bytes: int) -> None:
         super().__init__(url)
+        self._largest = largest
+        self._most_bytes = most_bytes
         self._channel: DeliveryChannel | None = None
 
     async def delivering(self) -> DeliveryChannel:
         """The channel, opened."""
-        self._channel = channel = DeliveryChannel(self, CHANNEL)
+        self._channel = channel = DeliveryChannel(self, CHANNEL, self._most_bytes)
         self.channels[channel.number] = channel
         with translated():
             await channel.open()
@@ -182,7 +232,12 @@ class DeliveryConnection(Connection):
     # The name is private to aiormq, but there is no other way in; should it change, the channel refuses deliveries.
 
     async def _Connection__reader(self, receiver: FrameReceiver) -> None:  # noqa: N802
-        await super()._Connection__reader(_Receiver(receiver.reader, self._deliver))  # type: ignore[misc]
+        await super()._Connection__reader(  # type: ignore[misc]
+            _Receiver(receiver.reader, FrameReader(CHANNEL, largest=self._largest), self._deliver, self._has_room)
+        )
+
+    async def _has_room(self) -> bool:
+        return self._channel is None or await self._channel.room()
 
     def _deliver(self, arrivals: Sequence[Arrival]) -> None:
         if self._channel is not None:
@@ -192,16 +247,23 @@ class DeliveryConnection(Connection):
 class _Receiver(FrameReceiver):
     """Gives aiormq what is no delivery."""
 
-    def __init__(self, reader: asyncio.StreamReader, deliver: Callable[[Sequence[Arrival]], None]) -> None:
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        frames: FrameReader,
+        deliver: Callable[[Sequence[Arrival]], None],
+        has_room: Callable[[], Awaitable[bool]],
+    ) -> None:
         super().__init__(reader)
-        self._frames = FrameReader(CHANNEL)
+        self._frames = frames
         self._deliver = deliver
+        self._has_room = has_room
 
     async def get_frame(self) -> ReceivedFrame:
         """The next frame; in the place of those that are a delivery's, a heartbeat for each read. It says as much: the
-        broker lives, even if a large message takes long.
+        broker lives, even if a large message takes long. So does one while there is no room for more.
         """
-        if not self._frames.others:
+        if not self._frames.others and await self._has_room():
             await self._read()
         if not self._frames.others:
             return 8, 0, Heartbeat()

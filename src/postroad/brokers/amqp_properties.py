@@ -23,6 +23,7 @@ LEFT_OUT: Final = "postroad-left-out"
 _LENGTH: Final = struct.Struct(">I")
 _FLAGS: Final = struct.Struct(">H")
 _PERSISTENT: Final = b"\x02"
+_NAMED: Final = 500  # characters of the names of those left out
 
 # In the order of their flags, from the highest on: a short string, a table, or so many bytes.
 _PROPERTIES: Final[Mapping[str, str | int]] = {
@@ -69,15 +70,33 @@ def dead_letter(properties: bytes, notes: Mapping[str, str], *, room: int) -> De
         message_id = str(new_id())
         fields["message_id"] = short_string("the message id", message_id)
     headers = {name: entry for name, entry in headers.items() if name not in notes}
-    left_out: list[str] = []
-    while len(encoded := _encoded(fields, headers, notes)) > room and headers:
-        left_out.append(max(headers, key=lambda name: len(headers[name])))
-        del headers[left_out[-1]]
-        notes = {**notes, LEFT_OUT: f"the headers {', '.join(left_out):.500}, which are too large"}
+    left_out = _too_large(headers, room=room - len(_encoded(fields, {}, notes)))
+    if left_out is not None:
+        notes = {**notes, LEFT_OUT: left_out}
+    encoded = _encoded(fields, headers, notes)
     while len(encoded) > room and (longest := max(notes.values(), key=len, default="")):
         notes = {name: note[: len(note) // 2] if note is longest else note for name, note in notes.items()}
         encoded = _encoded(fields, headers, notes)
     return DeadLetter(encoded, message_id)
+
+
+def _too_large(headers: dict[str, bytes], *, room: int) -> str | None:
+    """Leave out the largest headers until the others have room, together with a note that names those left out.
+
+    The note, or None when all have room. Sizes are added up, and nothing is encoded anew for each header that is left
+    out: another's message may have tens of thousands of them.
+    """
+    needed = sum(map(len, headers.values()))
+    names, note, note_size = "", None, 0
+    for name in sorted(headers, key=lambda name: len(headers[name]), reverse=True):
+        if needed + note_size <= room:
+            break
+        needed -= len(headers.pop(name))
+        if len(names) < _NAMED:
+            names += f", {name}" if names else name
+            note = f"the headers {names:.{_NAMED}}, which are too large"
+            note_size = len(table({LEFT_OUT: note}))
+    return note
 
 
 def _told_apart(properties: bytes) -> dict[str, bytes]:

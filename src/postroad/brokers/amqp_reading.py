@@ -1,11 +1,12 @@
-"""How deliveries are read: bytes in the pieces in which they come, whole deliveries out. Nothing here does I/O.
+"""How deliveries are read: bytes in the pieces in which they come, whole deliveries out.
 
 A delivery is three frames or more: basic.deliver, content header, content bodies. aiormq waits three times for each
 frame and hands each from task to task, which is an eighth of all that a consumer does. Here they are put together on
 the spot; properties are left to pamqp, and every other frame is given out as it came.
 
 What others may send is not trusted: properties that can't be read belong to a delivery that is buried, and would end
-every session anew if they were an error of the connection.
+every session anew if they were an error of the connection. A body that is larger than it may be is never held in
+memory: it goes into a file, and the delivery is one of those that can't be read.
 """
 
 from __future__ import annotations
@@ -16,10 +17,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pamqp.header import ContentHeader
 
+from postroad.brokers.amqp_spool import Spool
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pamqp.commands import Basic
 
-__all__ = ["Arrival", "BrokenFrame", "FrameReader"]
+__all__ = ["LARGEST_BODY", "Arrival", "BrokenFrame", "FrameReader"]
+
+LARGEST_BODY: Final = 1 << 30
+"""No broker sends more: RabbitMQ takes half of it at most. A longer announcement ends the connection."""
 
 _FRAME: Final = struct.Struct(">BHI").unpack_from  # frame type, channel, size
 _HEADER_SIZE: Final = 7
@@ -47,13 +55,33 @@ class Arrival(NamedTuple):
     """All properties, as they came."""
     body: bytes
     unreadable: str | None = None
-    """Why the properties can't be read."""
+    """Why the properties can't be read, or the body was not kept in memory."""
+    spool: Spool | None = None
+    """The body, if it is too large to be held in memory."""
+
+    @property
+    def body_size(self) -> int:
+        """How long the body is."""
+        return len(self.body) if self.spool is None else self.spool.size
+
+    @property
+    def held(self) -> int:
+        """How many bytes of memory it takes, without what they are made into."""
+        return len(self.body) + len(self.raw)
+
+    def pieces(self, size: int) -> Iterator[bytes]:
+        """The body, at most `size` bytes at a time."""
+        if self.spool is not None:
+            return self.spool.pieces(size)
+        return (self.body[at : at + size] for at in range(0, len(self.body), size))
 
 
 class FrameReader:
     """What a connection receives whose one channel has one consumer. Deliveries wait in `arrived`."""
 
-    def __init__(self, channel: int) -> None:
+    def __init__(self, channel: int, *, largest: int = LARGEST_BODY) -> None:
+        """A body of more than `largest` bytes is kept in a file."""
+        self._largest = largest
         self.arrived: list[Arrival] = []
         self.others: deque[bytes] = deque()
         """All other frames, whole."""
@@ -102,7 +130,7 @@ class FrameReader:
             if delivery is None:
                 return False
             if kind == _HEADER:
-                delivery.header(frame)
+                delivery.header(frame, self._largest)
             elif kind == _BODY:
                 delivery.body(frame)
             else:
@@ -118,20 +146,24 @@ class FrameReader:
 class _Unfinished:
     """A delivery of which not all has come."""
 
-    __slots__ = ("_bodies", "_properties", "_raw", "_redelivered", "_tag", "_unreadable", "missing")
+    __slots__ = ("_bodies", "_properties", "_raw", "_redelivered", "_spool", "_tag", "_unreadable", "missing")
 
     def __init__(self, tag: int, redelivered: bool) -> None:
         self._tag = tag
         self._redelivered = redelivered
         self._unreadable: str | None = None
         self._bodies: list[bytes] = []
+        self._spool: Spool | None = None
         self.missing: int | None = None
         """How many bytes of its bodies are still to come; unknown before its header."""
 
-    def header(self, frame: bytes) -> None:
+    def header(self, frame: bytes, largest: int) -> None:
         if self.missing is not None:
             raise BrokenFrame("a delivery has two headers")
-        (self.missing,) = _BODY_SIZE(frame)
+        (size,) = _BODY_SIZE(frame)
+        if size > LARGEST_BODY:
+            raise BrokenFrame(f"a body of {size:,} bytes was announced")
+        self.missing = size
         self._raw = frame[_PROPERTIES_AT:]
         header = ContentHeader()
         self._properties = header.properties
@@ -139,13 +171,19 @@ class _Unfinished:
             header.unmarshal(frame)
         except Exception as error:  # pamqp's own errors, and those of what it calls: a time that is none, for example
             self._unreadable = f"{type(error).__name__}: {error}"
+        if size > largest:
+            self._spool = Spool()
+            self._unreadable = f"its body has {size:,} bytes, and max_message_size is {largest:,}"
 
     def body(self, frame: bytes) -> None:
         if self.missing is None or self.missing < len(frame):
             raise BrokenFrame("a delivery has a longer body than was announced")
-        self._bodies.append(frame)
+        if self._spool is None:
+            self._bodies.append(frame)
+        else:
+            self._spool.write(frame)
         self.missing -= len(frame)
 
     def finished(self) -> Arrival:
         body = self._bodies[0] if len(self._bodies) == 1 else b"".join(self._bodies)
-        return Arrival(self._tag, self._redelivered, self._properties, self._raw, body, self._unreadable)
+        return Arrival(self._tag, self._redelivered, self._properties, self._raw, body, self._unreadable, self._spool)

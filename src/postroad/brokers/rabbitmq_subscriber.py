@@ -13,22 +13,25 @@ from postroad.brokers.rabbitmq import CLOSE_SECONDS, Declare, checked_declare, c
 from postroad.errors import BrokerUnavailable, InvalidSetting, MissingExtra
 
 try:
-    from aiormq.channel import Channel
     from aiormq.connection import Connection
-    from pamqp import commands
 
     from postroad.brokers.amqp_address import Address
     from postroad.brokers.amqp_channel import LinkLost, translated
+    from postroad.brokers.amqp_dead_letters import DeadLetterChannel
     from postroad.brokers.amqp_deliveries import DeliveryChannel, DeliveryConnection
-    from postroad.brokers.amqp_properties import DeadLetter, dead_letter
+    from postroad.brokers.amqp_properties import dead_letter
+    from postroad.brokers.amqp_reading import LARGEST_BODY
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] not in {"aiormq", "pamqp", "yarl"}:
         raise
     raise MissingExtra("amqp://", "rabbitmq") from error
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
+
+    from aiormq.channel import Channel
+    from yarl import URL
 
     from postroad.brokers.base import Delivery
     from postroad.config import Duration
@@ -39,6 +42,9 @@ C = TypeVar("C", bound=Connection)
 
 MOST_PREFETCH: Final = 65_535  # AMQP has two bytes for it
 NO_LIMIT: Final = 1 << 32
+DEFAULT_MESSAGE_SIZE: Final = 134_217_728  # what a relay sends at most, unless it is told otherwise
+DEFAULT_HELD_BYTES: Final = 134_217_728
+MOST_HELD_BYTES: Final = 1 << 40
 HEADER_FRAME: Final = 20  # bytes of a content header's frame beside the properties
 
 
@@ -48,7 +54,9 @@ class RabbitMQSubscriber:
     `declare` says what is done on a new connection: "create" declares the exchange, the queue with its bindings and the
     queue for dead letters, all durable; "check" makes sure that the queues are there; "no" does neither. With
     `single_active` the queue has one consumer at a time, the others stand by: without it, messages of one key could
-    be with two of them. At most `prefetch` messages are open at once. Credentials are those of `Address`.
+    be with two of them. At most `prefetch` messages are open at once, and nothing is read from the connection while
+    they have `max_held_bytes` or more. A body larger than `max_message_size` goes to the dead letters by way of a
+    temporary file. Credentials are those of `Address`.
     """
 
     def __init__(
@@ -63,6 +71,8 @@ class RabbitMQSubscriber:
         arguments: Mapping[str, Any] | None = None,
         dead_letter_queue: str | None = None,
         prefetch: int = 200,
+        max_message_size: int = DEFAULT_MESSAGE_SIZE,
+        max_held_bytes: int = DEFAULT_HELD_BYTES,
         username: str | None = None,
         password: str | None = None,
         password_file: str | Path | None = None,
@@ -84,16 +94,16 @@ class RabbitMQSubscriber:
         if isinstance(bindings, str):
             raise InvalidSetting(f"bindings is {bindings!r}; it must be a collection of routing keys: [{bindings!r}]")
         self.bindings = tuple(bindings)
-        if type(prefetch) is not int or not 1 <= prefetch <= MOST_PREFETCH:
-            raise InvalidSetting(f"prefetch is {prefetch!r}; it must be a whole number from 1 to {MOST_PREFETCH:,}")
-        self._prefetch = prefetch
+        self._prefetch = _checked_whole("prefetch", prefetch, MOST_PREFETCH)
+        self._max_message_size = _checked_whole("max_message_size", max_message_size, LARGEST_BODY)
+        self._max_held_bytes = _checked_whole("max_held_bytes", max_held_bytes, MOST_HELD_BYTES)
         self._declare = checked_declare(declare)
         self.single_active = single_active
         self._arguments: dict[str, Any] = {"x-single-active-consumer": True} if single_active else {}
         self._arguments |= arguments or {}
         self._connect_timeout = checked_seconds("connect_timeout", connect_timeout)
         self._channel: DeliveryChannel | None = None
-        self._burying: Channel | None = None
+        self._burying: DeadLetterChannel | None = None
         self._one_burial = asyncio.Lock()
 
     @property
@@ -111,7 +121,9 @@ class RabbitMQSubscriber:
         await self._let_go(self._channel)
         self._channel = None
         try:
-            connection = await self._connected(DeliveryConnection)
+            connection = await self._connected(
+                lambda url: DeliveryConnection(url, largest=self._max_message_size, most_bytes=self._max_held_bytes)
+            )
             try:
                 async with asyncio.timeout(self._connect_timeout):
                     channel = await connection.delivering()
@@ -147,17 +159,17 @@ class RabbitMQSubscriber:
         """Publish to the queue for dead letters, persistent, mandatory and confirmed."""
         async with self._one_burial:
             try:
-                async with asyncio.timeout(self._connect_timeout):
+                async with asyncio.timeout(self._connect_timeout) as patience:
                     if self._burying is None or self._burying.is_closed:
                         self._burying = await self._channel_for_burials()
                     room = self._burying.connection.connection_tune.frame_max - HEADER_FRAME
-                    letter = dead_letter(delivery.original, notes, room=room if room > 0 else NO_LIMIT)
+                    letter = dead_letter(delivery.original.raw, notes, room=room if room > 0 else NO_LIMIT)
                     with translated():
-                        await self._burying.basic_publish(
-                            delivery.body,
-                            routing_key=self.dead_letter_queue,
-                            properties=_Encoded(letter),
-                            mandatory=True,
+                        await self._burying.publish(
+                            self.dead_letter_queue,
+                            letter,
+                            delivery.original,
+                            progress=lambda: patience.reschedule(_now() + self._connect_timeout),
                         )
             except (LinkLost, TimeoutError) as lost:
                 burying, self._burying = self._burying, None
@@ -188,15 +200,16 @@ class RabbitMQSubscriber:
         channel, self._channel = self._channel, None
         burying, self._burying = self._burying, None
         if channel is not None:
+            channel.discard()
             channel.flush()
         await self._let_go(channel)
         await self._let_go(burying)
 
     # -- connecting --------------------------------------------------------------------------------------------------
 
-    async def _connected(self, cls: type[C]) -> C:
+    async def _connected(self, made: Callable[[URL], C]) -> C:
         try:
-            connection = cls(self._address.url())
+            connection = made(self._address.url())
         except InvalidSetting as error:
             raise LinkLost(str(error)) from error
         try:
@@ -207,10 +220,10 @@ class RabbitMQSubscriber:
             raise LinkLost(f"no connection within {self._connect_timeout:g} seconds") from error
         return connection
 
-    async def _channel_for_burials(self) -> Channel:
+    async def _channel_for_burials(self) -> DeadLetterChannel:
         connection = await self._connected(Connection)
         try:
-            channel = Channel(connection, 1, publisher_confirms=True, frame_buffer=connection.FRAME_BUFFER_SIZE)
+            channel = DeadLetterChannel(connection)
             connection.channels[channel.number] = channel
             with translated():
                 await channel.open()
@@ -247,17 +260,6 @@ class RabbitMQSubscriber:
             await _closed(channel.connection)
 
 
-class _Encoded(commands.Basic.Properties):
-    """Properties as they are to be written. aiormq asks for the id, to know a message that comes back."""
-
-    def __init__(self, letter: DeadLetter) -> None:
-        super().__init__(message_id=letter.message_id)
-        self._encoded = letter.properties
-
-    def marshal(self) -> bytes:
-        return self._encoded
-
-
 async def _closed(channel_or_connection: Any) -> None:
     """Close it, in good order if that takes no longer than it should."""
     try:
@@ -286,6 +288,16 @@ def _why_not(lost: LinkLost, queue: str, exchange: str, user: str) -> str:
             )
         case _:
             return str(lost)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _checked_whole(what: str, number: Any, most: int) -> int:
+    if type(number) is not int or not 1 <= number <= most:
+        raise InvalidSetting(f"{what} is {number!r}; it must be a whole number from 1 to {most:,}")
+    return number
 
 
 def _checked_name(what: str, name: Any) -> str:

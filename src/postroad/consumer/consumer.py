@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
+from copy import copy
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
+
+from msgspec.structs import replace
 
 from postroad import events
 from postroad.brokers import subscriber_for
@@ -40,6 +43,10 @@ Result = TypeVar("Result", bound="Awaitable[None] | None")
 
 DEFAULT_PREFETCH: Final = 200
 CLEAN_EVERY: Final = "1h"
+DEFAULT_HANDLER_TIMEOUT: Final = "15m"
+"""Half of how long RabbitMQ waits for an ack. A message whose handler takes longer than that could never be acked: it
+would come again without end, and no attempt would be counted.
+"""
 
 
 class Consumer(Generic[Tx]):
@@ -72,8 +79,11 @@ class Consumer(Generic[Tx]):
         ordering: Literal["key", "none"] = "key",
         concurrency: int = 10,
         prefetch: int | None = None,
+        max_message_size: int | None = None,
+        max_held_bytes: int | None = None,
         retry: RetryPolicy | None = None,
         retain: Duration | None = "30d",
+        handler_timeout: Duration | None = None,
         grace: Duration = "10s",
         inbox: Inbox | None = None,
     ) -> None:
@@ -88,11 +98,15 @@ class Consumer(Generic[Tx]):
         "create", "check" or "no", see `RabbitMQSubscriber`; `message_ttl` is how long the queue keeps a message. With
         `ordering` "key" a key's messages are handled one after the other, and the queue has one active consumer at a
         time, others stand by; with "none" they share it, and nothing is in order. `concurrency` messages are handled at
-        once, `prefetch` are held, those included whose key waits for a retry.
+        once, `prefetch` are held, those included whose key waits for a retry. A message with a body of more than
+        `max_message_size` bytes (128 MiB) is a dead letter; nothing more is received while those held have
+        `max_held_bytes` (128 MiB) or more.
 
         `retry` says when a message whose handler failed is tried again, and when it goes to `dead_letter_queue` (the
-        queue's name and ".dead"). `retain` is how long the inbox remembers, None for ever; `grace` is how long a
-        consumer that is being stopped waits for its handlers.
+        queue's name and ".dead"). An async handler that takes longer than `handler_timeout` (15 minutes; "0" for no
+        limit) is cancelled, which is a failed attempt; sync handlers can't be cancelled and have no limit. `retain` is
+        how long the inbox remembers, None for ever; `grace` is how long a consumer that is being stopped waits for its
+        handlers.
         """
         self.name = checked_consumer(name)
         keep_order = _choice("ordering", ordering, ("key", "none")) == "key"
@@ -104,6 +118,8 @@ class Consumer(Generic[Tx]):
             "declare": declare,
             "dead_letter_queue": dead_letter_queue,
             "prefetch": prefetch,
+            "max_message_size": max_message_size,
+            "max_held_bytes": max_held_bytes,
         }
         if source is not None and not isinstance(source, str):
             _check_beside(source, self._queue, keep_order=keep_order)
@@ -117,9 +133,33 @@ class Consumer(Generic[Tx]):
         self._handlers = Handlers(self.name)
         self._transactions = Transactions(begin, self._inbox.schema, concurrency)
         self._attempts = Attempts(self._transactions, self.name)
-        self._handling = Handling(self.name, self._inbox, self._handlers, self._transactions, self._attempts)
+        self._limits_handlers = bool(handler_timeout) and duration("handler_timeout", handler_timeout) > timedelta(0)
+        limit = duration("handler_timeout", DEFAULT_HANDLER_TIMEOUT if handler_timeout is None else handler_timeout)
+        self._handling = Handling(
+            self.name,
+            self._inbox,
+            self._handlers,
+            self._transactions,
+            self._attempts,
+            timeout=limit.total_seconds() or None,
+        )
         self._run: Run | None = None
         self._chore: asyncio.Task[None] | None = None
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the handlers are coroutine functions."""
+        return self._handlers.is_async
+
+    @property
+    def retry(self) -> RetryPolicy:
+        """When a message whose handler failed is tried again."""
+        return self._plan.retry
+
+    @property
+    def schema(self) -> str:
+        """Where the inbox is."""
+        return self._inbox.schema
 
     def __repr__(self) -> str:
         return f"Consumer(name={self.name!r})"
@@ -134,6 +174,7 @@ class Consumer(Generic[Tx]):
 
         def register(function: Callable[[E, Tx, Received], Result]) -> Callable[[E, Tx, Received], Result]:
             self._handlers.add(types, function)
+            self._check_limit()
             return function
 
         return register
@@ -154,9 +195,18 @@ class Consumer(Generic[Tx]):
             function: Callable[[Sequence[tuple[E, Received]], Tx], Result],
         ) -> Callable[[Sequence[tuple[E, Received]], Tx], Result]:
             self._handlers.add_batch(types, function, size)
+            self._check_limit()
             return function
 
         return register
+
+    def _check_limit(self) -> None:
+        if self._limits_handlers and not self._handlers.is_async:
+            raise InvalidSetting(
+                f"handler_timeout is given, and the handlers of consumer {self.name!r} are sync: they run in threads, "
+                "which can't be cancelled; make them async, or leave handler_timeout out and set time limits where "
+                "they wait (statement_timeout, the timeout of an HTTP client)"
+            )
 
     # -- running -----------------------------------------------------------------------------------------------------
 
@@ -167,6 +217,21 @@ class Consumer(Generic[Tx]):
     async def run_until_empty(self, *, relay: RelaySettings | None = None) -> Summary:
         """Consume all that is in the queue, and end."""
         return await self._consume(relay, until_empty=True)
+
+    def receiving_from(self, source: Subscriber, *, retry: RetryPolicy) -> Consumer[Tx]:
+        """The same name, handlers and transactions with another source of messages, for tests."""
+        other = copy(self)
+        plan = replace(self._plan, retry=retry)
+        vars(other).update(_source=source, _plan=plan, _retain=None, _run=None, _chore=None)
+        return other
+
+    async def in_transaction(self, work: Callable[[Tx], Any]) -> Any:
+        """Call the function in a transaction of this consumer, in a thread where handlers are plain functions."""
+        self._start_transactions()
+        try:
+            return await self._transactions.run(work)
+        finally:
+            self._transactions.end()
 
     def stop(self) -> None:
         """Begin nothing more, let handlers end, ack, give back the rest, and end. To be called in the loop's thread."""
@@ -232,9 +297,7 @@ class Consumer(Generic[Tx]):
 
     async def _start(self, relay: RelaySettings | None) -> None:
         """Make sure that everything is there before the first message. Raises what is wrong."""
-        if not self._handlers.types:
-            raise InvalidSetting(f"consumer {self.name!r} has no handler; register one: @consumer.on(OrderCreated)")
-        self._transactions.start(is_async=self._handlers.is_async)
+        self._start_transactions()
         try:
             await self._transactions.run(lambda tx: self._transactions.within(tx, "look_at_inbox", self.name))
         except PostroadError:
@@ -248,6 +311,11 @@ class Consumer(Generic[Tx]):
             retention = InboxRetention(self.name, self._attempts, retain=self._retain)
             retention.check(may_come_again_for(relay or RelaySettings(), self._message_ttl))
             self._chore = asyncio.create_task(retention.run(duration("every", CLEAN_EVERY).total_seconds()))
+
+    def _start_transactions(self) -> None:
+        if not self._handlers.types:
+            raise InvalidSetting(f"consumer {self.name!r} has no handler; register one: @consumer.on(OrderCreated)")
+        self._transactions.start(is_async=self._handlers.is_async)
 
     async def _end(self) -> None:
         chore, self._chore = self._chore, None

@@ -22,23 +22,23 @@ def consumer_named(app: str) -> Consumer[object]:
         found: object = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
-            raise InvalidSetting(
-                f"app is {app!r}; there is no module {error.name!r}, neither here nor installed"
-            ) from None
-        raise InvalidSetting(f"app is {app!r}; importing {module_name!r} failed: {error}") from error
+            raise _wrong(f"app is {app!r}; there is no module {error.name!r}, neither here nor installed") from None
+        raise _wrong(f"app is {app!r}; importing {module_name!r} failed: {error}") from error
     except Exception as error:  # whatever the user's code raises
-        raise InvalidSetting(
-            f"app is {app!r}; importing {module_name!r} failed: {type(error).__name__}: {error}"
-        ) from error
+        raise _wrong(f"app is {app!r}; importing {module_name!r} failed: {type(error).__name__}: {error}") from error
     for part in name.split("."):
         if not hasattr(found, part):
-            raise InvalidSetting(f"app is {app!r}; {module_name!r} has no {name!r}{_consumers_of(found)}")
+            raise _wrong(f"app is {app!r}; {module_name!r} has no {name!r}{_consumers_of(found)}")
         found = getattr(found, part)
     if not isinstance(found, Consumer):
-        raise InvalidSetting(f"app is {app!r}, which is of type {type(found).__name__}; it must be a postroad.Consumer")
+        raise _wrong(f"app is {app!r}, which is of type {type(found).__name__}; it must be a postroad.Consumer")
     return found
 
 
 def _consumers_of(module: object) -> str:
     names = [name for name, value in vars(module).items() if isinstance(value, Consumer)]
     return f"; it has the consumers {', '.join(names)}" if names else "; nor has it any other consumer"
+
+
+def _wrong(text: str) -> InvalidSetting:
+    return InvalidSetting(text, settings=("app",))

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from postroad.errors import InvalidSetting
 from postroad.ops.given import read_text
-from postroad.ops.logs import harmless
+from postroad.safe_text import harmless
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -142,7 +142,10 @@ def _destination(settings: Settings) -> tuple[Publisher, str]:
     """A broker, or a consumer's handlers in this process, which are a sink of the consumer's name by default."""
     to, app = (_SOURCES.index(settings.origins[name].source) for name in ("to", "app"))
     if to == app and settings.command.app is not None:
-        raise InvalidSetting("to and app are both given; messages go to one of them, and another relay to the other")
+        raise InvalidSetting(
+            "to and app are both given; messages go to one of them, and another relay to the other",
+            settings=("to", "app"),
+        )
     if settings.command.app is None or to > app:  # the later wins
         return publisher_for(settings.needed("to"), rabbitmq=settings.rabbitmq), settings.command.sink
     consumer = consumer_named(settings.command.app)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from postroad.ops.passwords import without_passwords
+from postroad.safe_text import harmless, without_passwords
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["JsonLines", "Lines", "harmless", "in_json", "log_to_stderr"]
+__all__ = ["JsonLines", "Lines", "in_json", "log_to_stderr"]
 
 # What logging itself puts into every record; all else was given as `extra`.
 _EVERY_RECORD_HAS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -99,8 +99,3 @@ def _plain(value: Any) -> Any:
             return {_plain(str(name)): _plain(each) for name, each in value.items()}
         case _:
             return without_passwords(str(value)).encode(errors="backslashreplace").decode()
-
-
-def harmless(text: str) -> str:
-    """The text with escapes for what would begin a line or move the cursor."""
-    return text if text.isprintable() else "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)

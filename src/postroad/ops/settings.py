@@ -27,14 +27,14 @@ from postroad.config import (
 )
 from postroad.errors import InvalidSetting
 from postroad.events import FileReadable, PasswordInArguments
-from postroad.ops.passwords import has_password, without_passwords
+from postroad.safe_text import has_password, without_passwords
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from postroad.events import Event
 
-__all__ = ["DEFAULT_FILE", "FILE_VARIABLE", "Origin", "Settings", "shown"]
+__all__ = ["DEFAULT_FILE", "FILE_VARIABLE", "Origin", "Settings", "shown", "ways_to_set"]
 
 DEFAULT_FILE: Final = "postroad.toml"
 FILE_VARIABLE: Final = "POSTROAD_CONFIG"
@@ -143,6 +143,11 @@ def shown(setting: Setting, value: Any) -> str | int | None:
     return duration_text(value) if isinstance(value, timedelta) else value
 
 
+def ways_to_set(names: Sequence[str]) -> str:
+    """How these settings can be set, as an error ends."""
+    return "set by " + ", ".join(all_settings()[name].ways for name in names)
+
+
 def _checked(given: Mapping[str, Given]) -> dict[str, Given]:
     return {name: Given(_check(all_settings()[name], each), each.origin) for name, each in given.items()}
 
@@ -151,7 +156,7 @@ def _check(setting: Setting, given: Given) -> Any:
     try:
         return setting.kind.check(setting.name, given.value)
     except InvalidSetting as error:
-        raise InvalidSetting(f"{error} ({given.origin})") from None
+        raise InvalidSetting(f"{error} ({given.origin}; {ways_to_set([setting.name])})") from None
 
 
 def _merged(*sources: Mapping[str, Given]) -> dict[str, Given]:
@@ -169,7 +174,8 @@ def _built(table: str, kind: Any, given: Mapping[str, Given]) -> Any:
     try:
         return kind(**named)
     except InvalidSetting as error:  # settings that contradict each other
-        raise InvalidSetting(f"[{table}]: {error}" if table else str(error)) from None
+        ways = ways_to_set([prefix + name for name in error.settings])
+        raise InvalidSetting(f"[{table}]: {error} ({ways})" if table else f"{error} ({ways})") from None
 
 
 # -- the file --------------------------------------------------------------------------------------------------------

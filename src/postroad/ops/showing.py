@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from postroad.ops.logs import harmless
-from postroad.ops.passwords import without_passwords
+from postroad.safe_text import harmless, without_passwords
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

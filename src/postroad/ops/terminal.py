@@ -17,8 +17,9 @@ from typer.core import TyperCommand, TyperGroup
 
 from postroad.errors import InvalidSetting, PostroadError
 from postroad.events import CommandFailed, tell
-from postroad.ops.logs import harmless, in_json
-from postroad.ops.passwords import without_passwords
+from postroad.ops.logs import in_json
+from postroad.ops.settings import ways_to_set
+from postroad.safe_text import harmless, without_passwords
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,6 +109,8 @@ def _first_of(error: BaseException) -> BaseException:
 
 
 def _in_words(error: BaseException) -> str:
+    if isinstance(error, InvalidSetting) and error.settings:
+        return f"{error} ({ways_to_set(error.settings)})"
     if isinstance(error, PostroadError):
         return str(error)
     return f"unexpected {type(error).__name__}: {error}; set POSTROAD_DEBUG=1 or use postroad --debug for the traceback"

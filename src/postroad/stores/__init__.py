@@ -2,43 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
 from postroad.config import DEFAULT_SCHEMA
-from postroad.errors import InvalidSetting
+from postroad.stores.urls import dialect_of, sqlite_path
 
 if TYPE_CHECKING:
     from postroad.stores.base import Store
     from postroad.stores.operating import Operating
-    from postroad.stores.queries import Dialect
 
 __all__ = ["dialect_of", "migrate", "operating_for", "sqlite_path", "store_for"]
-
-_DIALECTS: dict[str, Dialect] = {"postgresql": "postgresql", "postgres": "postgresql", "sqlite": "sqlite"}
-
-
-def dialect_of(url: str) -> Dialect:
-    """Which kind of database a URL names."""
-    scheme = url.partition(":")[0]
-    if "://" not in url or scheme not in _DIALECTS:
-        raise InvalidSetting(
-            f"database is a URL that begins with {scheme!r}; it must be postgresql://user@host/name or sqlite:///path/to/file"
-        )
-    return _DIALECTS[scheme]
-
-
-def sqlite_path(url: str) -> Path:
-    """The file of an sqlite:/// URL; three slashes for a relative path, four for an absolute one."""
-    parts = urlsplit(url)
-    path = unquote(parts.path)[1:]
-    if parts.netloc or parts.query or parts.fragment or path in {"", ":memory:"} or "\0" in path:
-        raise InvalidSetting(
-            "database is an sqlite URL that names no file; it must name one that several processes can open, "
-            "such as sqlite:///orders.db (relative) or sqlite:////srv/orders.db (absolute)"
-        )
-    return Path(path)
 
 
 async def migrate(url: str, schema: str = DEFAULT_SCHEMA) -> list[int]:

@@ -28,6 +28,7 @@ from postroad.stores.postgresql_naps import PostgreSQLNaps
 from postroad.stores.postgresql_patience import in_transaction, lent
 from postroad.stores.postgresql_trouble import PostgreSQLTrouble
 from postroad.stores.queries import named_queries, sql_file
+from postroad.stores.urls import driver_url, place_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterator, Sequence
@@ -73,10 +74,10 @@ class PostgreSQLStore:
         connections: int = 5,
         statement_timeout: timedelta = timedelta(seconds=60),
     ) -> None:
-        self._url = url
+        self._url = driver_url(url)
         self._schema = checked_schema(schema)
         self._sql = named_queries("postgresql", schema)
-        self._direct = direct
+        self._direct = None if direct is None else driver_url(direct)
         self.naps = PostgreSQLNaps(
             schema, self._sql, self._connection, lambda: self._connect_to_stay("postroad listens")
         )
@@ -86,7 +87,7 @@ class PostgreSQLStore:
             connection=self._connection,
             connect=lambda: self._connect_to_stay("postroad lives"),
             has_sessions=lambda: self._direct is not None or not self._pooled,
-            translated=lambda: _errors_translated(self._schema),
+            translated=lambda: _errors_translated(self._schema, self._url),
             taken=self._taken,
         )
         self._connections = connections
@@ -103,7 +104,7 @@ class PostgreSQLStore:
     async def open(self) -> None:
         if self._pool is not None:
             raise InvalidSetting("this store is open already; give each relay a store of its own")
-        with _errors_translated(self._schema), _bad_url_named():
+        with _errors_translated(self._schema, self._url), _bad_url_named():
             self._pooled = await self._is_pooled()
             self._pool = await asyncpg.create_pool(
                 self._url,
@@ -242,7 +243,7 @@ class PostgreSQLStore:
         """A connection; for a lane, only if it is to the server from which the lane was loaded."""
         if self._pool is None:
             raise StoreUnavailable("the store is not open")
-        with _errors_translated(self._schema):
+        with _errors_translated(self._schema, self._url):
             async with lent(self._pool) as connection, self._session(connection):
                 if lease is not None and self._loaded.get((lease.sink, lease.lane)) != self._servers:
                     raise StoreUnavailable("PostgreSQL: the server was started anew since the lane was loaded")
@@ -291,9 +292,10 @@ class PostgreSQLStore:
         """A session of its own: it is closed if the block fails, and otherwise belongs to the one who asked."""
         if self._pooled and self._direct is None:
             raise StoreUnavailable("PostgreSQL is behind a pooler, where nobody can listen; set direct to its own URL")
-        with _errors_translated(self._schema), _bad_url_named("direct" if self._direct else "database"):
+        url, setting = (self._direct, "direct") if self._direct else (self._url, "database")
+        with _errors_translated(self._schema, url), _bad_url_named(setting):
             connection = await asyncpg.connect(
-                self._direct or self._url,
+                url,
                 timeout=CONNECT_SECONDS,
                 command_timeout=self._timeout,
                 server_settings={"application_name": name},
@@ -357,10 +359,10 @@ async def migrate_postgresql(url: str, schema: str = DEFAULT_SCHEMA) -> list[int
     A migration that needs the log for itself waits for the writers that are at it, and new ones wait for the migration:
     so it waits a moment only, makes way, and tries again.
     """
-    with _errors_translated(schema):
+    with _errors_translated(schema, url):
         with _bad_url_named():
             # Without statements that are kept, which a pooler would leave to the next one.
-            connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS, statement_cache_size=0)
+            connection = await asyncpg.connect(driver_url(url), timeout=CONNECT_SECONDS, statement_cache_size=0)
         try:
             for left in reversed(range(MIGRATION_TRIES)):
                 try:
@@ -391,7 +393,7 @@ async def _migrate(connection: Any, schema: str) -> list[int]:
 
 
 @contextmanager
-def _errors_translated(schema: str) -> Iterator[None]:
+def _errors_translated(schema: str, url: str) -> Iterator[None]:
     """The driver's errors, as the contract names them."""
     try:
         yield
@@ -400,7 +402,9 @@ def _errors_translated(schema: str) -> Iterator[None]:
     except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         raise StoreUnavailable(f"PostgreSQL: {error}") from error
     except (OSError, TimeoutError) as error:
-        raise StoreUnavailable(f"PostgreSQL can't be reached: {str(error) or type(error).__name__}") from error
+        place = f" at {place}" if (place := place_of(url)) else ""
+        reason = str(error) or type(error).__name__
+        raise StoreUnavailable(f"PostgreSQL{place} can't be reached: {reason}") from error
 
 
 @contextmanager
@@ -411,11 +415,12 @@ def _bad_url_named(setting: str = "database") -> Iterator[None]:
     except ssl.SSLError:
         raise  # a ValueError too, but the URL was fine
     except asyncpg.exceptions.ClientConfigurationError as error:
-        raise InvalidSetting(f"{setting} is a URL that can't be used: {error}") from error
+        raise InvalidSetting(f"{setting} is a URL that can't be used: {error}", settings=(setting,)) from error
     except (ValueError, OverflowError):
         raise InvalidSetting(
             f"{setting} is no URL that can be read; it must be postgresql://user@host:port/name, "
-            "with special characters of user and password percent-encoded"
+            "with special characters of user and password percent-encoded",
+            settings=(setting,),
         ) from None
 
 

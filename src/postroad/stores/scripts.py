@@ -15,6 +15,7 @@ from postroad.stores.queries import Dialect, migration_files, named_queries, sql
 
 __all__ = [
     "dialect_named",
+    "empty_statements",
     "lock_statement",
     "migration_statements",
     "sqlite_statements",
@@ -24,6 +25,7 @@ __all__ = [
 
 # What may contain a semicolon that ends nothing: a function's body, a text, a comment.
 _PIECE: Final = re.compile(r"\$\$.*?\$\$|'(?:[^']|'')*'|--[^\n]*|;|[^$'\-;]+|.", re.DOTALL)
+_TABLE: Final = re.compile(r"create (?:unlogged )?table if not exists (\S+)")
 
 
 def dialect_named(name: str) -> Dialect:
@@ -62,6 +64,13 @@ def there_statement(dialect: Dialect, schema: str) -> str:
 def version_statement(dialect: Dialect, schema: str) -> str:
     """Gives a row with how far the schema has been migrated."""
     return named_queries(dialect, schema)["schema_version"]
+
+
+def empty_statements(dialect: Dialect, schema: str = DEFAULT_SCHEMA) -> list[str]:
+    """Leave the tables as the migrations made them. Each statement gives a row for each row that it deletes."""
+    made = _TABLE.findall("\n".join(migration_statements(dialect, schema)))
+    kept = {name for name in made if name.endswith(("migrations", "installation"))}
+    return [f"delete from {name} returning 1" for name in made if name not in kept]  # noqa: S608 - our own names
 
 
 def sqlite_statements(script: str) -> list[str]:

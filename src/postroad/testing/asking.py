@@ -1,4 +1,4 @@
-"""Running a query on whatever connection a test has, sync or async. Only reads; nothing is bound, nothing committed."""
+"""Running queries on whatever connection a test has, sync or async. Nothing is bound, nothing committed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from postroad.stores.connections import NeverAwaited
 from postroad.stores.scripts import dialect_named
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Iterable
+    from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 
     from postroad.stores.queries import Dialect
 
@@ -51,18 +51,20 @@ class _Way(msgspec.Struct, frozen=True):
     is_async: bool = False
 
 
-def ask(connection: Any, sql: Callable[[Dialect], str], then: Callable[[Rows], T]) -> T | Answer[T]:
-    """Run the query for this connection's kind of database, and make something of the rows, now or when awaited."""
+def ask(connection: Any, sql: Callable[[Dialect], Sequence[str]], then: Callable[[Rows], T]) -> T | Answer[T]:
+    """Run the queries for this connection's kind of database, and make something of the rows of all of them, now or
+    when awaited.
+    """
     cls = type(connection)
     if cls.__name__ in {"scoped_session", "async_scoped_session"}:
         connection = connection()  # the session of the thread or task that calls
     way = _way_of(type(connection))
-    text = sql(way.dialect(connection))
+    texts = sql(way.dialect(connection))
     if not way.is_async:
-        return then(_tuples(way.fetch(connection, text)))
+        return then([row for text in texts for row in _tuples(way.fetch(connection, text))])
 
     async def fetch() -> T:
-        return then(_tuples(await way.fetch(connection, text)))
+        return then([row for text in texts for row in _tuples(await way.fetch(connection, text))])
 
     return Answer(fetch)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from postroad.message import UNSET, Message, StoredMessage, encode, type_name
 
@@ -17,6 +17,21 @@ __all__ = ["Messages"]
 class Messages(list[StoredMessage]):
     """A list of messages, in the order of the log."""
 
+    @overload
+    def assert_added(
+        self, what: Any, *, key: str | int | UUID | Unset | None = ..., topic: str | None = ..., times: Literal[0]
+    ) -> None: ...
+
+    @overload
+    def assert_added(
+        self,
+        what: Any,
+        *,
+        key: str | int | UUID | Unset | None = ...,
+        topic: str | None = ...,
+        times: int | None = ...,
+    ) -> StoredMessage: ...
+
     def assert_added(
         self,
         what: Any,
@@ -24,11 +39,12 @@ class Messages(list[StoredMessage]):
         key: str | int | UUID | Unset | None = UNSET,
         topic: str | None = None,
         times: int | None = None,
-    ) -> StoredMessage:
+    ) -> StoredMessage | None:
         """Fail unless there is such a message, and give the first.
 
         `what` is an event's class, the name of a type, or an event, whose payload must be the same then. `key=None`
-        asks for a message without a key; without `key` any will do. With `times` there must be exactly so many.
+        asks for a message without a key; without `key` any will do. With `times` there must be exactly so many;
+        `times=0` asks that there is none.
         """
         __tracebackhide__ = True
         type, payload = _type_and_payload(what)
@@ -41,14 +57,14 @@ class Messages(list[StoredMessage]):
             and (wanted_key is UNSET or each.key == wanted_key)
             and (topic is None or each.topic == topic)
         ]
-        if not found or (times is not None and len(found) != times):
+        if len(found) != times if times is not None else not found:
             wanted = _shown(type, payload, wanted_key, topic)
             there = "\n".join(f"  {_shown(each.type, each.payload, each.key, each.topic)}" for each in self)
-            often = "once" if times is None else f"{times} times"
+            expected = "at least 1" if times is None else times
             raise AssertionError(
-                f"expected {often}, found {len(found)} times: {wanted}\nwhat is there:\n{there or '  nothing'}"
+                f"expected {expected}, found {len(found)}: {wanted}\nwhat is there:\n{there or '  nothing'}"
             )
-        return found[0]
+        return found[0] if found else None
 
 
 def _type_and_payload(what: Any) -> tuple[str, bytes | None]:

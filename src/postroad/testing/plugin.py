@@ -1,4 +1,4 @@
-"""The pytest plugin: the fixture `memory_sink`, and a test fails if something that it added was never awaited.
+"""The pytest plugin: the fixtures `memory_sink` and `deliver`, and a test fails if what it added was never awaited.
 
 A message that was never added complains while Python throws it away, where an error can't stop anything: it is caught
 here, and the test is failed in its place.
@@ -9,23 +9,30 @@ from __future__ import annotations
 import sys
 import warnings
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from postroad.stores.connections import NeverAwaited
+from postroad.testing import delivering
 from postroad.testing.arriving import MemorySink
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-__all__ = ["memory_sink", "pytest_runtest_call", "pytest_runtest_setup", "pytest_runtest_teardown"]
+__all__ = ["deliver", "memory_sink", "pytest_runtest_call", "pytest_runtest_setup", "pytest_runtest_teardown"]
 
 
 @pytest.fixture
 def memory_sink() -> MemorySink:
     """A broker in memory, for `run_relay_until_empty`."""
     return MemorySink()
+
+
+@pytest.fixture
+def deliver() -> Any:
+    """`postroad.testing.deliver`: hand events to a consumer's handlers without a broker."""
+    return delivering.deliver
 
 
 @pytest.hookimpl(wrapper=True)

@@ -8,6 +8,7 @@ from uuid import UUID
 from postroad.config import DEFAULT_SCHEMA, checked_schema
 from postroad.errors import InvalidSetting
 from postroad.message import StoredMessage
+from postroad.stores.scripts import empty_statements
 from postroad.testing.asking import ask
 from postroad.testing.messages import Messages
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from postroad.stores.queries import Dialect
     from postroad.testing.asking import Answer
 
-__all__ = ["assert_same_transaction", "outbox_messages"]
+__all__ = ["assert_same_transaction", "outbox_messages", "reset_outbox"]
 
 _LOG = {
     "postgresql": """
@@ -49,7 +50,21 @@ def outbox_messages(connection: Any, /, *, schema: str = DEFAULT_SCHEMA) -> Mess
             for position, id, topic, key, slot, type, payload, content_type, headers, created in rows
         )
 
-    return ask(connection, lambda dialect: _LOG[dialect].format(schema=schema), read)
+    return ask(connection, lambda dialect: [_LOG[dialect].format(schema=schema)], read)
+
+
+@overload
+def reset_outbox(connection: SyncConnection, /, *, schema: str = ...) -> None: ...
+@overload
+def reset_outbox(connection: AsyncConnection, /, *, schema: str = ...) -> Answer[None]: ...
+def reset_outbox(connection: Any, /, *, schema: str = DEFAULT_SCHEMA) -> Answer[None] | None:
+    """Delete everything that postroad's tables hold: messages, sinks and their cursors, the inbox, the audit.
+
+    In the connection's own transaction, which has still to be committed. To be called between tests, while no relay and
+    no consumer is running. On an async connection it must be awaited.
+    """
+    schema = checked_schema(schema)
+    return ask(connection, lambda dialect: empty_statements(dialect, schema), lambda _: None)
 
 
 @overload
@@ -70,10 +85,10 @@ def assert_same_transaction(
     """
     schema = checked_schema(schema)
 
-    def sql(dialect: Dialect) -> str:
+    def sql(dialect: Dialect) -> list[str]:
         if dialect != "postgresql":
             raise InvalidSetting(f"only PostgreSQL notes which transaction wrote a row; this is {dialect}")
-        return _WRITERS.format(schema=schema, table=table, where=where, id=message.id)
+        return [_WRITERS.format(schema=schema, table=table, where=where, id=message.id)]
 
     def check(rows: list[tuple[Any, ...]]) -> None:
         __tracebackhide__ = True

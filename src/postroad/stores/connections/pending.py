@@ -6,6 +6,8 @@ import logging
 import warnings
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 
+from postroad.safe_text import harmless
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
 
@@ -62,5 +64,5 @@ class Pending(Generic[T_co]):
     def __del__(self) -> None:
         if not self._started:
             text = f"{self._call.undone} {self._about}: {self._call.name} on an async connection was never awaited"
-            logger.error(text)
+            logger.error(harmless(text))
             warnings.warn(text, NeverAwaited, stacklevel=2, source=self)

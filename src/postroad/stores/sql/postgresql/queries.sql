@@ -511,28 +511,29 @@ select pg_try_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.retention'
        set_config('synchronous_commit', 'off', true)
 
 -- name: first_time
--- Gives the id when the consumer sees it for the first time, and nothing when it was processed before. Somebody who
--- is about to process it is waited for, but no longer than $1; lock_timeout is then what it was, in the last branch.
--- The omen is a setting that means nothing before the next transaction, and by then it is what it was. The server reports
--- it to the driver and takes it back at once when a statement fails: so a transaction that is spoilt is known for nothing.
+-- Gives the id and this transaction's id when the consumer sees it for the first time, and nothing when it was processed
+-- before. Another transaction that is about to process it is waited for, but no longer than $1; lock_timeout is then what
+-- it was, in the last branch. `mark` is a setting that means nothing before the next transaction, and by then it is what it
+-- was. The server reports it to the driver, and that it is off again when a statement fails or the transaction ends: so
+-- it costs nothing to know whether a handler has left its transaction in good order.
 -- The values are used once and in order: some drivers' placeholders have no numbers.
 with patience as materialized (
     select current_setting('lock_timeout') as before, set_config('lock_timeout', $1::text, true) as now,
-           set_config('default_transaction_read_only', 'on', true) as omen),
+           set_config('default_transaction_read_only', 'on', true) as mark),
 noted as (
     insert into {schema}.inbox (consumer, id, type)
     select $2::text, $3::text, $4::text from patience where now is not null
     on conflict do nothing
     returning id)
-select id from noted
+select id, pg_current_xact_id()::text from noted
 union all
-select before from patience where set_config('lock_timeout', before, true) is null
+select before, null from patience where set_config('lock_timeout', before, true) is null
 
 -- name: first_times
 -- The same for many ids in one statement. In order: two who wait for each other's rows would wait for ever.
 with patience as materialized (
     select current_setting('lock_timeout') as before, set_config('lock_timeout', $1::text, true) as now,
-           set_config('default_transaction_read_only', 'on', true) as omen),
+           set_config('default_transaction_read_only', 'on', true) as mark),
 noted as (
     insert into {schema}.inbox (consumer, id, type)
     select $2::text, new.id, new.type
@@ -541,17 +542,26 @@ noted as (
      order by new.id collate "C"
     on conflict do nothing
     returning id)
-select id from noted
+select id, pg_current_xact_id()::text from noted
 union all
-select before from patience where set_config('lock_timeout', before, true) is null
+select before, null from patience where set_config('lock_timeout', before, true) is null
 
 -- name: look_at_inbox
 -- Whether the tables are there, and may be read.
 select i.id, a.id from {schema}.inbox i, {schema}.inbox_attempts a limit 0
 
--- name: still_good
--- Whether the transaction is in good order.
-select 1
+-- name: same_transaction
+-- Gives a row when this is the transaction $1, and raises an error when a statement has failed in it.
+select 1 where pg_current_xact_id_if_assigned()::text = $1::text
+
+-- name: undo_first_times
+-- A handler has failed. If it has committed its transaction $1 by itself, the inbox's rows are there, and the messages
+-- would count as processed. Gives the state of that transaction; while it is in progress nothing is known.
+with handled as materialized (select pg_xact_status($1::text::xid8) as status),
+undone as (
+    delete from {schema}.inbox
+     where consumer = $2 and id = any($3::text[]) and (select status from handled) = 'committed')
+select status from handled
 
 -- name: begin_attempt
 -- Before the handler of a message that was delivered before: what is found running had ended with its process.

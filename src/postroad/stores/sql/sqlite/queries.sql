@@ -333,10 +333,10 @@ delete from {schema}_progress where sink = ?1 and lane = ?2 and position = ?3 an
 update {schema}_progress set at = 0 where sink = ?1 and lane = ?2 and position = ?3 and at = ?4
 
 -- name: first_time
--- Gives the id when the consumer sees it for the first time, and nothing when it was processed before.
+-- Gives the id and the row's time when the consumer sees it for the first time, and nothing when it was processed before.
 insert into {schema}_inbox (consumer, id, type) values (?, ?, ?)
 on conflict do nothing
-returning id
+returning id, processed_at
 
 -- name: first_times
 -- The same for many, given as a JSON array of ids and types.
@@ -344,15 +344,26 @@ insert into {schema}_inbox (consumer, id, type)
 select ?, json_extract(value, '$[0]'), json_extract(value, '$[1]') from json_each(?)
  where true
 on conflict do nothing
-returning id
+returning id, processed_at
 
 -- name: look_at_inbox
 -- Whether the tables are there, and may be read.
 select i.id, a.id from {schema}_inbox i, {schema}_inbox_attempts a limit 0
 
--- name: still_good
--- Whether the transaction is in good order.
-select 1
+-- name: mark_transaction
+-- SQLite's transactions have no ids, but a savepoint goes when its transaction ends.
+savepoint postroad_handler
+
+-- name: same_transaction
+-- Raises an error when the transaction that was marked has ended.
+release postroad_handler
+
+-- name: undo_first_times
+-- A handler has failed. If it has committed its transaction by itself, the inbox's rows are there, and the messages would
+-- count as processed. The first value is their time: rows of another transaction, which came later, stay.
+delete from {schema}_inbox
+ where processed_at = ? and consumer = ? and id in (select value from json_each(?))
+returning id
 
 -- name: begin_attempt
 -- Before the handler of a message that was delivered before: what is found running had ended with its process.
