@@ -51,7 +51,7 @@ def put_again(queue: MemoryQueue, *numbers: int, **fields: Any) -> None:
 
 async def until_parked(it: Consumer[Any], session: object = None) -> object:
     """Until a message waits for its next attempt, of another session than this; gives its session."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             for work in it._run._parked if it._run else ():
                 if work.delivery.session is not session:
@@ -60,7 +60,7 @@ async def until_parked(it: Consumer[Any], session: object = None) -> object:
 
 
 async def soon(event: asyncio.Event) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await event.wait()
 
 

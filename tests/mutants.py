@@ -42,6 +42,9 @@ SQLITE_SCHEMA = "postroad/stores/sql/sqlite/0001_log.sql"
 VERIFY = "postroad/verify.py"
 PAYLOAD = "postroad/payload.py"
 SQLITE_QUERIES = "postroad/stores/sql/sqlite/queries.sql"
+PG_OPERATING = "postroad/stores/sql/postgresql/operating.sql"
+SQLITE_OPERATING = "postroad/stores/sql/sqlite/operating.sql"
+STORE_CONTRACT = "postroad/stores/base.py"
 
 STORES = "tests/contracts/test_stores.py"
 POSTGRESQL = "tests/contracts/test_postgresql.py"
@@ -56,6 +59,8 @@ HOLDINGS_TEST = "tests/unit/test_holdings.py"
 LEASES_MACHINE = "tests/properties/test_leases.py"
 VERIFYING = "tests/unit/test_verify.py"
 OUTBOX = "tests/contracts/test_outbox.py"
+CANCELING = "tests/contracts/test_canceling.py"
+CANCELING_MACHINE = "tests/properties/test_canceling.py"
 SCHEDULED = "tests/contracts/test_scheduled.py"
 SCHEDULED_PG = "tests/contracts/test_scheduled_postgresql.py"
 RACE = "tests/scenarios/test_scheduled.py"
@@ -66,6 +71,7 @@ WAKEUP_SEARCH = "tests/properties/test_wakeup.py"
 CARRIED = "tests/unit/test_carried_beats.py"
 POOLER = "tests/scenarios/test_pgbouncer.py"
 LOST = "tests/contracts/test_lost_connections.py"
+PUT_BACK = "tests/scenarios/test_put_back.py"
 RESTARTS = "tests/scenarios/test_database_restarts.py"
 INBOX = "tests/contracts/test_inbox.py"
 CONSUMER = "tests/contracts/test_consumer.py"
@@ -107,7 +113,7 @@ MUTANTS = [
     Mutant("next rows go out although late rows filled the page", CURSOR, "if late and limit.reached(rows[:late]):",
            "if late == len(rows) and limit.reached(rows[:late]):", (POSTGRESQL,)),
     Mutant("catching up sees more than the first look saw", PG_QUERIES,
-           "and pg_visible_in_snapshot(xid, $9::text::pg_snapshot)", "and $9::text is not null", (POSTGRESQL,)),
+           "and pg_visible_in_snapshot(xid, $13::text::pg_snapshot)", "and $13::text is not null", (POSTGRESQL,)),
     Mutant("a page left half-way forgets its late rows", CURSOR,
            "return Cursor(before.position, before.snapshot, position, self.snapshot)",
            "return Cursor(before.position, self.snapshot)", (POSTGRESQL,)),
@@ -224,6 +230,20 @@ MUTANTS = [
            "before.at <= self.ended", (VERIFYING,)),
     Mutant("what came again may come for ever", VERIFY, "in pairwise(every)",
            "in ((every[0], other) for other in every[1:])", (VERIFYING,)),
+    # Going back in time
+    Mutant("a lane that is older than remembered is read", STORE_CONTRACT, "if version < self.version:", "if False:",
+           (STORES,)),
+    Mutant("a log that ends before the cursor is read", STORE_CONTRACT, "if log_end < cursor.position:", "if False:",
+           (STORES,)),
+    Mutant("a lane that is another's is read", STORE_CONTRACT, "if version is None:",
+           "if version is None:\n            return\n        if version is None:", (STORES,)),
+    Mutant("only a new connection asks whether the log has moved", PG,
+           "await self._check_server(connection)\n        async with self._connection() as connection, in_tr",
+           "pass\n        async with self._connection() as connection, in_tr", (PUT_BACK,)),
+    Mutant("a log that is being restored is carried over", PG, 'if not facts["complete"]:', "if False:", (POSTGRESQL,)),
+    Mutant("a copy of the file with the same lane passes the fence (SQLite)", SQLITE_QUERIES,
+           "and ?7 = (select schema_version from pragma_schema_version)",
+           "and ?7 <> -1 - (select schema_version from pragma_schema_version)", (PUT_BACK,), times=2),
     # Trouble
     Mutant("a refused message is passed without a row", LANE,
            "self._deferred += decided", "pass", (REFUSALS,)),
@@ -275,6 +295,21 @@ MUTANTS = [
     Mutant("canceling believes in what may have been sent", PG_TROUBLE, " and not d.unsure", "", (SCHEDULED,)),
     Mutant("canceling believes in what may have been sent (SQLite)", SQLITE_QUERIES, " and not d.unsure", "",
            (SCHEDULED,)),
+    Mutant("what was held after a load is sure", PG_QUERIES, "position <= $5::bigint", "position <= 0 * $5::bigint",
+           (CANCELING,)),
+    Mutant("what was held after a load is sure (SQLite, memory)", STORE_CONTRACT,
+           "unsure=message.position <= unsure_through", "unsure=False", (CANCELING,)),
+    Mutant("what was refused after a load is sure", SENDING,
+           "return message.position <= self._unsure_through or message.position in self.unanswered",
+           "return message.position in self.unanswered", (CANCELING,)),
+    Mutant("again, for the property test", LANE, "self._unsure_through = loaded.log_end", "pass", (CANCELING_MACHINE,)),
+    Mutant("what a broker did not answer is sure", SENDING,
+           "return message.position <= self._unsure_through or message.position in self.unanswered",
+           "return message.position <= self._unsure_through", (CANCELING,)),
+    Mutant("what is poisoned ahead of its lane is sure", PG_OPERATING, "$3, $5, $4::text, true,",
+           "$3, $5, $4::text, false,", (CANCELING,)),
+    Mutant("what is poisoned ahead of its lane is sure (SQLite)", SQLITE_OPERATING, "?2, ?4, ?3, 1,", "?2, ?4, ?3, 0,",
+           (CANCELING,)),
     Mutant("canceling asks no other sink (SQLite)", SQLITE_QUERIES, "and not (o.position <= l.position\n",
            "and false and not (o.position <= l.position\n", (SCHEDULED,)),
     Mutant("canceling is for everybody", PG_TROUBLE,

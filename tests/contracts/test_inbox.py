@@ -259,7 +259,7 @@ async def test_it_is_no_truth_value_before_it_is_awaited(log: PostgreSQLLog) -> 
 
 async def waiting(log: PostgreSQLLog, count: int = 1) -> None:
     """Until so many transactions wait for a lock."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             sql = (
                 "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"

@@ -95,13 +95,14 @@ select set_config('plan_cache_mode', 'force_custom_plan', true), set_config('ena
 
 -- name: server_facts
 -- What decides whether this server's log may be read, and whether it is the one that was asked before: asked on every
--- new connection.
+-- new connection, and whenever a lane is loaded. A restore makes primary keys after all data is there.
 -- A row from the future has a transaction id of another cluster.
 select pg_is_in_recovery() as standby,
        exists (select from pg_subscription_rel where srrelid = '{schema}.outbox'::regclass) as subscribed,
        (select system_identifier from pg_control_system())
            <> (select system_identifier from {schema}.installation) as moved,
        exists (select from {schema}.outbox where xid >= pg_snapshot_xmax(pg_current_snapshot())) as future,
+       exists (select from pg_index where indrelid = '{schema}.outbox'::regclass and indisprimary) as complete,
        pg_postmaster_start_time()::text || coalesce(' ' || (select stats_reset::text from pg_stat_bgwriter), '') as started
 
 -- name: lock_for_restore
@@ -141,6 +142,11 @@ returning sink, lane, first_slot, last_slot, owner, epoch, version,
           position, snapshot::text, late_position, late_snapshot::text,
           exists (select from {schema}.pauses where sink = $1) as paused
 
+-- name: log_end
+-- A statement of its own, after load_lane: the snapshot of a statement that waited for the lane's row is older than the
+-- wait, and whoever had the row may have read on meanwhile.
+select coalesce(max(position), 0) from {schema}.outbox
+
 -- name: is_current
 -- Whether a lane is as it was loaded, for an owner that has nothing to write.
 select exists (select from {schema}.lanes
@@ -148,8 +154,11 @@ select exists (select from {schema}.lanes
 
 -- name: read_page
 -- One snapshot: late rows, next rows, and a last row whose position is the log's end, whose topic is that snapshot, and
--- whose key is the lane's version: whoever changed the lane before these rows were added is not overlooked.
--- $1 and $2: the slots; $3: position H; $4 and $5: xmax and xip of snapshot S; $6: rows; $7: bytes; $8: sink; $9: lane.
+-- whose key is the lane's version, unless the lane is another's: whoever changed the lane before these rows were added is
+-- not overlooked. When retention has emptied the log, its end is H; it lies below H only when the sequence does, and that
+-- is so in a database that was put back to an earlier time.
+-- $1 and $2: the slots; $3: position H; $4 and $5: xmax and xip of snapshot S; $6: rows; $7: bytes;
+-- $8 to $11: sink, lane, owner and epoch.
 -- Late is what lies behind H and S does not see: an xid at or above its xmax, or one that was in progress. The planner
 -- can't estimate ranges of xid8 and would walk the primary key, so the late branch hides it behind "position + 0".
 -- The rows come in the order of the branches, each in its own: without parallel workers that is what Append does.
@@ -173,28 +182,37 @@ select position, id, topic, key, slot, type, {contents}, created_at
                  limit $6) next_rows) next
  where coalesce(bytes_before, 0) < $7
 union all
-select coalesce((select max(position) from {schema}.outbox), 0),
+select coalesce(
+           (select max(position) from {schema}.outbox having max(position) >= $3),
+           least($3, pg_sequence_last_value(pg_get_serial_sequence('{schema}.outbox', 'position')::regclass))),
        null, (select snapshot::text from statement),
-       (select version::text from {schema}.lanes where sink = $8 and lane = $9),
+       (select version::text from {schema}.lanes where sink = $8 and lane = $9 and owner = $10 and epoch = $11),
        null, null, null, null, null, null
 
 -- name: read_late_page
 -- More late rows than fit on a page: go on behind the last one, seeing what the first look saw.
 -- $1 and $2: the slots; $3: position H; $4 and $5: xmax and xip of snapshot S; $6: rows; $7: bytes;
--- $8: late position; $9: late snapshot.
+-- $8 to $11: sink, lane, owner and epoch; $12: late position; $13: late snapshot. The last row is that of read_page.
 -- Here the primary key is the right way, because the rows of one huge transaction lie together; "is true" hides the
 -- index on xid, by which every page would look at all late rows that are left.
 select position, id, topic, key, slot, type, {contents}, created_at
   from (select *, sum(size) over (order by position rows between unbounded preceding and 1 preceding) as bytes_before
           from (select *, {size} as size from {schema}.outbox
-                 where position > $8
+                 where position > $12
                    and position <= $3
                    and (xid >= $4 or xid = any($5)) is true
-                   and pg_visible_in_snapshot(xid, $9::text::pg_snapshot)
+                   and pg_visible_in_snapshot(xid, $13::text::pg_snapshot)
                    and slot between $1 and $2
                  order by position
                  limit $6) late_rows) late
  where coalesce(bytes_before, 0) < $7
+union all
+select coalesce(
+           (select max(position) from {schema}.outbox having max(position) >= $3),
+           least($3, pg_sequence_last_value(pg_get_serial_sequence('{schema}.outbox', 'position')::regclass))),
+       null, $13::text,
+       (select version::text from {schema}.lanes where sink = $8 and lane = $9 and owner = $10 and epoch = $11),
+       null, null, null, null, null, null
 
 -- name: settle
 -- A pure cursor move need not wait for the disk: after a crash of the server it is gone, and the last pages go out
@@ -333,12 +351,13 @@ on conflict (position, sink) do update
        last_failed_at = coalesce(excluded.last_failed_at, deferred.last_failed_at)
 
 -- name: hold_behind
--- As `defer`, with next to nothing to say of each. $3: positions; $4: keys.
-insert into {schema}.deferred (sink, lane, position, key, state, blocks)
-select $1, $2, position, key, 'held', true from unnest($3::bigint[], $4::text[]) as new (position, key)
+-- As `defer`, with next to nothing to say of each. $3: positions; $4: keys; $5: those up to here are unsure.
+insert into {schema}.deferred (sink, lane, position, key, state, blocks, unsure)
+select $1, $2, position, key, 'held', true, position <= $5::bigint
+  from unnest($3::bigint[], $4::text[]) as new (position, key)
 on conflict (position, sink) do update
    set lane = excluded.lane, key = excluded.key, state = excluded.state, attempts = 0, due_at = null, epoch = null,
-       route = null, blocks = excluded.blocks
+       route = null, blocks = excluded.blocks, unsure = deferred.unsure or excluded.unsure
 
 -- name: note_attempts
 insert into {schema}.attempts (sink, position, attempt, failed_at, error)
