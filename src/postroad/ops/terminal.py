@@ -52,7 +52,9 @@ def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
     except typer.Abort:
         return 1
     except _UsageError as error:
-        if type(error).__name__ != "NoArgsIsHelpError":  # which has shown the help
+        if type(error).__name__ == "NoArgsIsHelpError":  # which has shown the help in boxes, or has it in plain lines
+            typer.echo(error.message, nl=bool(error.message))
+        else:
             command = error.ctx.command_path if error.ctx else "postroad"
             say_error(f"{error.format_message().rstrip('.')}; see: {command} --help", 2)
         return 2
