@@ -331,6 +331,11 @@ class RelaySettings(_Checked):
     report_interval: Duration = _setting(
         "10s", _time(), "While messages move, the log says this often how many, and how fast."
     )
+    until_empty_timeout: Duration = _setting(
+        "30s",
+        _time(zero=True),
+        "With --until-empty: how long a database or broker that is out is waited for before it ends with an error.",
+    )
     max_attempts: int = _setting(5, _whole(1, 1000), "How often a message that is refused is tried before it is dead.")
     max_backoff: Duration = _setting(
         "5m", _time(), "The longest pause between two attempts of a message that is refused."

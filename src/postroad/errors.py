@@ -101,7 +101,15 @@ class NothingMatches(PostroadError):
 
 
 class StoreUnavailable(PostroadError):
-    """The database could not be asked."""
+    """The database could not be asked.
+
+    `transient`: it may be reached a little later by itself, because it is starting, for example. A relay or a consumer
+    that is started waits for that, and for nothing else.
+    """
+
+    def __init__(self, reason: str, *, transient: bool = False) -> None:
+        super().__init__(reason)
+        self.transient = transient
 
 
 class Refusal(NamedTuple):

@@ -30,6 +30,7 @@ __all__ = [
     "ConsumerBroke",
     "ConsumerEnded",
     "ConsumerStarted",
+    "ConsumerStoreOut",
     "ConsumerWaits",
     "DeadLetterRefused",
     "Deaf",
@@ -37,6 +38,7 @@ __all__ = [
     "Event",
     "FileReadable",
     "HandlerFailed",
+    "HandlersAbandoned",
     "HearingAgain",
     "InboxCleaned",
     "InboxTooShort",
@@ -78,6 +80,7 @@ __all__ = [
     "StandsIn",
     "Stopping",
     "StoreOut",
+    "StoreOutAtStart",
     "SubscriberOut",
     "is_wanted",
     "tell",
@@ -142,6 +145,15 @@ class BrokerOutAtStart(_OfSink, frozen=True, kw_only=True):
     level = logging.WARNING
     text = "relay {e.sink}: {e.reason}; messages wait until it can be reached"
     reason: str
+
+
+class StoreOutAtStart(_OfSink, frozen=True, kw_only=True):
+    """The database could not be reached at the start, and is waited for. Told at the first try, then less and less."""
+
+    level = logging.WARNING
+    text = "relay {e.sink}: {e.reason}; waiting for the database, for {e.waited_s:.0f} s so far"
+    reason: str
+    waited_s: float
 
 
 class BrokerOut(_OfSink, frozen=True, kw_only=True):
@@ -518,6 +530,18 @@ class MessageBusy(_OfReceived, frozen=True, kw_only=True):
     retry_ms: float
 
 
+class HandlersAbandoned(_OfConsumer, frozen=True, kw_only=True):
+    """The consumer ends, and handlers, or what was asked of the database, have not ended after they were cancelled."""
+
+    level = logging.WARNING
+    text = (
+        "consumer {e.consumer}: {e.handlers} handlers or statements did not end within grace ({e.grace_s:g} s) and a "
+        "second; ending without them: their messages are not acked, and come again"
+    )
+    handlers: int
+    grace_s: float
+
+
 class BatchFailed(_OfConsumer, frozen=True, kw_only=True):
     """A batch could not be handled as a whole; its messages are handled one by one."""
 
@@ -559,6 +583,15 @@ class ConsumerWaits(_OfConsumer, frozen=True, kw_only=True):
     text = "consumer {e.consumer}: {e.reason}; trying again in {e.retry_ms:,.0f} ms"
     reason: str
     retry_ms: float
+
+
+class ConsumerStoreOut(_OfConsumer, frozen=True, kw_only=True):
+    """The database could not be reached at the start, and is waited for. Told at the first try, then less and less."""
+
+    level = logging.WARNING
+    text = "{e.reason}; waiting for the database, for {e.waited_s:.0f} s so far"
+    reason: str
+    waited_s: float
 
 
 class ConsumerBroke(_OfConsumer, frozen=True, kw_only=True):

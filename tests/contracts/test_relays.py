@@ -494,7 +494,7 @@ async def test_who_is_cancelled_while_it_stops_leaves_nothing_running(log: Log) 
 
     running = asyncio.create_task(application())
     async with asyncio.timeout(30):
-        while not it._stopped:  # noqa: ASYNC110 - it waits for the confirm now
+        while not it._stopping.is_set():  # noqa: ASYNC110 - it waits for the confirm now
             await asyncio.sleep(0.01)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):

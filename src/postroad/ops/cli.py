@@ -26,7 +26,7 @@ from postroad.ops.commands.relays import relays
 from postroad.ops.commands.steering import steering
 from postroad.ops.logs import log_to_stderr
 from postroad.ops.options import ALL, FOR_ANY_DATABASE, takes
-from postroad.ops.running import carry, serve
+from postroad.ops.running import carry, end_process, run, serve
 from postroad.ops.settings import shown
 from postroad.ops.terminal import Command, Group, output
 from postroad.ops.terminal import as_json as in_json
@@ -135,7 +135,8 @@ def relay(
     store = store_for(settings.needed("database"), schema=settings.command.schema, direct=settings.command.direct)
     publisher, sink = _destination(settings)
     relay = Relay(store, publisher, sink=sink, settings=settings.relay)
-    _end(asyncio.run(carry(relay, until_empty=until_empty)))
+    outcome, all_ended = run(carry(relay, until_empty=until_empty))
+    _end(outcome, all_ended=all_ended)
 
 
 def _destination(settings: Settings) -> tuple[Publisher, str]:
@@ -153,8 +154,10 @@ def _destination(settings: Settings) -> tuple[Publisher, str]:
     return consumer.publisher(relay=settings.relay), sink
 
 
-def _end(outcome: Outcome) -> None:
+def _end(outcome: Outcome, *, all_ended: bool = True) -> None:
     typer.echo(str(outcome.summary))
+    if not all_ended:
+        end_process(outcome.exit_code)
     raise typer.Exit(outcome.exit_code)
 
 
@@ -175,9 +178,12 @@ def consume(
     A first SIGTERM or Ctrl-C lets handlers end and gives back what was not begun; a second one ends it at once.
     """
     consumer = consumer_named(settings.needed("app"))
-    summary = asyncio.run(serve(consumer, relay=settings.relay, until_empty=until_empty))
+    summary, all_ended = run(serve(consumer, relay=settings.relay, until_empty=until_empty))
     typer.echo(str(summary))
-    raise typer.Exit(1 if until_empty and summary.dead else 0)
+    code = 1 if until_empty and summary.dead else 0
+    if summary.abandoned or not all_ended:
+        end_process(code)
+    raise typer.Exit(code)
 
 
 # -- operating -------------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from postroad.relay.wakeup import Wakeup
 from postroad.retry import Backoff
 from postroad.stores.leases import Runner
 from postroad.version import __version__
+from postroad.waiting import reached
 
 if TYPE_CHECKING:
     from postroad.brokers.base import Publisher
@@ -107,7 +108,7 @@ class Relay:
         self._background: asyncio.Task[Summary] | None = None
         longest = self._settings.seconds("outage_backoff")
         self._breaker = Breaker(sink, publisher, longest=longest, clock=self._clock)
-        self._stopped = False
+        self._stopping = asyncio.Event()
 
     async def run(self) -> Summary:
         """Carry messages until `stop` is called. While other relays have all lanes, stand by."""
@@ -121,7 +122,7 @@ class Relay:
         """Take no new page, wait for the confirms under way, save what is known, and end. For good: make another relay
         to go on. To be called in the event loop's thread, as by `loop.add_signal_handler`.
         """
-        self._stopped = True
+        self._stopping.set()
         self._breaker.stop()
         if self._holdings is not None:
             self._holdings.stop()
@@ -181,12 +182,12 @@ class Relay:
         began = time.monotonic()
         keep_large_blocks()
         try:
-            await self._store.open()
-            tell(events.RelayStarted(self._sink, to=self._publisher.name))
-            await self._open_publisher(must_work=until_empty)
-            with reporting(self._sink, self._counts, every=self._settings.seconds("report_interval")):
-                await self._carry(until_empty=until_empty)
-            await self._wakeup.end_naps()
+            if await self._reach_store(until_empty=until_empty):
+                tell(events.RelayStarted(self._sink, to=self._publisher.name))
+                await self._open_publisher(must_work=until_empty)
+                with reporting(self._sink, self._counts, every=self._settings.seconds("report_interval")):
+                    await self._carry(until_empty=until_empty)
+                await self._wakeup.end_naps()
         except ExceptionGroup as several:
             raise several.exceptions[0] from None  # what ends one lane for good ends all, and one error says it
         finally:
@@ -199,6 +200,15 @@ class Relay:
         tell(_ended(self._sink, summary))
         return summary
 
+    async def _reach_store(self, *, until_empty: bool) -> bool:
+        """Open the store, and wait for a database that is starting; False when the relay was stopped meanwhile."""
+        return await reached(
+            self._store.open,
+            lambda reason, waited: tell(events.StoreOutAtStart(self._sink, reason=reason, waited_s=waited)),
+            stopping=self._stopping,
+            limit=self._settings.seconds("until_empty_timeout") if until_empty else None,
+        )
+
     async def _carry(self, *, until_empty: bool) -> None:
         scheduled = Scheduled(
             self._store, wakeup=self._wakeup, longest_pause=self._settings.seconds("outage_backoff"), clock=self._clock
@@ -209,7 +219,7 @@ class Relay:
         runner = Runner(new_id(), self._sink, socket.gethostname(), os.getpid(), __version__)
         holdings = self._holdings = Holdings(self._store.leases, runner, self._settings)
         self._wakeup.serve(runner.owner, holdings)
-        if self._stopped:
+        if self._stopping.is_set():
             holdings.stop()
         async with asyncio.TaskGroup() as group:
             chores = [] if until_empty else [self._wakeup.run(), scheduled.run(), self._retention().run()]
@@ -235,7 +245,7 @@ class Relay:
         lane = self._lane(tenure, rest)
         tenure.stop = lambda: self._stop_lane(lane)
         self._lanes.append(lane)
-        if self._stopped:
+        if self._stopping.is_set():
             self._stop_lane(lane)
         group.create_task(self._run_lane(lane, rest, holdings, tenure, until_empty=until_empty))
 

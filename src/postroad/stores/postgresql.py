@@ -21,6 +21,7 @@ from postroad.config import DEFAULT_SCHEMA, checked_schema
 from postroad.errors import InvalidSetting, LogNotReadable, MissingExtra, StoreUnavailable
 from postroad.message import StoredMessage
 from postroad.stores.base import ANY_SIZE, Claim, Cleaned, Lease, Loaded, Moved, Recorded
+from postroad.stores.connections.transient import is_transient
 from postroad.stores.cursor import Cursor, turn_page
 from postroad.stores.migrations import check_version, missing_migrations, not_migrated
 from postroad.stores.postgresql_leases import PostgreSQLLeases
@@ -120,11 +121,18 @@ class PostgreSQLStore:
                 # A prepared statement belongs to a session, so behind a pooler none can be kept.
                 statement_cache_size=0 if self._pooled else STATEMENTS_KEPT,
             )
-            # The first one alone: it may have to restore the log.
-            made = [await self._pool.acquire()]
-            made += await asyncio.gather(*(self._pool.acquire() for _ in range(1, self._connections)))
-            for connection in made:
-                await self._pool.release(connection)
+            try:
+                await self._fill(self._pool)
+            except BaseException:
+                await self.close()
+                raise
+
+    async def _fill(self, pool: asyncpg.Pool[asyncpg.Record]) -> None:
+        # The first one alone: it may have to restore the log.
+        made = [await pool.acquire()]
+        made += await asyncio.gather(*(pool.acquire() for _ in range(1, self._connections)))
+        for connection in made:
+            await pool.release(connection)
 
     async def close(self) -> None:
         if self._pool is not None:
@@ -416,11 +424,12 @@ def _errors_translated(schema: str, url: str) -> Iterator[None]:
     except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError) as error:
         raise not_migrated(schema) from error
     except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
-        raise StoreUnavailable(f"PostgreSQL: {error}") from error
+        raise StoreUnavailable(f"PostgreSQL: {error}", transient=is_transient(error)) from error
     except (OSError, TimeoutError) as error:
         place = f" at {place}" if (place := place_of(url)) else ""
         reason = str(error) or type(error).__name__
-        raise StoreUnavailable(f"PostgreSQL{place} can't be reached: {reason}") from error
+        transient = is_transient(error)
+        raise StoreUnavailable(f"PostgreSQL{place} can't be reached: {reason}", transient=transient) from error
 
 
 @contextmanager

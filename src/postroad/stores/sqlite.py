@@ -19,6 +19,7 @@ from postroad.config import DEFAULT_SCHEMA, checked_schema
 from postroad.errors import StoreUnavailable
 from postroad.message import StoredMessage
 from postroad.stores.base import ANY_SIZE, Claim, Cleaned, Lease, Loaded, Moved, Recorded, as_held
+from postroad.stores.connections.transient import is_transient
 from postroad.stores.cursor import Cursor, turn_page
 from postroad.stores.migrations import check_version, missing_migrations, not_migrated
 from postroad.stores.queries import named_queries, sql_file
@@ -251,7 +252,7 @@ class SQLiteStore:
         except sqlite3.Error as error:
             if "no such table" in str(error):
                 raise not_migrated(self._schema) from error
-            raise StoreUnavailable(f"SQLite ({self._path}): {error}") from error
+            raise StoreUnavailable(f"SQLite ({self._path}): {error}", transient=is_transient(error)) from error
 
 
 class _Immediate:
