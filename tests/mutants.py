@@ -23,20 +23,20 @@ MESSAGE = "postroad/message.py"
 HANDLING = "postroad/consumer/handling.py"
 TREATMENT = "postroad/consumer/treatment.py"
 TRANSACTIONS = "postroad/consumer/transactions.py"
+PROBE = "postroad/consumer/probe.py"
 SENDING = "postroad/relay/sending.py"
 TROUBLE = "postroad/relay/trouble.py"
 WAKEUP = "postroad/relay/wakeup.py"
 PG = "postroad/stores/postgresql.py"
 PG_LEASES = "postroad/stores/sql/postgresql/leases.sql"
-PG_LEASES_SCHEMA = "postroad/stores/sql/postgresql/0005_leases.sql"
 PG_PATIENCE = "postroad/stores/postgresql_patience.py"
 ATTENDANCE = "postroad/relay/attendance.py"
 TENURE = "postroad/relay/tenure.py"
 HOLDINGS = "postroad/relay/leases.py"
-PG_SCHEMA = "postroad/stores/sql/postgresql/0001_log.sql"
 PG_NAPS = "postroad/stores/sql/postgresql/0004_naps.sql"
 PG_LIMITS = "postroad/stores/sql/postgresql/0008_limits.sql"
 PG_QUERIES = "postroad/stores/sql/postgresql/queries.sql"
+PG_RIGHTS = "postroad/stores/sql/postgresql/0007_rights.sql"
 PG_TROUBLE = "postroad/stores/sql/postgresql/0002_trouble.sql"
 SQLITE_SCHEMA = "postroad/stores/sql/sqlite/0001_log.sql"
 VERIFY = "postroad/verify.py"
@@ -76,11 +76,16 @@ RESTARTS = "tests/scenarios/test_database_restarts.py"
 INBOX = "tests/contracts/test_inbox.py"
 CONSUMER = "tests/contracts/test_consumer.py"
 CONSUMER_TROUBLE = "tests/contracts/test_consumer_trouble.py"
+BEGIN = "tests/contracts/test_begin.py"
+OUTAGES = "tests/contracts/test_consumer_outages.py"
 HANDLERS_THAT_END = "tests/contracts/test_handlers_that_end.py"
 CONSUMER_STOPS = "tests/contracts/test_consumer_stops.py"
 CONSUMERS = "tests/scenarios/test_consumers.py"
 KEYS = "tests/unit/test_keys.py"
 ACKS = "tests/unit/test_amqp_acks.py"
+SEARCH_PATH = "tests/security/test_search_path.py"
+SINKS = "tests/contracts/test_sinks.py"
+UNROUTABLE = "tests/contracts/test_unroutable.py"
 PAYLOADS = "tests/unit/test_payload.py"
 
 
@@ -187,7 +192,7 @@ MUTANTS = [
            "select $8::integer is null or $8 in", "select true or $8 in", (LEASES,)),
     Mutant("leases: that the server knows of no session goes unheard", HOLDINGS,
            "if not standing.present:", "if False:", (HOLDINGS_TEST,)),
-    Mutant("leases: a crash of the server makes suspects", PG_LEASES_SCHEMA,
+    Mutant("leases: a crash of the server makes suspects", PG_RIGHTS,
            "coalesce(' ' || (select stats_reset::text from pg_stat_bgwriter), '')", "''", (LEASES,)),
     Mutant("leases: a silent server is waited for", PG_PATIENCE,
            "await pool.release(connection, timeout=FAREWELL_SECONDS)", "await pool.release(connection)", (LEASES,)),
@@ -204,9 +209,6 @@ MUTANTS = [
     Mutant("leases: a lane is left to one that does not come", HOLDINGS,
            "share = fair_share(standing.lanes, peers,", "share = fair_share(standing.lanes, standing.peers,",
            (HOLDINGS_TEST,)),
-    Mutant("leases: a new sink holds up every heartbeat", PG_LEASES,
-           "select pg_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.create'))",
-           "lock table {schema}.lanes in share row exclusive mode", (LEASES,)),
     Mutant("leases: who has a locked lane left is dead", PG_LEASES,
            "where r.owner = any($1::uuid[]) and not exists (select from {schema}.lanes l where l.owner = r.owner)",
            "where r.owner = any($1::uuid[])", (LEASES,)),
@@ -267,10 +269,10 @@ MUTANTS = [
     # Retention
     Mutant("retention goes by age alone", PG_QUERIES, "and not {schema}.passed(batch.position, batch.xid, l))",
            "and false)", (STORES,)),
-    Mutant("retention goes by age and position", PG_SCHEMA,
-           "$1 <= ($3).position and pg_visible_in_snapshot($2, ($3).snapshot)", "$1 <= ($3).position", (POSTGRESQL,)),
-    Mutant("again, for the property test", PG_SCHEMA,
-           "$1 <= ($3).position and pg_visible_in_snapshot($2, ($3).snapshot)", "$1 <= ($3).position", (LOG_MACHINE,)),
+    Mutant("retention goes by age and position", PG_RIGHTS,
+           "($3).position and pg_catalog.pg_visible_in_snapshot($2, ($3).snapshot)", "($3).position", (POSTGRESQL,)),
+    Mutant("again, for the property test", PG_RIGHTS,
+           "($3).position and pg_catalog.pg_visible_in_snapshot($2, ($3).snapshot)", "($3).position", (LOG_MACHINE,)),
     Mutant("retention before there is a sink", PG_QUERIES, "and exists (select from {schema}.lanes)", "", (STORES,)),
     Mutant("retention goes by age alone (SQLite)", SQLITE_QUERIES, "and {schema}_outbox.position > l.position)",
            "and false)", (STORES,)),
@@ -298,7 +300,7 @@ MUTANTS = [
     Mutant("what was held after a load is sure", PG_QUERIES, "position <= $5::bigint", "position <= 0 * $5::bigint",
            (CANCELING,)),
     Mutant("what was held after a load is sure (SQLite, memory)", STORE_CONTRACT,
-           "unsure=message.position <= unsure_through", "unsure=False", (CANCELING,)),
+           "unsure=position <= unsure_through", "unsure=False", (CANCELING,)),
     Mutant("what was refused after a load is sure", SENDING,
            "return message.position <= self._unsure_through or message.position in self.unanswered",
            "return message.position in self.unanswered", (CANCELING,)),
@@ -324,9 +326,19 @@ MUTANTS = [
            "target = hand.ready(connection)  #", "target = connection  #", (OUTBOX,)),
     Mutant("a forgotten await is silent", "postroad/stores/connections/pending.py",
            "if not self._started:\n            text", "if False:\n            text", (OUTBOX,)),
-    Mutant("SQL and Python disagree on slots", PG_SCHEMA, "% 1024)::smallint", "% 1023)::smallint", (POSTGRESQL,)),
-    Mutant("an application may choose its row's position", "postroad/stores/sql/postgresql/grants.sql",
+    Mutant("SQL and Python disagree on slots", PG_RIGHTS, "1024)::pg_catalog.int2", "1023)::pg_catalog.int2",
+           (POSTGRESQL,)),
+    Mutant("an application may choose its row's position", "postroad/stores/sql/postgresql/grants/application.sql",
            "headers) on {schema}.outbox", "headers, xid, position) on {schema}.outbox", (POSTGRESQL,)),
+    # Other roles
+    Mutant("rights: a relay trusts a search_path", PG, "    {PIN_SESSION};\n    set plan", "    set plan",
+           (SEARCH_PATH,)),
+    Mutant("rights: behind a pooler it trusts one", PG_QUERIES,
+           "select pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),", "select", (SEARCH_PATH,)),
+    Mutant("rights: a migration trusts a search_path", PG, "        await connection.execute(PIN_TRANSACTION)\n", "",
+           (SEARCH_PATH,)),
+    Mutant("rights: adding trusts a search_path", PG_QUERIES, "at operator(pg_catalog.*) interval", "at * interval",
+           (SEARCH_PATH,)),
     # Being woken
     Mutant("waking: nobody is asked who may have missed the nap", WAKEUP,
            "self._unaware = self._writers = await self._wakeup.naps.writers()", "self._unaware = self._writers = ()",
@@ -358,15 +370,15 @@ MUTANTS = [
            "if pg_notification_queue_usage() <= 0.5 then", "if true then", (NAPS,), times=2),
     Mutant("waking: who listened is remembered for a transaction", PG_NAPS,
            "loop\n            perform pg_stat_clear_snapshot();", "loop\n", (NAPS,)),
-    Mutant("waking: marks are wiped without the lock", PG_NAPS, "and pg_try_advisory_xact_lock(x'706F7374'::int,",
-           "and 0 <> length('x') + (", (NAPS,)),
-    Mutant("waking: marks are wiped though others nap", PG_NAPS, "coalesce((select bit_or(n.marks)",
+    Mutant("waking: marks are wiped without the lock", PG_RIGHTS, "where name = 'naps' for update skip locked;",
+           "where name = 'naps';", (NAPS,)),
+    Mutant("waking: marks are wiped though others nap", PG_RIGHTS, "coalesce((select bit_or(n.marks)",
            "coalesce((select 0", (NAPS,)),
-    Mutant("waking: marks are wiped by an old snapshot", PG_NAPS,
-           "if current_setting('transaction_isolation') = 'read committed'\n", "if true\n", (NAPS,)),
-    Mutant("waking: who has wiped keeps others from napping", PG_NAPS, "raise sqlstate 'PR000';", "null;", (NAPS,)),
+    Mutant("waking: marks are wiped by an old snapshot", PG_RIGHTS,
+           "if current_setting('transaction_isolation') <> 'read committed' then", "if false then", (NAPS,)),
+    Mutant("waking: who has wiped keeps others from napping", PG_RIGHTS, "raise sqlstate 'PR000';", "null;", (NAPS,)),
     Mutant("waking: a nap is renewed without its marks", PG_LEASES,
-           "and marks & ~ coalesce(pg_sequence_last_value('{schema}.napping'), 0) = 0", "", (NAPS,)),
+           "and marks & ~ coalesce(pg_sequence_last_value('{schema}.napping'::regclass), 0) = 0", "", (NAPS,)),
     Mutant("waking: what was told is remembered for a session", PG_NAPS, "(told | mark)::text, true)",
            "(told | mark)::text, false)",
            (NAPS,)),
@@ -380,7 +392,8 @@ MUTANTS = [
     # Receiving
     Mutant("a batch asks the inbox in any order", PG_QUERIES, "order by new.id collate \"C\"", "", (INBOX,)),
     Mutant("the inbox's lock timeout stays with the transaction", PG_QUERIES,
-           "where set_config('lock_timeout', before, true) is null", "where before is null", (INBOX,), times=2),
+           "where pg_catalog.set_config('lock_timeout', before, true) is null", "where before is null",
+           (INBOX,), times=2),
     Mutant("a handler is called whether or not it is the first time", HANDLING, "if not noted.new[0]:\n",
            "if False:\n", (CONSUMER,), times=2),
     Mutant("of a batch all are handled, known or not", HANDLING,
@@ -415,6 +428,14 @@ MUTANTS = [
            (HANDLERS_THAT_END,)),
     Mutant("again, on SQLite", SQLITE_QUERIES, "where processed_at = ? and consumer = ? and id in",
            "where ? > 0 and consumer = ? and id in", (HANDLERS_THAT_END,)),
+    Mutant("a begin that does not commit is taken", PROBE, "if not await probe.run(probe.was_committed):", "if False:",
+           (BEGIN,)),
+    Mutant("a begin that commits after an error is taken", PROBE, "    if await probe.run(probe.was_committed):",
+           "    if False:", (BEGIN,)),
+    Mutant("a transaction that is still open looks committed", PROBE,
+           "return False  # it is still the same one", "return True", (BEGIN,)),
+    Mutant("a lost connection that a handler hides is an attempt", HANDLING, "if state is State.LOST:", "if False:",
+           (OUTAGES,)),
     Mutant("what met an outage is marked again and counts as a death", TREATMENT,
            "self._marks.get(message.identity) or", "", (CONSUMER_TROUBLE,)),
     Mutant("a stop counts as a death", "postroad/consumer/run.py", "await self._treatment.break_off()", "pass",
@@ -437,6 +458,27 @@ MUTANTS = [
            " or _task_framework(cls)", "", (PAYLOADS,)),
     Mutant("any kind of dict is written as an event", PAYLOAD,
            "if cls is dict or", "if issubclass(cls, dict) or", (PAYLOADS,)),
+    # Where a sink delivers to
+    Mutant("a relay starts for a sink that delivers elsewhere", "postroad/stores/postgresql_leases.py",
+           "if kept != destination:", "if False:", (SINKS,)),
+    Mutant("lanes are taken for any destination", PG_LEASES, "where exists (select from served)",
+           "where $7::text is not null", (SINKS,)),
+    Mutant("null:// adopts a sink whose destination is not known", "postroad/stores/sqlite_leases.py",
+           "(sink, destination, destination != NOWHERE)", "(sink, destination, True)", (SINKS,)),
+    Mutant("a sink is moved although a relay serves it", "postroad/stores/changing.py",
+           "if relays or lanes:", "if False:", (SINKS,)),
+    Mutant("what was moved or removed is served on", HOLDINGS,
+           "if standing.destination != self._runner.destination:", "if False:", (SINKS,)),
+    Mutant("a message whose queue is full is dropped", TROUBLE,
+           "if refusal.unroutable and self._drops_unroutable:",
+           "if refusal.route is not None and self._drops_unroutable:", (UNROUTABLE,)),
+    Mutant("a message in trouble waits for another source's", TROUBLE,
+           "key = self.line(message) if self._ordered else None", "key = message.key if self._ordered else None",
+           (UNROUTABLE,), times=2),
+    Mutant("what a person holds goes out by source", PG_QUERIES, "h.key in (d.key, split_part(d.key, chr(31), 1))",
+           "h.key = d.key", (UNROUTABLE,), times=3),
+    Mutant("a message dies of its route before its time", TROUBLE,
+           "and waited >= self._route_timeout", "", (UNROUTABLE,)),
 ]  # fmt: skip
 
 

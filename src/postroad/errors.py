@@ -123,6 +123,8 @@ class Refusal(NamedTuple):
     """Not this message is at fault but the way to its consumers, and that is its name: a binding is missing, a queue is
     full. Such a refusal counts no attempt; the message waits until the route works again.
     """
+    unroutable: bool = False
+    """The route leads to no consumer at all: none has subscribed. With unroutable = "drop" the message is dropped."""
 
 
 class BrokerUnavailable(PostroadError):

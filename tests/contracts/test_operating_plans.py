@@ -176,7 +176,8 @@ async def test_changing_in_postgresql(postgresql15: PostgreSQL) -> None:
         ("note_poison", (*some, "no")), ("hold_trouble", ("s", 0, "k7")), ("raise_version", (["s"], [1])),
         ("find_rewind", ("s", 1, ROWS, "k5", None, LOOK, None)), ("rewind", ("s", [0], [1], ["k1"])),
         ("note_rewound", ("s", "x", [1], [None])), ("ahead", ("s", 0)), ("holds", ("s", 0, 255)),
-        ("delete_passed", (0, LOOK, timedelta(0))), ("forget_progress", (timedelta(hours=1), 100)),
+        ("delete_passed", (0, LOOK, timedelta(0), None)), ("count_of_key", (0, LOOK, "k5")),
+        ("forget_progress", (timedelta(hours=1), 100)),
     ]  # fmt: skip
     for query, values in questions:
         transaction = connection.transaction()

@@ -171,11 +171,11 @@ class Watched(MemoryStore):
         self.asked.set()
         return await super().read(lease, cursor, limit)
 
-    async def load(self, lease: Lease) -> Loaded:
+    async def load(self, lease: Lease, *, by_source: bool = False) -> Loaded:
         self.loads += 1
         if self.loads > 1:
             self.loaded_again.set()
-        return await super().load(lease)
+        return await super().load(lease, by_source=by_source)
 
 
 async def test_a_lane_that_has_nothing_to_write_finds_out_that_it_was_changed() -> None:
@@ -238,9 +238,9 @@ class Batches(MemoryStore):
         super().__init__()
         self.afters: list[int] = []
 
-    async def delete_passed(self, *, after: int, older_than: timedelta, batch: int) -> Cleaned:
+    async def delete_passed(self, *, after: int, older_than: timedelta, batch: int, key: str | None = None) -> Cleaned:
         self.afters.append(after)
-        return await super().delete_passed(after=after, older_than=older_than, batch=batch)
+        return await super().delete_passed(after=after, older_than=older_than, batch=batch, key=key)
 
 
 async def test_retention_goes_on_where_it_stopped_and_begins_again_once_in_a_while() -> None:

@@ -319,7 +319,7 @@ async def test_the_lock_is_the_one_that_postroad_migrate_takes(pg_url: str) -> N
     async with engine.connect() as connection:
         await connection.exec_driver_sql(lock_statement("postroad"))
         other = asyncio.create_task(migrate_postgresql(pg_url))
-        waiting = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
+        waiting = "select count(*) from pg_locks where not granted"
         async with engine.connect() as watcher:
             async with asyncio.timeout(60):
                 while not (await watcher.exec_driver_sql(waiting)).scalar():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import logging
 import os
@@ -185,7 +186,7 @@ def test_status_says_what_needs_a_person(shop: Shop, orders: Orders) -> None:
     totals = shop.postroad("status", "--json").json["totals"]
     assert totals | {"lag_seconds": 0, "oldest_unsent_seconds": 0} == {
         "sinks": 1, "lanes": 2, "pending": 1, "exact": True, "lag_seconds": 0, "oldest_unsent_seconds": 0,
-        "failing": 0, "held": 0, "dead": 2, "published_last_hour": 1,
+        "failing": 0, "held": 0, "dead": 2, "unroutable": 0, "published_last_hour": 1,
     }  # fmt: skip
     shop.postroad("pause", "default")
     shop.postroad("key", "hold", "customer-1", "--who", "anna", "--reason", "customs")
@@ -547,3 +548,33 @@ def test_a_table_fits_its_terminal_whatever_it_shows(
         assert all(each.isprintable() or each in "\r\n" for each in text), ascii(text)
         if columns >= 80 and command != ["status"]:  # whose sentences go on in the next line
             assert max(cell_len(line) for line in text.splitlines()) <= columns
+
+
+# -- forgetting ------------------------------------------------------------------------------------------------------
+
+
+def test_forget_says_what_it_would_erase_asks_and_erases(
+    shop: Shop, orders: Orders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.add({"name": "Ann"}, key="customer-1")
+    before = shop.content()
+    said = shop.postroad("forget", "--key", "customer-1", "--dry-run")
+    assert said.out == (
+        "1 delivered message of this key would be erased; "
+        "1 message not delivered yet will stay, to be forgotten later. Nothing was changed.\n"
+    )
+    said = shop.postroad("forget", "--key", "customer-1", "--reason", "asked")
+    assert said.code == 2
+    assert "--yes" in said.err
+    assert shop.content() == before
+    monkeypatch.setattr("sys.stdin", io.StringIO("customer-1\n"))
+    said = shop.postroad("forget", "--key", "-", "--reason", "asked", "--yes")
+    assert said.out == "erased 1 message; 1 message not delivered yet will stay, to be forgotten later\n"
+    assert "customer-1" not in shop.postroad("audit", "--json").out
+    assert "forget" in shop.postroad("audit").out
+
+
+def test_forget_names_no_key_that_has_nothing_to_erase(shop: Shop, orders: Orders) -> None:
+    said = shop.postroad("forget", "--key", "customer-4", "--reason", "asked", "--yes")
+    assert said.code == 1
+    assert "no delivered message of that key is in the log; 1 that is not delivered yet will stay" in said.err

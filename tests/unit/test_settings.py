@@ -78,9 +78,11 @@ def test_every_setting_can_be_given_in_the_file_and_in_the_environment() -> None
         "poll_interval": "9ms", "max_idle_backoff": "9s", "settle_interval": "10ms", "outage_backoff": "11s",
         "grace": "12s", "report_interval": "13s", "until_empty_timeout": "14s",
         "max_attempts": 14, "max_backoff": "15m", "on_dead": "hold",
-        "dead_letter_topic": "dead", "retain": "16d", "cleanup_interval": "2m",
+        "dead_letter_topic": "dead", "unroutable": "drop", "route_timeout": "25h",
+        "retain": "16d", "cleanup_interval": "2m",
         "lease": "17s", "lock_id": -17, "channel": "c", "rabbitmq.exchange": "e", "rabbitmq.declare": "check",
         "rabbitmq.envelope": "plain", "rabbitmq.envelope_prefix": "ce_", "rabbitmq.routing_key": "{type}",
+        "rabbitmq.cluster": "prod",
         "rabbitmq.username": "me", "rabbitmq.password": "geheim", "rabbitmq.confirm_timeout": "18s",
         "rabbitmq.connect_timeout": "19s", "rabbitmq.heartbeat": "20s", "rabbitmq.max_message_size": 21,
     }  # fmt: skip

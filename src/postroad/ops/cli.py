@@ -21,8 +21,10 @@ from postroad.ops.commands import LOOK_AND_ACT
 from postroad.ops.commands.changing import key, message
 from postroad.ops.commands.choosing import AsJson  # noqa: TC001 - options are read from annotations
 from postroad.ops.commands.dead import dead
+from postroad.ops.commands.forget import forget
 from postroad.ops.commands.looking import looking
 from postroad.ops.commands.relays import relays
+from postroad.ops.commands.sinks import sink
 from postroad.ops.commands.steering import steering
 from postroad.ops.logs import log_to_stderr
 from postroad.ops.options import ALL, FOR_ANY_DATABASE, takes
@@ -90,24 +92,26 @@ def migrate(
     settings: Settings,
     sql: Annotated[bool, typer.Option("--sql", help="Print the SQL instead, and change nothing.")] = False,
     grants: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--grants",
-            metavar="ROLE",
-            help="Print what a PostgreSQL role needs in order to add messages and to consume them, and change nothing.",
+            metavar="[KIND=]ROLE",
+            help="Print what a PostgreSQL role needs as an application, relay, operator or reader, or for payloads, "
+            "and change nothing. May be given several times.",
         ),
     ] = None,
 ) -> None:
     """Create or update postroad's tables."""
     database, schema = settings.needed("database"), settings.command.schema
     dialect = dialect_of(database)
-    if grants is not None and dialect != "postgresql":
+    if grants and dialect != "postgresql":
         raise InvalidSetting("grants is for PostgreSQL; an SQLite file has no roles")
     if sql:
         typer.echo(migration_script(dialect, schema), nl=False)
-    if grants is not None:
-        typer.echo(grants_script(grants, schema), nl=False)
-    if sql or grants is not None:
+    for grant in grants or ():
+        kind, _, role = grant.rpartition("=")
+        typer.echo(grants_script(role, schema, kind=kind or "application"), nl=False)
+    if sql or grants:
         return
     applied = asyncio.run(migrate_database(database, schema))
     names = migration_files(dialect)
@@ -133,8 +137,8 @@ def relay(
     A first SIGTERM or Ctrl-C lets the confirms under way arrive; a second one ends it at once.
     """
     store = store_for(settings.needed("database"), schema=settings.command.schema, direct=settings.command.direct)
-    publisher, sink = _destination(settings)
-    relay = Relay(store, publisher, sink=sink, settings=settings.relay)
+    publisher, name = _destination(settings)
+    relay = Relay(store, publisher, sink=name, settings=settings.relay)
     outcome, all_ended = run(carry(relay, until_empty=until_empty))
     _end(outcome, all_ended=all_ended)
 
@@ -150,8 +154,8 @@ def _destination(settings: Settings) -> tuple[Publisher, str]:
     if settings.command.app is None or to > app:  # the later wins
         return publisher_for(settings.needed("to"), rabbitmq=settings.rabbitmq), settings.command.sink
     consumer = consumer_named(settings.command.app)
-    sink = consumer.name if settings.origins["sink"].source == "default" else settings.command.sink
-    return consumer.publisher(relay=settings.relay), sink
+    name = consumer.name if settings.origins["sink"].source == "default" else settings.command.sink
+    return consumer.publisher(relay=settings.relay), name
 
 
 def _end(outcome: Outcome, *, all_ended: bool = True) -> None:
@@ -193,9 +197,11 @@ app.add_typer(steering)
 app.add_typer(message, name="message", rich_help_panel=LOOK_AND_ACT)
 app.add_typer(dead, name="dead", rich_help_panel=LOOK_AND_ACT)
 app.add_typer(key, name="key", rich_help_panel=LOOK_AND_ACT)
+app.add_typer(sink, name="sink", rich_help_panel=LOOK_AND_ACT)
 
 
 app.command(cls=Command, rich_help_panel=LOOK_AND_ACT)(relays)
+app.command(cls=Command, rich_help_panel=LOOK_AND_ACT)(forget)
 
 
 # -- config ----------------------------------------------------------------------------------------------------------

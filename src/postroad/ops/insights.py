@@ -15,6 +15,7 @@ import msgspec
 from postroad.errors import InvalidSetting, NothingMatches
 from postroad.lifecycle import FINAL, Mover, State, may_move
 from postroad.ops.given import did_you_mean
+from postroad.stores.leases import NOWHERE, elsewhere, still_served
 from postroad.stores.operating import Count, Filter
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         Done,
         Found,
         HeldKey,
+        KeyCount,
         MessageHistory,
         MessageRow,
         Operating,
@@ -59,6 +61,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     failing: int
     held: int
     dead: int
+    unroutable: int
     published_last_hour: int
 
 
@@ -101,6 +104,7 @@ def totals(sinks: Sequence[SinkReport]) -> Totals:
         failing=sum(lane.failing for lane in lanes),
         held=sum(lane.held for lane in lanes),
         dead=sum(lane.dead for lane in lanes),
+        unroutable=sum(lane.unroutable for lane in lanes),
         published_last_hour=sum(lane.published_last_hour for lane in lanes),
     )
 
@@ -274,6 +278,37 @@ class Insights:
         """Let the lanes go on."""
         return await self._operating.resume(await self.sink(sink), by)
 
+    async def movable(self, sink: str, destination: str) -> SinkReport:
+        """A sink that could deliver to this destination instead of its own."""
+        report, _ = await self._unserved(sink)
+        if report.destination == destination:
+            raise NothingMatches(f"sink {sink!r} delivers to {destination} already")
+        if destination == NOWHERE:
+            raise elsewhere(sink, report.destination, destination)
+        return report
+
+    async def retarget(self, sink: str, destination: str, by: By) -> Done:
+        """Let the sink deliver to another destination."""
+        return await self._operating.retarget(sink, destination, by)
+
+    async def removable(self, sink: str) -> tuple[SinkReport, bool]:
+        """A sink that could be removed, and whether it is the only one."""
+        return await self._unserved(sink)
+
+    async def remove_sink(self, sink: str, by: By) -> Done:
+        """Forget the sink and what it has not delivered."""
+        return await self._operating.remove_sink(sink, by)
+
+    async def _unserved(self, sink: str) -> tuple[SinkReport, bool]:
+        await self._checked(sink)
+        report = await self._operating.status()
+        for each in report.sinks:
+            if each.sink == sink and each.relays:
+                raise still_served(sink, each.relays)
+            if each.sink == sink:
+                return each, len(report.sinks) == 1
+        raise NothingMatches(f"sink {sink!r} is gone; somebody has removed it")
+
     async def would_clean_up(self, older_than: timedelta) -> Count:
         """How many messages `cleanup` would delete now; there must be some."""
         number = await self._operating.would_clean_up(older_than)
@@ -284,6 +319,21 @@ class Insights:
     async def cleanup(self, older_than: timedelta, by: By, progress: Progressed | None = None) -> Done:
         """Delete what every sink has had and is older than that."""
         return await self._operating.cleanup(older_than, by, progress=progress)
+
+    async def of_key(self, key: str) -> KeyCount:
+        """How many messages of a key there are; there must be some that every sink has had."""
+        found = await self._operating.count_of_key(key)
+        if not found.delivered:
+            left = found.undelivered + found.scheduled
+            raise NothingMatches(
+                "no delivered message of that key is in the log"
+                + (f"; {left:,} that {'is' if left == 1 else 'are'} not delivered yet will stay" if left else "")
+            )
+        return found
+
+    async def forget(self, key: str, by: By, progress: Progressed | None = None) -> Done:
+        """Delete a key's delivered messages with all that is known of them."""
+        return await self._operating.forget(key, by, progress=progress)
 
     async def would_rewind(self, rewind: Rewind) -> Count:
         """How many messages `rewind` would publish again now; there must be some."""

@@ -19,6 +19,7 @@ from postroad.heap import keep_large_blocks
 from postroad.message import new_id
 from postroad.relay.breaker import Breaker
 from postroad.relay.clock import Monotonic
+from postroad.relay.dispatch import FEW_ROUTES
 from postroad.relay.lane import Lane
 from postroad.relay.leases import Holdings
 from postroad.relay.maintenance import Retention, reporting
@@ -30,6 +31,8 @@ from postroad.version import __version__
 from postroad.waiting import reached
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from postroad.brokers.base import Publisher
     from postroad.relay.clock import Clock
     from postroad.relay.tenure import Tenure
@@ -56,6 +59,10 @@ class Summary(msgspec.Struct, frozen=True):
     """Lanes with messages that wait: for another attempt, for a route, or for one before them."""
     skipped: int = 0
     """Passed over: a person had decided about them."""
+    dropped: int = 0
+    """Dropped, because no consumer has subscribed to them, and unroutable = "drop"."""
+    waits_for: Sequence[str] = ()
+    """Routes that messages wait for."""
 
     def __str__(self) -> str:
         rate = f" ({self.published / self.seconds:,.0f}/s)" if self.seconds > 0 and self.published else ""
@@ -63,11 +70,15 @@ class Summary(msgspec.Struct, frozen=True):
         text += f", {self.refused:,} {'attempt' if self.refused == 1 else 'attempts'} failed" if self.refused else ""
         text += f", {self.died:,} dead" if self.died else ""
         text += f", {self.skipped:,} skipped" if self.skipped else ""
+        text += f", {self.dropped:,} dropped because no consumer has subscribed" if self.dropped else ""
         text += f" in {self.seconds:.2f} s{rate}"
         if self.lanes_lost:
             text += f"; another relay took {self.lanes_lost} {'lane' if self.lanes_lost == 1 else 'lanes'}"
         if self.lanes_waiting:
             text += f"; messages wait in {self.lanes_waiting} {'lane' if self.lanes_waiting == 1 else 'lanes'}"
+        if self.waits_for:
+            some = ", ".join(repr(route) for route in self.waits_for[:FEW_ROUTES])
+            text += f" for {len(self.waits_for):,} routes that are out: {some}"
         return text
 
 
@@ -115,7 +126,10 @@ class Relay:
         return await self._run(until_empty=False)
 
     async def run_until_empty(self) -> Summary:
-        """Carry all that is committed in the lanes that no other relay has, and end."""
+        """Carry all that is committed in the lanes that no other relay has, and end.
+
+        Raises BrokerUnavailable or StoreUnavailable when one of them is out for longer than `until_empty_timeout`.
+        """
         return await self._run(until_empty=True)
 
     def stop(self) -> None:
@@ -183,8 +197,13 @@ class Relay:
         keep_large_blocks()
         try:
             if await self._reach_store(until_empty=until_empty):
+                await self._store.leases.create(
+                    self._sink, self._publisher.destination, lanes=self._settings.lanes, start=self._settings.start
+                )
                 tell(events.RelayStarted(self._sink, to=self._publisher.name))
-                await self._open_publisher(must_work=until_empty)
+                if until_empty:
+                    self._breaker.limit(self._settings.seconds("until_empty_timeout"), self.stop)
+                await self._open_publisher(wait=until_empty)
                 with reporting(self._sink, self._counts, every=self._settings.seconds("report_interval")):
                     await self._carry(until_empty=until_empty)
                 await self._wakeup.end_naps()
@@ -198,6 +217,8 @@ class Relay:
             await self._store.close()
         summary = self._summary(time.monotonic() - began)
         tell(_ended(self._sink, summary))
+        if self._breaker.given_up is not None:
+            raise self._breaker.given_up
         return summary
 
     async def _reach_store(self, *, until_empty: bool) -> bool:
@@ -216,7 +237,9 @@ class Relay:
         if until_empty:
             await scheduled.run_once()
         # The owner is made now and not before, because the process may have been forked since.
-        runner = Runner(new_id(), self._sink, socket.gethostname(), os.getpid(), __version__)
+        runner = Runner(
+            new_id(), self._sink, socket.gethostname(), os.getpid(), __version__, self._publisher.destination
+        )
         holdings = self._holdings = Holdings(self._store.leases, runner, self._settings)
         self._wakeup.serve(runner.owner, holdings)
         if self._stopping.is_set():
@@ -268,13 +291,14 @@ class Relay:
         self._past.add(lane)
         await holdings.ended(tenure)
 
-    async def _open_publisher(self, *, must_work: bool) -> None:
+    async def _open_publisher(self, *, wait: bool) -> None:
         try:
             await self._publisher.open()
         except BrokerUnavailable as outage:
-            if must_work:
-                raise
             tell(events.BrokerOutAtStart(self._sink, reason=str(outage)))
+            if wait:
+                self._breaker.trip(outage)
+                await self._breaker.closed(asyncio.Event())
 
     def _counts(self) -> tuple[int, int]:
         """How many messages, and in how many pages, so far."""
@@ -293,6 +317,8 @@ class Relay:
             skipped=self._past.skipped,
             lanes_lost=self._past.lost,
             lanes_waiting=self._past.waiting,
+            dropped=self._past.dropped,
+            waits_for=sorted(self._past.waits_for),
         )
 
 
@@ -306,6 +332,8 @@ class _Counts(msgspec.Struct):
     lost: int = 0
     skipped: int = 0
     waiting: int = 0
+    dropped: int = 0
+    waits_for: set[str] = msgspec.field(default_factory=set)
 
     def add(self, lane: Lane) -> None:
         self.published += lane.published
@@ -315,6 +343,8 @@ class _Counts(msgspec.Struct):
         self.lost += lane.lost
         self.skipped += lane.skipped
         self.waiting += lane.waits
+        self.dropped += lane.dropped
+        self.waits_for |= set(lane.waits_for)
 
 
 def _ended(sink: str, summary: Summary) -> events.RelayEnded:
@@ -325,6 +355,7 @@ def _ended(sink: str, summary: Summary) -> events.RelayEnded:
         refused=summary.refused,
         died=summary.died,
         skipped=summary.skipped,
+        dropped=summary.dropped,
         lanes_lost=summary.lanes_lost,
         duration_ms=summary.seconds * 1000,
     )

@@ -40,6 +40,7 @@ def postgresql_tables(metadata: MetaData, schema: str) -> list[Table]:
         _naps(metadata, schema),
         *_leases(metadata, schema),
         *_inbox(metadata, schema),
+        Table("locks", metadata, Column("name", TEXT, primary_key=True), schema=schema),
     ]
 
 
@@ -233,6 +234,9 @@ def _operations(metadata: MetaData, schema: str) -> list[Table]:
         Column("arguments", JSON, nullable=False),
         Column("reason", TEXT),
         Column("changed", BIGINT, nullable=False),
+        Column("role", TEXT, server_default=text("SESSION_USER")),
+        Column("continues", BIGINT),
+        Index("audit_continues", "continues", postgresql_where=text("continues is not null")),
         schema=schema,
     )  # fmt: skip
     return [progress, delivered, holds, pauses, ahead, rewound, audit]
@@ -269,10 +273,18 @@ def _leases(metadata: MetaData, schema: str) -> list[Table]:
         Column("sink", TEXT, nullable=False),
         Column("host", TEXT, nullable=False),
         Column("version", TEXT, nullable=False),
+        Column("lock_pid", INTEGER),
         CheckConstraint("(lock_key is null) = (server_started is null)", name="relays_lock"),
         schema=schema,
     )  # fmt: skip
-    return [relays]
+    sinks = Table(
+        "sinks", metadata,
+        Column("served_at", TIMESTAMP(timezone=True), nullable=False, server_default=clock),
+        Column("sink", TEXT, primary_key=True),
+        Column("destination", TEXT),
+        schema=schema,
+    )  # fmt: skip
+    return [relays, sinks]
 
 
 def _inbox(metadata: MetaData, schema: str) -> list[Table]:

@@ -33,6 +33,7 @@ __all__ = [
     "Filter",
     "Found",
     "HeldKey",
+    "KeyCount",
     "LaneReport",
     "MessageAtSink",
     "MessageHistory",
@@ -112,6 +113,17 @@ class Count(msgspec.Struct, frozen=True):
     """False: counting would have been slow, and this is an estimate."""
 
 
+class KeyCount(msgspec.Struct, frozen=True):
+    """How many messages of a key there are."""
+
+    delivered: int
+    """Every sink has had them."""
+    undelivered: int
+    """In the log, and at some sink waiting or in trouble."""
+    scheduled: int
+    """Not in the log yet."""
+
+
 class Done(msgspec.Struct, frozen=True):
     """What a command did."""
 
@@ -183,7 +195,8 @@ class MessageHistory(msgspec.Struct, frozen=True, kw_only=True):
     """All of them, postroad's own too. Empty when somebody wrote what is no JSON object of strings."""
     payload: bytes
     """At most the first `payload_bytes` asked for."""
-    payload_size: int
+    payload_size: int | None
+    """None: this role may not read payloads."""
     created_at: datetime
     deliver_at: datetime | None
     """When it moves into the log, if it is to be sent later."""
@@ -208,6 +221,8 @@ class LaneReport(msgspec.Struct, frozen=True, kw_only=True):
     """Retrying, or being sent after trouble."""
     held: int
     dead: int
+    unroutable: int
+    """Dropped, because no consumer had subscribed to them; as long as they are in the log."""
     paused: bool
     owner: UUID | None
     published_last_hour: int
@@ -218,6 +233,12 @@ class SinkReport(msgspec.Struct, frozen=True, kw_only=True):
     """A sink, and its lanes."""
 
     sink: str
+    destination: str | None
+    """Where its relays deliver to; None while no relay of a version that keeps it has served the sink."""
+    served_at: datetime
+    """When a relay last served it; about now while one does."""
+    relays: int
+    """How many serve it now."""
     lanes: Sequence[LaneReport]
     published_per_minute: Sequence[int]
     """MINUTES numbers, the oldest first; the last one is of the minute under way, whole minutes of the clock."""
@@ -251,6 +272,9 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     at: datetime
     who: str
+    """The name that was given, or that of the login."""
+    role: str | None
+    """The database role that did it; None: not known, or the database has no roles."""
     command: str
     arguments: Mapping[str, object]
     reason: str | None
@@ -362,6 +386,20 @@ class Operating(Protocol):
         """Let the lanes go on. `changed` is how many were paused."""
         ...
 
+    async def retarget(self, sink: str, destination: str, by: By) -> Done:
+        """Let the sink deliver to another destination: what it has not delivered goes there. `changed` is 0 when it
+        delivers there already.
+
+        Raises NothingMatches while a relay serves the sink, and InvalidSetting for NOWHERE, unless it is there already.
+        """
+        ...
+
+    async def remove_sink(self, sink: str, by: By) -> Done:
+        """Forget the sink and all that is known of it: what it has not delivered is not delivered there, and retention
+        does not wait for it. `changed` is how many lanes it had. Raises NothingMatches while a relay serves the sink.
+        """
+        ...
+
     # the log
 
     async def would_clean_up(self, older_than: timedelta) -> Count:
@@ -370,6 +408,16 @@ class Operating(Protocol):
 
     async def cleanup(self, older_than: timedelta, by: By, *, progress: Progressed | None = None) -> Done:
         """Delete what every sink has had and is older than that, by the rules of retention, in small batches."""
+        ...
+
+    async def count_of_key(self, key: str) -> KeyCount:
+        """How many messages of a key there are. It walks through the whole log, in batches."""
+        ...
+
+    async def forget(self, key: str, by: By, *, progress: Progressed | None = None) -> Done:
+        """Delete a key's messages that every sink has had, by the rules of retention but whatever their age, with the
+        history of their failures. The audit keeps what was done to the key, and no longer the key.
+        """
         ...
 
     async def would_rewind(self, rewind: Rewind) -> Count:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
     from datetime import timedelta
 
-    from postroad.stores.base import Deferral, Tally
+    from postroad.stores.base import Deferral, Held, Tally
     from postroad.stores.cursor import Page, PageLimit
 
 __all__ = ["SQLiteStore", "migrate_sqlite"]
@@ -68,7 +68,7 @@ class SQLiteStore:
             self._thread.shutdown()
             self._thread = None
 
-    async def load(self, lease: Lease) -> Loaded:
+    async def load(self, lease: Lease, *, by_source: bool = False) -> Loaded:
         def load() -> Loaded:
             with self._on_disk() as connection:
                 owner = (lease.sink, lease.lane, str(lease.owner), lease.epoch)
@@ -77,7 +77,7 @@ class SQLiteStore:
                     raise lease.lost()
                 *lane, paused, now = rows[0]
                 trouble = SQLiteTrouble(connection, self._sql, lease, now)
-                heads, routes = trouble.put_in_order()
+                heads, routes = trouble.put_in_order(by_source=by_source)
                 ahead = trouble.ahead()
                 ((log_end,),) = connection.execute(self._sql["log_end"])
                 return Loaded(_lease(lane), heads, list(routes), trouble.due_in(), ahead, bool(paused), log_end)
@@ -120,7 +120,7 @@ class SQLiteStore:
         cursor: Cursor,
         *,
         deferred: Sequence[Deferral] = (),
-        held: Sequence[StoredMessage] = (),
+        held: Sequence[Held] = (),
         unsure_through: int = 0,
         published: Sequence[int] = (),
         freed: Collection[str] = (),
@@ -167,13 +167,14 @@ class SQLiteStore:
 
         return await self._run(move)
 
-    async def delete_passed(self, *, after: int, older_than: timedelta, batch: int) -> Cleaned:
+    async def delete_passed(self, *, after: int, older_than: timedelta, batch: int, key: str | None = None) -> Cleaned:
         age = older_than.total_seconds() * 1e6
 
         def delete() -> Cleaned:
             with self._immediate() as connection:
                 through, more, behind = connection.execute(self._sql["look_at_batch"], (after, batch, age)).fetchone()
-                deleted = connection.execute(self._sql["delete_passed"], (after, through, age)).rowcount if more else 0
+                values = (after, through, age, key)
+                deleted = connection.execute(self._sql["delete_passed"], values).rowcount if more else 0
                 if deleted:
                     for query in ("delete_finished", "delete_history", "delete_delivered", "delete_rewound"):
                         connection.execute(self._sql[query], (after, through))

@@ -12,5 +12,5 @@ from postroad.django.operations import ApplyMigration
 class Migration(migrations.Migration):
     """postroad's migration 8."""
 
-    dependencies: ClassVar = [("postroad", "0006_inbox")]
+    dependencies: ClassVar = [("postroad", "0007_rights")]
     operations: ClassVar = [ApplyMigration(8)]

@@ -137,7 +137,9 @@ def _facts(message: MessageHistory) -> Iterator[tuple[str, str]]:
         yield one_line(name, 30), one_line(value)
     for id, type in message.caused:
         yield "caused", f"{id} {one_line(type)}"
-    yield "payload", f"{count(message.payload_size, 'byte')} of {one_line(message.content_type, 100)}"
+    size = message.payload_size
+    shown = "not readable by this role;" if size is None else f"{count(size, 'byte')} of"
+    yield "payload", f"{shown} {one_line(message.content_type, 100)}"
 
 
 def _show_payload(message: MessageHistory) -> None:

@@ -1,12 +1,14 @@
 -- Named queries about lanes and who has them. The same names stand in ../sqlite/leases.sql where the idea is the same.
 -- A lane is free when it has no owner, or when its lease is over. `clock_timestamp()`, because a statement may have waited.
 
--- name: count_lanes
-select count(*) from {schema}.lanes where sink = $1
-
--- name: lock_lanes
--- Two relays that meet a new sink at once: one creates its lanes. No other sink's heartbeat waits for that.
-select pg_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.create'))
+-- name: create_sink
+-- A relay is being started for this sink, and would deliver to $2. Gives where the sink delivers to. Of two relays that
+-- meet a new sink at once, the second waits here for the first. $3: a sink that has no destination may get this one.
+insert into {schema}.sinks as s (sink, destination) values ($1, $2)
+on conflict (sink) do update
+   set served_at = clock_timestamp(),
+       destination = case when $3::boolean then coalesce(s.destination, excluded.destination) else s.destination end
+returning destination
 
 -- name: create_lanes
 -- Equal ranges of slots. "oldest" begins before the first row, "now" behind the last: nobody knows when those were
@@ -32,7 +34,7 @@ select sink, lane, position, '-infinity', snapshot, 0, 0 from made where positio
 -- Whoever has locked a lane's row (its own settle; an application that cancels) is not waited for: that lane is renewed
 -- the next time. Nor is a writer that is at a nap's row. Who names a session says that it holds a lock only if the server
 -- knows of that: the session may be gone without a word. A suspect says that it holds a lock, on the server as it was
--- started, and nobody else than us has it. A lane has something to look at when the log has grown, in whatever slots (so
+-- started, and its process does not hold it. A lane has something to look at when the log has grown, in whatever slots (so
 -- that quiet lanes advance too), or when it has late rows.
 with present as materialized (
     select $8::integer is null or $8 in (select {schema}.lock_holders(r.lock_key)
@@ -66,12 +68,12 @@ peers as materialized (
 suspects as materialized (
     select owner, beats from peers
      where owner <> $1 and lock_key is not null and server_started = {schema}.server_started()
-       and not exists (select from {schema}.lock_holders(lock_key) as pid where pid is distinct from $8::integer)),
+       and not exists (select from {schema}.lock_holders(lock_key) as pid where pid = coalesce(lock_pid, pid))),
 kept as (
     update {schema}.naps set until = clock_timestamp() + $10::float8 * interval '1 second'
      where id in (select id from {schema}.naps
                    where id = any($9::bigint[]) and until > clock_timestamp() + $10::float8 / 3 * interval '1 second'
-                     and marks & ~ coalesce(pg_sequence_last_value('{schema}.napping'), 0) = 0
+                     and marks & ~ coalesce(pg_sequence_last_value('{schema}.napping'::regclass), 0) = 0
                      for update skip locked)
     returning id),
 cleared as (
@@ -82,6 +84,7 @@ cleared as (
 notified as materialized (
     select pg_notify($11, $12) where $12::text is not null and pg_notification_queue_usage() <= 0.5)
 select (select so from present) as present,
+       (select destination from {schema}.sinks where sink = $2) as destination,
        (select count(*) from {schema}.lanes where sink = $2) as lanes,
        array(select lane from {schema}.lanes where sink = $2 and owner = $1 order by lane) as mine,
        array(select epoch from {schema}.lanes where sink = $2 and owner = $1 order by lane) as epochs,
@@ -110,14 +113,14 @@ select (select so from present) as present,
 
 -- name: bury
 -- Of the suspects, those that are dead: since they were suspected they have not beaten, their locks are still free, and
--- their last heartbeat is more than a second old. $1: sink; $2: owners; $3: their beats; $4: the process of our session.
+-- their last heartbeat is more than a second old. $1: sink; $2: owners; $3: their beats.
 select r.owner
   from {schema}.relays r
   join unnest($2::uuid[], $3::bigint[]) as suspect (owner, beats) on r.owner = suspect.owner and r.beats = suspect.beats
  where r.sink = $1
    and r.heartbeat_at < clock_timestamp() - interval '1 second'
    and r.lock_key is not null and r.server_started = {schema}.server_started()
-   and not exists (select from {schema}.lock_holders(r.lock_key) as pid where pid is distinct from $4::integer)
+   and not exists (select from {schema}.lock_holders(r.lock_key) as pid where pid = coalesce(r.lock_pid, pid))
    for update of r skip locked
 
 -- name: mark_dead
@@ -140,10 +143,14 @@ select pg_notify('{schema}_lanes', '')
 
 -- name: take_lanes
 -- Take free lanes, and one's own again where that is asked for; nobody waits for anybody. Every taking raises the epoch.
--- $1: sink; $2: owner; $3: how many; $4: lease in seconds; $5: lanes of one's own; $6: lanes to leave alone.
-with free as materialized (
+-- $1: sink; $2: owner; $3: how many; $4: lease in seconds; $5: lanes of one's own; $6: lanes to leave alone;
+-- $7: where the relay delivers to. If the sink is being moved elsewhere, or removed, that is waited for.
+with served as materialized (
+    select from {schema}.sinks where sink = $1 and destination = $7 for share),
+free as materialized (
     select lane as number from {schema}.lanes
-     where sink = $1 and lane <> all($6::smallint[])
+     where exists (select from served)
+       and sink = $1 and lane <> all($6::smallint[])
        and case when owner = $2 then lane = any($5::smallint[])
                 else owner is null or coalesce(lease_until < clock_timestamp(), true) end
      order by (owner = $2) is true desc, lane
@@ -168,6 +175,8 @@ select pg_notify('{schema}_lanes', '')
 -- name: leave
 -- The relay ends. If it has a lane left, because somebody has locked it, and others can see that it is gone, they come
 -- back for the lane.
+with served as (
+    update {schema}.sinks set served_at = clock_timestamp() where sink = $2)
 delete from {schema}.relays r
  where r.owner = $1 and (r.lock_key is null or not exists (select from {schema}.lanes l where l.owner = $1))
 
@@ -177,7 +186,9 @@ select pg_try_advisory_lock($1)
 
 -- name: note_lock
 -- Asked on the session that holds the lock, so that the server's start is that of the server which has it.
-update {schema}.relays set lock_key = $2, server_started = {schema}.server_started() where owner = $1 returning true
+update {schema}.relays set lock_key = $2, lock_pid = pg_backend_pid(), server_started = {schema}.server_started()
+ where owner = $1
+returning true
 
 -- name: lock_holder
 -- Who has a lock, as people find it.

@@ -4,6 +4,69 @@
 -- name: sinks
 select distinct sink from {schema}.lanes order by sink
 
+-- name: sink_reports
+-- Where each sink delivers to, when a relay last served it, how many relays do so now, and what time it is.
+select s.sink, s.destination,
+       greatest(s.served_at,
+                (select max(heartbeat_at) from {schema}.relays r where r.sink = s.sink),
+                (select max(least(lease_until, now())) from {schema}.lanes l
+                  where l.sink = s.sink and lease_until is not null)) as served_at,
+       (select count(*) from {schema}.relays r where r.sink = s.sink and r.alive_until > now()) as relays,
+       now() as at
+  from {schema}.sinks s
+ order by s.sink
+
+-- name: lock_sink
+-- Until the transaction ends, no relay takes a lane of the sink or is started for it.
+select destination from {schema}.sinks where sink = $1 for update
+
+-- name: serving
+-- How many relays serve a sink, and how many lanes have a lease that is not over.
+select (select count(*) from {schema}.relays where sink = $1 and alive_until > clock_timestamp()) as relays,
+       (select count(*) from {schema}.lanes
+         where sink = $1 and owner is not null and lease_until > clock_timestamp()) as lanes
+
+-- name: free_sink
+-- Whoever had a lane has lost it: a relay that was frozen must not go on with the old destination.
+update {schema}.lanes set owner = null, lease_until = null where sink = $1
+
+-- name: retarget
+update {schema}.sinks set destination = $2 where sink = $1
+
+-- name: remove_sink
+-- The sink itself; the next queries remove what is known of it.
+delete from {schema}.sinks where sink = $1
+
+-- name: remove_lanes
+delete from {schema}.lanes where sink = $1
+
+-- name: remove_relays
+delete from {schema}.relays where sink = $1
+
+-- name: remove_deferred
+delete from {schema}.deferred where sink = $1
+
+-- name: remove_attempts
+delete from {schema}.attempts where sink = $1
+
+-- name: remove_progress
+delete from {schema}.progress where sink = $1
+
+-- name: remove_delivered
+delete from {schema}.delivered where sink = $1
+
+-- name: remove_holds
+delete from {schema}.holds where sink = $1
+
+-- name: remove_pauses
+delete from {schema}.pauses where sink = $1
+
+-- name: remove_ahead
+delete from {schema}.ahead where sink = $1
+
+-- name: remove_rewound
+delete from {schema}.rewound where sink = $1
+
 -- name: lane_reports
 -- Per lane what waits, from the first $1 rows ahead of its position, and the first $1 that its snapshot does not see.
 -- All slots are walked, so that the walk ends; `seen` says how many rows those were, and `mine` how many are the lane's.
@@ -40,9 +103,10 @@ select l.sink, l.lane, l.position, l.owner,
 -- How many messages of each lane are in which state, and the age of the first.
 -- "position > 0" lets the planner take the primary key; else, with sequential scans forbidden, every plan costs too much
 -- for it to see that hashing is cheaper than sorting.
+-- The last column: how many of them name a route.
 select sink, lane, state, number,
-       extract(epoch from now() - (select created_at from {schema}.outbox o where o.position = first))::float8 as age
-  from (select sink, lane, state, count(*) as number, min(position) as first
+       extract(epoch from now() - (select created_at from {schema}.outbox o where o.position = first))::float8 as age, routed
+  from (select sink, lane, state, count(*) as number, min(position) as first, count(route) as routed
           from {schema}.deferred
          where position > 0
          group by sink, lane, state) troubles
@@ -65,7 +129,9 @@ select (select count(*) from (select from {schema}.scheduled order by due_at lim
 select sink, key, since, who, reason from {schema}.holds where $1::text is null or sink = $1 order by sink, key
 
 -- name: audit
-select number, at, who, command, arguments::text, reason, changed from {schema}.audit order by number desc limit $1
+select number, at, who, role, command, arguments::text, reason,
+       changed + coalesce((select sum(changed) from {schema}.audit more where more.continues = a.number), 0)::bigint
+  from {schema}.audit a where continues is null order by number desc limit $1
 
 -- name: log_ends
 -- The first and the last position of the log, and how far the lanes of a sink have come.
@@ -165,7 +231,7 @@ select sink, position from {schema}.deferred d
  where (position, sink) > ($10::bigint, $11::text)
    and ($1::text is null or sink = $1)
    and state = any($2::text[])
-   and ($3::text is null or key = $3)
+   and ($3::text is null or $3 in (key, split_part(key, chr(31), 1)))
    and ($4::text is null or strpos(lower(error), lower($4)) > 0)
    and (not $5::boolean
         or (select ($6::text is null or o.type = $6)
@@ -185,7 +251,7 @@ select d.sink, d.lane, d.position, o.id, o.type, o.topic, o.key, d.state, d.atte
              where position < $10::bigint
                and ($1::text is null or sink = $1)
                and state = any($2::text[])
-               and ($3::text is null or key = $3)
+               and ($3::text is null or $3 in (key, split_part(key, chr(31), 1)))
                and ($4::text is null or strpos(lower(error), lower($4)) > 0)
              order by position desc, sink
              limit $11) newest
@@ -214,7 +280,7 @@ select count(*) as seen,
   from (select position from {schema}.deferred
          where ($1::text is null or sink = $1)
            and state = any($2::text[])
-           and ($3::text is null or key = $3)
+           and ($3::text is null or $3 in (key, split_part(key, chr(31), 1)))
            and ($4::text is null or strpos(lower(error), lower($4)) > 0)
          order by position desc
          limit $10) d
@@ -226,23 +292,29 @@ select count(*) as seen, min(position) as through
          where position < $5
            and ($1::text is null or sink = $1)
            and state = any($2::text[])
-           and ($3::text is null or key = $3)
+           and ($3::text is null or $3 in (key, split_part(key, chr(31), 1)))
            and ($4::text is null or strpos(lower(error), lower($4)) > 0)
          order by position desc
          limit $6) looked_at
 
 -- name: message
--- A message from the log; $2: bytes of its payload.
-select position, id, type, topic, key, content_type, headers::text, substring(payload from 1 for $2::integer) as payload,
-       octet_length(payload) as payload_size, created_at, null::timestamptz as deliver_at
+-- A message from the log, without its payload, which not every role may read.
+select position, type, topic, key, content_type, headers::text, created_at, null::timestamptz as deliver_at
   from {schema}.outbox where id = $1
 
 -- name: scheduled_message
 -- The same, from those that are to be sent later.
-select null::bigint as position, id, type, topic, key, content_type, headers::text,
-       substring(payload from 1 for $2::integer) as payload, octet_length(payload) as payload_size, created_at,
-       due_at as deliver_at
+select null::bigint as position, type, topic, key, content_type, headers::text, created_at, due_at as deliver_at
   from {schema}.scheduled where id = $1
+
+-- name: may_read_payloads
+select has_column_privilege('{schema}.outbox'::regclass, 'payload', 'select')
+
+-- name: payload
+-- The first $2 bytes of a message's payload, and its size.
+select substring(payload from 1 for $2::integer) as payload, octet_length(payload) as size
+  from (select id, payload from {schema}.outbox union all select id, payload from {schema}.scheduled) messages
+ where id = $1
 
 -- name: failures
 select sink, attempt, failed_at, error from {schema}.attempts where position = $1 order by failed_at, attempt
@@ -270,12 +342,10 @@ with raised as (
 select pg_notify('{schema}', '') where exists (select from raised)
 
 -- name: note_audit
-insert into {schema}.audit (who, command, arguments, reason, changed) values ($1, $2, $3::text::json, $4, $5)
-returning number, at
-
--- name: add_to_audit
--- A later batch of the same command.
-update {schema}.audit set changed = changed + $2 where number = $1
+-- $6: the number of the first line of the same command, for a later batch.
+insert into {schema}.audit (who, command, arguments, reason, changed, continues)
+values ($1, $2, $3::text::json, $4, $5, $6)
+returning number
 
 -- name: retry
 -- Dead messages, tried again: behind those that block their keys. $1: sinks; $2: positions. One that its lane has not come
@@ -286,7 +356,7 @@ update {schema}.deferred d
        attempts = 0, blocks = true, route = null, epoch = null
   from (select dead.sink, dead.position,
                dead.key is not null
-               and (exists (select from {schema}.holds h where h.sink = dead.sink and h.key = dead.key)
+               and (exists (select from {schema}.holds h where h.sink = dead.sink and h.key in (dead.key, split_part(dead.key, chr(31), 1)))
                     or exists (select from {schema}.deferred head
                                 where head.sink = dead.sink and head.lane = dead.lane and head.key = dead.key
                                   and head.blocks and head.position < dead.position)) as blocked
@@ -356,7 +426,7 @@ returning 1
 -- name: hold_trouble
 -- What is in trouble of a key waits for a person from now on.
 update {schema}.deferred set state = 'held', due_at = null
- where sink = $1 and lane = $2 and key = $3 and blocks and state in ('retrying', 'held')
+ where sink = $1 and lane = $2 and $3 in (key, split_part(key, chr(31), 1)) and blocks and state in ('retrying', 'held')
 
 -- name: release
 delete from {schema}.holds where sink = $1 and key = $2
@@ -385,6 +455,30 @@ select count(*) filter (
        count(*) as seen, max(position) as through
   from (select position, xid, slot, created_at < now() - $3::bigint * interval '1 microsecond' as old
           from {schema}.outbox where position >= $1 order by position limit $2) batch
+
+-- name: count_of_key
+-- Of the first $2 rows after position $1, how many of key $3 every sink has had, and how many not; how many rows there
+-- were, and where the last one is.
+with batch as materialized (
+    select position, xid, slot, key from {schema}.outbox where position > $1 order by position limit $2)
+select count(*) filter (where delivered) as delivered, count(*) filter (where not delivered) as undelivered,
+       (select count(*) from batch) as seen, (select max(position) from batch) as through
+  from (select exists (select from {schema}.lanes)
+               and not exists (select from {schema}.lanes l
+                                where batch.slot between l.first_slot and l.last_slot
+                                  and not {schema}.passed(batch.position, batch.xid, l))
+               and not exists (select from {schema}.deferred d
+                                where d.position = batch.position
+                                  and d.state in ('retrying', 'sending', 'held', 'dead')) as delivered
+          from batch
+         where key = $3) of_key
+
+-- name: count_scheduled_of_key
+select count(*) from {schema}.scheduled where key = $1
+
+-- name: forget_in_audit
+-- What operators did to a key stays in the audit, without the key and without their reasons, which may name it too.
+select {schema}.forget_in_audit($1)
 
 -- name: count_rewind
 -- Of the first $6 rows from position $2 to $3, how many a rewind of sink $1 would publish again, how many there were, and
@@ -423,7 +517,9 @@ select $1, lane, position, key, 'held', true, case when key is null then now() e
 
 -- name: delete_nothing
 -- Until the transaction ends: retention would not see what is to be published again.
-select pg_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.retention'))
+with patience as materialized (
+    select set_config('lock_timeout', '10s', true) as now)
+select name from patience, {schema}.locks where name = 'retention' and now is not null for update of locks
 
 -- name: note_rewound
 -- Because of rewind $2. $3: positions; $4: their new ids, or nulls.

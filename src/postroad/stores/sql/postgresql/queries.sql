@@ -1,6 +1,9 @@
 -- Named queries for PostgreSQL. The same names stand in ../sqlite/queries.sql where the idea is the same.
 -- {size} and {contents} stand for expressions in ../../queries.py: the contents of a row that is too large are never
 -- fetched.
+-- A store's own connections look names up in pg_catalog alone. What runs on a connection of the application's (adding,
+-- canceling, the inbox) says pg_catalog itself, where a name is not PostgreSQL's in any case: there another role's schema
+-- may be on the search_path. Where PostgreSQL has an operator of exactly these types, it is found first.
 
 -- name: add
 -- Adding an id again is a no-op.
@@ -22,8 +25,8 @@ on conflict (id) do nothing
 -- As add_many, and what has a time goes to `scheduled`: $9 says when, $10 in how long, in microseconds.
 -- The clock, not the transaction's beginning: of two that are to wait equally long, the first one added is due first.
 with new as materialized (
-    select *, coalesce(timestamptz 'epoch' + at * interval '1 microsecond',
-                       clock_timestamp() + wait * interval '1 microsecond') as due_at
+    select *, coalesce(timestamptz 'epoch' + (at operator(pg_catalog.*) interval '1 microsecond'),
+                       pg_catalog.clock_timestamp() + (wait operator(pg_catalog.*) interval '1 microsecond')) as due_at
       from unnest($1::uuid[], $2::text[], $3::text[], $4::smallint[], $5::text[], $6::bytea[], $7::text[], $8::text[],
                   $9::bigint[], $10::bigint[])
            with ordinality as new (id, topic, key, slot, type, payload, content_type, headers, at, wait, ordinality)),
@@ -51,7 +54,7 @@ select (extract(epoch from min(due_at)) - extract(epoch from clock_timestamp()))
 
 -- name: try_to_move
 -- One at a time, until the transaction ends: two would change the order of a key's messages.
-select pg_try_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.scheduled'))
+select true from {schema}.locks where name = 'scheduled' for update skip locked
 
 -- name: move_scheduled
 -- Move what is due into the log, where it gets its positions: in order, and at most $1. Who is being canceled is
@@ -82,16 +85,27 @@ select count(*) as moved,
 select (select max(version) from {schema}.migrations) as version,
        (select min_client from {schema}.installation) as min_client
 
+-- name: table_users
+-- The processes that a migration waits for: they have locked a table of ours in a way that excludes changes to it.
+select pg_catalog.string_agg(distinct pg_catalog.concat('server process ', l.pid, ' (role ', a.usename, ')'), ', ')
+  from pg_catalog.pg_locks l
+  join pg_catalog.pg_class c on c.oid = l.relation
+  left join pg_catalog.pg_stat_activity a on a.pid = l.pid
+ where c.relnamespace = pg_catalog.to_regnamespace('{schema}') and l.granted and l.mode <> 'AccessShareLock'
+   and l.database = (select oid from pg_catalog.pg_database where datname = pg_catalog.current_database())
+
 -- name: server_process
 -- Who serves this connection. Behind a pooler it is not the one that the connection was told at its beginning.
-select pg_backend_pid()
+select pg_catalog.pg_backend_pid()
 
 -- name: borrow_session
 -- Behind a pooler a session is ours for one transaction: what other connections set once is set in each, and each asks
 -- whether the server has been started anew, or has gone through a crash, which makes it forget its statistics.
-select set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_seqscan', 'off', true),
-       set_config('jit', 'off', true), set_config('max_parallel_workers_per_gather', '0', true),
-       pg_postmaster_start_time()::text || coalesce(' ' || (select stats_reset::text from pg_stat_bgwriter), '') as started
+select pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
+       pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', true),
+       pg_catalog.set_config('enable_seqscan', 'off', true), pg_catalog.set_config('jit', 'off', true),
+       pg_catalog.set_config('max_parallel_workers_per_gather', '0', true),
+       {schema}.server_started() as started
 
 -- name: server_facts
 -- What decides whether this server's log may be read, and whether it is the one that was asked before: asked on every
@@ -103,7 +117,7 @@ select pg_is_in_recovery() as standby,
            <> (select system_identifier from {schema}.installation) as moved,
        exists (select from {schema}.outbox where xid >= pg_snapshot_xmax(pg_current_snapshot())) as future,
        exists (select from pg_index where indrelid = '{schema}.outbox'::regclass and indisprimary) as complete,
-       pg_postmaster_start_time()::text || coalesce(' ' || (select stats_reset::text from pg_stat_bgwriter), '') as started
+       {schema}.server_started() as started
 
 -- name: lock_for_restore
 -- No writer, reader or relay in between. In the order in which server_facts takes its locks.
@@ -265,7 +279,7 @@ update {schema}.lanes
 -- a person holds it.
 with sent as (
     select position, attempts,
-           exists (select from {schema}.holds h where h.sink = d.sink and h.key = d.key) as held,
+           exists (select from {schema}.holds h where h.sink = d.sink and h.key in (d.key, split_part(d.key, chr(31), 1))) as held,
            position = coalesce((select min(position) from {schema}.deferred head
                                  where sink = $1 and lane = $2 and head.key = d.key and blocks), position) as first
       from {schema}.deferred d
@@ -276,6 +290,15 @@ update {schema}.deferred d
        epoch = null, unsure = true
   from sent
  where d.sink = $1 and d.position = sent.position
+
+-- name: scope_keys
+-- What belongs together is written as the lane keeps it in order: by key, or by key and source ($3), as base.line says.
+-- Rows that a person made have the key alone, and the setting may have been another one.
+update {schema}.deferred d
+   set key = case when $3 then o.key || chr(31) || coalesce(o.headers ->> 'source', '') else o.key end
+  from {schema}.outbox o
+ where d.sink = $1 and d.lane = $2 and (strpos(d.key, chr(31)) = 0) = $3::boolean
+   and o.position = d.position and ($3 or d.key <> o.key)
 
 -- name: holds
 -- The keys that a person holds, in some slots.
@@ -317,15 +340,16 @@ select route, min(position) as position
  where sink = $1 and lane = $2 and route is not null and state = 'held'
    and position = coalesce((select min(position) from {schema}.deferred head
                              where sink = $1 and lane = $2 and head.key = d.key and blocks), position)
-   and not exists (select from {schema}.holds h where h.sink = $1 and h.key = d.key)
+   and not exists (select from {schema}.holds h where h.sink = $1 and h.key in (d.key, split_part(d.key, chr(31), 1)))
  group by route
 
 -- name: make_due
--- Let these be due now, if they are held. $2: positions; $3: also those that wait for a route.
-update {schema}.deferred
-   set due_at = now()
- where sink = $1 and position = any($2) and state = 'held' and ($3 or route is null)
-   and (due_at is null or due_at > now())
+-- Let these be due, if they are held. $2: positions; $3: also those that wait for a route; $4: in how many seconds.
+update {schema}.deferred d
+   set due_at = now() + make_interval(secs => after)
+  from unnest($2::bigint[], $4::float8[]) as these (position, after)
+ where d.sink = $1 and d.position = these.position and d.state = 'held' and ($3 or d.route is null)
+   and (d.due_at is null or d.due_at > now() + make_interval(secs => after))
 
 -- name: due_in
 -- Seconds until something is due. $3: or has been.
@@ -393,7 +417,7 @@ routed as (
       from unnest($5::text[]) as open (route),
            lateral (select position, key, state, due_at, d.route from {schema}.deferred d
                      where sink = $1 and lane = $2 and d.route = open.route and state in ('retrying', 'held')
-                       and not exists (select from {schema}.holds h where h.sink = $1 and h.key = d.key)
+                       and not exists (select from {schema}.holds h where h.sink = $1 and h.key in (d.key, split_part(d.key, chr(31), 1)))
                        and position = coalesce((select min(position) from {schema}.deferred head
                                                  where sink = $1 and lane = $2 and head.key = d.key and blocks), position)
                      order by position limit $4::integer + 1) found),
@@ -428,9 +452,9 @@ marked as (
        set state = 'sending', due_at = null, epoch = $3
       from chosen
      where d.sink = $1 and d.position = chosen.position and d.state in ('retrying', 'held')
-    returning d.position, d.attempts, d.route)
+    returning d.position, d.attempts, d.route, extract(epoch from now() - d.deferred_at)::float8 as waited)
 select o.position, o.id, o.topic, o.key, o.slot, o.type, {contents}, o.created_at,
-       marked.attempts, marked.route, r.rewind, r.new_id,
+       marked.attempts, marked.route, r.rewind, r.new_id, marked.waited,
        exists (select from heads where position not in (select position from chosen)) as more
   from marked
   left join (select *, {size} as size from {schema}.outbox) o on o.position = marked.position
@@ -447,7 +471,8 @@ delete from {schema}.deferred d
 -- Of the rows after a position, delete what every lane that reads them has passed, as the lanes are now, unless a
 -- message in trouble refers to it. A message in trouble is recorded with the cursor that passes it, so one statement
 -- can't see the one without the other.
--- Age is the beginning of a row's transaction, so it never decides alone. $1: after; $2: rows; $3: age.
+-- Age is the beginning of a row's transaction, so it never decides alone. $1: after; $2: rows; $3: age; $4: of this key
+-- only, or null.
 with batch as materialized (
     select position, xid, slot, created_at < now() - $3::interval as old
       from {schema}.outbox where position > $1 order by position limit $2),
@@ -455,6 +480,7 @@ deleted as (
     delete from {schema}.outbox o using batch
      where o.position = batch.position
        and batch.old
+       and ($4::text is null or o.key = $4)
        and exists (select from {schema}.lanes)
        and not exists (select from {schema}.lanes l
                         where batch.slot between l.first_slot and l.last_slot
@@ -481,10 +507,11 @@ select (select count(*) from deleted) as deleted, coalesce(max(position), $1) as
 with unhurried as materialized (
     select set_config('synchronous_commit', 'off', true)),
 alone as materialized (
-    select pg_try_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.naps')) as so from unhurried),
+    select name from unhurried, {schema}.locks where name = 'naps' for update of locks skip locked),
 marked as materialized (
-    select setval('{schema}.napping', coalesce(pg_sequence_last_value('{schema}.napping'), 0) | $3::bigint)
-      from alone where so)
+    select setval('{schema}.napping'::regclass,
+                  coalesce(pg_sequence_last_value('{schema}.napping'::regclass), 0) | $3::bigint)
+      from alone)
 insert into {schema}.naps (first_slot, last_slot, marks, channel, until, listener)
 select $1::smallint, $2::smallint, $3, $4::text, clock_timestamp() + $5::float8 * interval '1 second', $6::integer from marked
 returning id
@@ -526,8 +553,17 @@ select count(*) from forgotten
 -- name: try_alone
 -- One retention at a time is enough, until the transaction ends. It need not wait for the disk: what a crash brings back
 -- is deleted again.
-select pg_try_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.retention')),
-       set_config('synchronous_commit', 'off', true)
+select true, set_config('synchronous_commit', 'off', true)
+  from {schema}.locks where name = 'retention' for update skip locked
+
+-- name: lock_row_holder
+-- The transaction that has locked a row of `locks`, as people find it. $1: the row's name.
+select 'server process ' || l.pid || ' (role ' || coalesce(a.usename, '?')
+       || coalesce(', ' || nullif(a.application_name, ''), '') || ')'
+  from {schema}.locks k
+  join pg_locks l on l.locktype = 'transactionid' and l.transactionid = k.xmax and l.granted
+  left join pg_stat_activity a on a.pid = l.pid
+ where k.name = $1
 
 -- name: first_time
 -- Gives the id and this transaction's id when the consumer sees it for the first time, and nothing when it was processed
@@ -537,22 +573,24 @@ select pg_try_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.retention'
 -- it costs nothing to know whether a handler has left its transaction in good order.
 -- The values are used once and in order: some drivers' placeholders have no numbers.
 with patience as materialized (
-    select current_setting('lock_timeout') as before, set_config('lock_timeout', $1::text, true) as now,
-           set_config('default_transaction_read_only', 'on', true) as mark),
+    select pg_catalog.current_setting('lock_timeout') as before,
+           pg_catalog.set_config('lock_timeout', $1::text, true) as now,
+           pg_catalog.set_config('default_transaction_read_only', 'on', true) as mark),
 noted as (
     insert into {schema}.inbox (consumer, id, type)
     select $2::text, $3::text, $4::text from patience where now is not null
     on conflict do nothing
     returning id)
-select id, pg_current_xact_id()::text from noted
+select id, pg_catalog.pg_current_xact_id()::text from noted
 union all
-select before, null from patience where set_config('lock_timeout', before, true) is null
+select before, null from patience where pg_catalog.set_config('lock_timeout', before, true) is null
 
 -- name: first_times
 -- The same for many ids in one statement. In order: two who wait for each other's rows would wait for ever.
 with patience as materialized (
-    select current_setting('lock_timeout') as before, set_config('lock_timeout', $1::text, true) as now,
-           set_config('default_transaction_read_only', 'on', true) as mark),
+    select pg_catalog.current_setting('lock_timeout') as before,
+           pg_catalog.set_config('lock_timeout', $1::text, true) as now,
+           pg_catalog.set_config('default_transaction_read_only', 'on', true) as mark),
 noted as (
     insert into {schema}.inbox (consumer, id, type)
     select $2::text, new.id, new.type
@@ -561,22 +599,29 @@ noted as (
      order by new.id collate "C"
     on conflict do nothing
     returning id)
-select id, pg_current_xact_id()::text from noted
+select id, pg_catalog.pg_current_xact_id()::text from noted
 union all
-select before, null from patience where set_config('lock_timeout', before, true) is null
+select before, null from patience where pg_catalog.set_config('lock_timeout', before, true) is null
 
 -- name: look_at_inbox
 -- Whether the tables are there, and may be read.
 select i.id, a.id from {schema}.inbox i, {schema}.inbox_attempts a limit 0
 
+-- name: write_probe
+-- The id of this transaction, by which it is seen later whether it was committed.
+select pg_current_xact_id()::text
+
+-- name: look_at_probe
+select pg_xact_status($1::text::xid8)
+
 -- name: same_transaction
 -- Gives a row when this is the transaction $1, and raises an error when a statement has failed in it.
-select 1 where pg_current_xact_id_if_assigned()::text = $1::text
+select 1 where pg_catalog.pg_current_xact_id_if_assigned()::text = $1::text
 
 -- name: undo_first_times
 -- A handler has failed. If it has committed its transaction $1 by itself, the inbox's rows are there, and the messages
 -- would count as processed. Gives the state of that transaction; while it is in progress nothing is known.
-with handled as materialized (select pg_xact_status($1::text::xid8) as status),
+with handled as materialized (select pg_catalog.pg_xact_status($1::text::xid8) as status),
 undone as (
     delete from {schema}.inbox
      where consumer = $2 and id = any($3::text[]) and (select status from handled) = 'committed')
@@ -587,7 +632,7 @@ select status from handled
 -- Gives nothing when the message was processed. One that had been given up begins anew: somebody has sent it again.
 -- Here and below, a row that another's handler has locked is not waited for longer than $1.
 with patience as materialized (
-    select set_config('lock_timeout', $1::text, true) as now)
+    select pg_catalog.set_config('lock_timeout', $1::text, true) as now)
 insert into {schema}.inbox_attempts as a (consumer, id, type, running)
 select $2::text, $3::text, $4::text, true
   from patience
@@ -596,7 +641,7 @@ on conflict (consumer, id) do update
    set attempts = case when a.dead_at is null then a.attempts + a.running::integer else 0 end,
        crashes = case when a.dead_at is null then a.crashes + a.running::integer else 0 end,
        error = case when a.running then $7::text else a.error end,
-       running = true, changed_at = clock_timestamp(), dead_at = null
+       running = true, changed_at = pg_catalog.clock_timestamp(), dead_at = null
 returning attempts, crashes, error
 
 -- name: end_attempt
@@ -607,7 +652,7 @@ returning id
 -- name: fail_attempt
 -- Gives nothing when the message was processed after all: of a lost COMMIT nobody knows.
 with patience as materialized (
-    select set_config('lock_timeout', $1::text, true) as now)
+    select pg_catalog.set_config('lock_timeout', $1::text, true) as now)
 insert into {schema}.inbox_attempts as a (consumer, id, type, error, attempts)
 select $2::text, $3::text, $4::text, $5::text, 1
   from patience
@@ -615,16 +660,17 @@ select $2::text, $3::text, $4::text, $5::text, 1
 on conflict (consumer, id) do update
    set attempts = case when a.dead_at is null then a.attempts + 1 else 1 end,
        crashes = case when a.dead_at is null then a.crashes else 0 end,
-       error = excluded.error, running = false, changed_at = clock_timestamp(), dead_at = null
+       error = excluded.error, running = false, changed_at = pg_catalog.clock_timestamp(), dead_at = null
 returning attempts
 
 -- name: note_dead
 with patience as materialized (
-    select set_config('lock_timeout', $1::text, true) as now)
+    select pg_catalog.set_config('lock_timeout', $1::text, true) as now)
 insert into {schema}.inbox_attempts as a (consumer, id, type, error, dead_at)
-select $2::text, $3::text, $4::text, $5::text, clock_timestamp() from patience where now is not null
+select $2::text, $3::text, $4::text, $5::text, pg_catalog.clock_timestamp() from patience where now is not null
 on conflict (consumer, id) do update
-   set error = excluded.error, running = false, changed_at = clock_timestamp(), dead_at = clock_timestamp()
+   set error = excluded.error, running = false, changed_at = pg_catalog.clock_timestamp(),
+       dead_at = pg_catalog.clock_timestamp()
 returning attempts
 
 -- name: forget_processed
@@ -632,7 +678,7 @@ returning attempts
 delete from {schema}.inbox
  where ctid = any(array(
        select ctid from {schema}.inbox
-        where consumer = $1 and processed_at < now() - $2::text::interval
+        where consumer = $1 and processed_at < pg_catalog.now() - $2::text::interval
         order by processed_at limit $3))
 returning id
 
@@ -640,6 +686,6 @@ returning id
 delete from {schema}.inbox_attempts
  where ctid = any(array(
        select ctid from {schema}.inbox_attempts
-        where consumer = $1 and changed_at < now() - $2::text::interval
+        where consumer = $1 and changed_at < pg_catalog.now() - $2::text::interval
         limit $3 for update skip locked))
 returning id
