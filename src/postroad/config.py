@@ -249,6 +249,11 @@ class CommandSettings(_Checked):
         _url("postgresql://user@host/name or sqlite:///path/to/file"),
         "The database with the log: postgresql://user@host/name, or sqlite:///path/to/file.",
     )
+    database_password_file: str | None = _setting(
+        None,
+        _FILE,
+        "A file with the password of the PostgreSQL user in `database` and `direct`, read when the command starts.",
+    )
     direct: str | None = _setting(
         None,
         _url("postgresql://user@host/name"),

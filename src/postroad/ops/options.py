@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ALL", "FOR_ANY_DATABASE", "takes"]
 
-FOR_ANY_DATABASE = ("database", "schema", "log_level", "log_format")
+FOR_ANY_DATABASE = ("database", "database_password_file", "schema", "log_level", "log_format")
 ALL = tuple(setting.name for setting in all_settings().values() if setting.option)
 
 _FROM_AND_TO = "From where, to where"
