@@ -19,6 +19,7 @@ SOURCE = ROOT / "src"
 
 CURSOR = "postroad/stores/cursor.py"
 LANE = "postroad/relay/lane.py"
+MESSAGE = "postroad/message.py"
 HANDLING = "postroad/consumer/handling.py"
 TREATMENT = "postroad/consumer/treatment.py"
 TRANSACTIONS = "postroad/consumer/transactions.py"
@@ -33,6 +34,7 @@ ATTENDANCE = "postroad/relay/attendance.py"
 TENURE = "postroad/relay/tenure.py"
 HOLDINGS = "postroad/relay/leases.py"
 PG_NAPS = "postroad/stores/sql/postgresql/0004_naps.sql"
+PG_LIMITS = "postroad/stores/sql/postgresql/0008_limits.sql"
 PG_QUERIES = "postroad/stores/sql/postgresql/queries.sql"
 PG_RIGHTS = "postroad/stores/sql/postgresql/0007_rights.sql"
 PG_TROUBLE = "postroad/stores/sql/postgresql/0002_trouble.sql"
@@ -46,6 +48,7 @@ STORE_CONTRACT = "postroad/stores/base.py"
 
 STORES = "tests/contracts/test_stores.py"
 POSTGRESQL = "tests/contracts/test_postgresql.py"
+LIMITS = "tests/security/test_limits.py"
 RELAY = "tests/contracts/test_relay.py"
 REFUSALS = "tests/contracts/test_refusals.py"
 ORDER = "tests/properties/test_order.py"
@@ -123,6 +126,11 @@ MUTANTS = [
            "position = rows[-1].position if rows else log_end", (POSTGRESQL, STORES)),
     Mutant("a quiet lane never advances", CURSOR, "position = max(before.position, log_end)",
            "position = max(before.position, rows[-1].position if rows else 0)", (STORES,)),
+    Mutant("headers do not count in a page that they cut short", MESSAGE,
+           "return len(self.payload) + len(self.headers_json)", "return len(self.payload)", (STORES,)),
+    Mutant("a row that is too large goes out empty", SENDING,
+           "if message.is_unread}", "if message.is_unread and False}", (LIMITS,)),
+    Mutant("a slot is not checked", PG_LIMITS, "or new.slot <>", "or 1 = 0 and new.slot <>", (LIMITS,), times=2),
     Mutant("the late query is written naively", PG_QUERIES,
            "and position + 0 <= $3\n                 order by position + 0",
            "and position <= $3\n                 order by position", (POSTGRESQL,)),
@@ -338,7 +346,9 @@ MUTANTS = [
     Mutant("waking: a prepared transaction's new name is not known", WAKEUP, "if left != set(unaware):", "if False:",
            (WAKEUP_SEARCH,)),
     Mutant("waking: what was heard is forgotten before sleeping", WAKEUP, "        self.asleep = True\n",
-           "        self.asleep = True\n        self._signal.clear()\n", (WAKEUP_SEARCH,)),
+           "        self.asleep = True\n        self._bell._signal.clear()\n", (WAKEUP_SEARCH,)),
+    Mutant("waking: what is heard while too many were in vain is dropped", "postroad/relay/bell.py",
+           "            if self._heard:\n                self._signal.set()\n", "", ("tests/security/test_waking.py",)),
     Mutant("waking: a nap that was not renewed is slept on", WAKEUP,
            "if rest.nap in naps and rest.nap not in found.kept:", "if False:", (WAKING,)),
     Mutant("waking: who never heard itself sleeps", WAKEUP, "        self.hears = False\n        \"\"\"Our",

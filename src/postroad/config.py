@@ -302,7 +302,7 @@ class RelaySettings(_Checked):
     page_bytes: int = _setting(
         4 * 1024 * 1024,
         _whole(1, 1 << 30),
-        "What is read at once ends with the message whose payload reaches this many bytes.",
+        "What is read at once ends with the message whose payload and headers reach this many bytes.",
     )
     wakeup: Literal["notify", "off"] = _setting(
         "notify",

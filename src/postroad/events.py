@@ -26,6 +26,7 @@ __all__ = [
     "BrokerBack",
     "BrokerOut",
     "BrokerOutAtStart",
+    "CertificateUnverified",
     "CommandFailed",
     "ConsumerBroke",
     "ConsumerEnded",
@@ -87,7 +88,6 @@ __all__ = [
     "StoreOut",
     "StoreOutAtStart",
     "SubscriberOut",
-    "TLSUnverified",
     "is_wanted",
     "tell",
 ]
@@ -307,8 +307,8 @@ class RelayEnded(_OfSink, frozen=True, kw_only=True):
     """The summary of a relay that has ended."""
 
     text = (
-        "relay {e.sink}: published {e.published:,} messages in {e.pages:,} pages, {e.refused} refused, {e.died} died, "
-        "{e.skipped} skipped, {e.lanes_lost} lanes lost; ended"
+        "relay {e.sink}: ended; {e.published:,} published, {e.refused:,} refused, {e.died:,} dead, "
+        "{e.skipped:,} skipped, {e.lanes_lost} lanes lost"
     )
     published: int
     pages: int
@@ -526,8 +526,8 @@ class ConsumerEnded(_OfConsumer, frozen=True, kw_only=True):
     """The summary of a consumer that has ended."""
 
     text = (
-        "consumer {e.consumer}: handled {e.handled:,}, {e.duplicates:,} had been processed before, "
-        "{e.failed:,} attempts failed, {e.dead:,} dead letters; ended"
+        "consumer {e.consumer}: ended; {e.handled:,} handled, {e.dead:,} dead-lettered, "
+        "{e.duplicates:,} processed before, {e.failed:,} attempts failed"
     )
     handled: int
     duplicates: int
@@ -757,7 +757,7 @@ class PasswordFileReadable(Event, frozen=True, kw_only=True):
     file: str
 
 
-class TLSUnverified(Event, frozen=True, kw_only=True):
+class CertificateUnverified(Event, frozen=True, kw_only=True):
     """A connection is encrypted, at best, but the other side's certificate is not checked."""
 
     level = logging.WARNING

@@ -123,7 +123,7 @@ def test_every_environment_variable_is_documented(name: str) -> None:
 
 def test_every_setting_above_the_tables_is_an_option_of_the_relay() -> None:
     relays = {option.name for option in options(commands()["postroad relay"])}
-    assert relays - {"--config", "--until-empty"} == SETTINGS
+    assert relays - {"--config", "--until-empty", "--help-all"} == SETTINGS
     assert {
         f"--{setting.key.replace('_', '-')}" for setting in all_settings().values() if not setting.table
     } == SETTINGS
