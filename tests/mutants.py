@@ -19,6 +19,7 @@ SOURCE = ROOT / "src"
 
 CURSOR = "postroad/stores/cursor.py"
 LANE = "postroad/relay/lane.py"
+MESSAGE = "postroad/message.py"
 HANDLING = "postroad/consumer/handling.py"
 TREATMENT = "postroad/consumer/treatment.py"
 TRANSACTIONS = "postroad/consumer/transactions.py"
@@ -33,6 +34,7 @@ ATTENDANCE = "postroad/relay/attendance.py"
 TENURE = "postroad/relay/tenure.py"
 HOLDINGS = "postroad/relay/leases.py"
 PG_NAPS = "postroad/stores/sql/postgresql/0004_naps.sql"
+PG_LIMITS = "postroad/stores/sql/postgresql/0008_limits.sql"
 PG_QUERIES = "postroad/stores/sql/postgresql/queries.sql"
 PG_OWNERS = "postroad/stores/sql/postgresql/0009_rights.sql"
 PG_RIGHTS = "postroad/stores/sql/postgresql/0007_rights.sql"
@@ -46,6 +48,7 @@ STORE_CONTRACT = "postroad/stores/base.py"
 
 STORES = "tests/contracts/test_stores.py"
 POSTGRESQL = "tests/contracts/test_postgresql.py"
+LIMITS = "tests/security/test_limits.py"
 RELAY = "tests/contracts/test_relay.py"
 REFUSALS = "tests/contracts/test_refusals.py"
 ORDER = "tests/properties/test_order.py"
@@ -125,6 +128,11 @@ MUTANTS = [
            "position = rows[-1].position if rows else log_end", (POSTGRESQL, STORES)),
     Mutant("a quiet lane never advances", CURSOR, "position = max(before.position, log_end)",
            "position = max(before.position, rows[-1].position if rows else 0)", (STORES,)),
+    Mutant("headers do not count in a page that they cut short", MESSAGE,
+           "return len(self.payload) + len(self.headers_json)", "return len(self.payload)", (STORES,)),
+    Mutant("a row that is too large goes out empty", SENDING,
+           "if message.is_unread}", "if message.is_unread and False}", (LIMITS,)),
+    Mutant("a slot is not checked", PG_LIMITS, "or new.slot <>", "or 1 = 0 and new.slot <>", (LIMITS,), times=2),
     Mutant("the late query is written naively", PG_QUERIES,
            "and position + 0 <= $3\n                 order by position + 0",
            "and position <= $3\n                 order by position", (POSTGRESQL,)),
@@ -350,7 +358,9 @@ MUTANTS = [
     Mutant("waking: a prepared transaction's new name is not known", WAKEUP, "if left != set(unaware):", "if False:",
            (WAKEUP_SEARCH,)),
     Mutant("waking: what was heard is forgotten before sleeping", WAKEUP, "        self.asleep = True\n",
-           "        self.asleep = True\n        self._signal.clear()\n", (WAKEUP_SEARCH,)),
+           "        self.asleep = True\n        self._bell._signal.clear()\n", (WAKEUP_SEARCH,)),
+    Mutant("waking: what is heard while too many were in vain is dropped", "postroad/relay/bell.py",
+           "            if self._heard:\n                self._signal.set()\n", "", ("tests/security/test_waking.py",)),
     Mutant("waking: a nap that was not renewed is slept on", WAKEUP,
            "if rest.nap in naps and rest.nap not in found.kept:", "if False:", (WAKING,)),
     Mutant("waking: who never heard itself sleeps", WAKEUP, "        self.hears = False\n        \"\"\"Our",
@@ -410,6 +420,10 @@ MUTANTS = [
     Mutant("of a batch all are handled, known or not", HANDLING,
            "found = [message for message, first in zip(messages, new, strict=True) if first]",
            "found = [message for message, first in zip(messages, new, strict=True) if True]", (CONSUMER,)),
+    Mutant("a handler that hides that it was cancelled has handled its message", HANDLING, "if limit.expired():",
+           "if False:", ("tests/contracts/test_handler_timeout.py",)),
+    Mutant("a body that is too large is lost on the way to the dead letters", "postroad/brokers/amqp_reading.py",
+           "self._spool.write(frame)", "self._spool.size += len(frame)", ("tests/unit/test_amqp_reading.py",)),
     Mutant("nothing says which message led to which", HANDLING, "causation_id=message.id,", "", (CONSUMER,)),
     Mutant("a key's messages overtake each other", "postroad/consumer/keys.py",
            "self._behind[key].append(item)\n            return", "self._ready.append((None, item))\n            return",
@@ -448,7 +462,8 @@ MUTANTS = [
            (OUTAGES,)),
     Mutant("what met an outage is marked again and counts as a death", TREATMENT,
            "self._marks.get(message.identity) or", "", (CONSUMER_TROUBLE,)),
-    Mutant("a stop counts as a death", "postroad/consumer/run.py", "await self._treatment.break_off()", "pass",
+    Mutant("a stop counts as a death", "postroad/consumer/run.py",
+           "asyncio.create_task(self._treatment.break_off())", "asyncio.create_task(asyncio.sleep(0))",
            (CONSUMER_STOPS,)),
     Mutant("a lost connection is an attempt", TRANSACTIONS, "if is_passing(first) or is_passing(error):", "if False:",
            (CONSUMER_TROUBLE,)),

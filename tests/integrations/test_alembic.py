@@ -297,7 +297,19 @@ def test_unknown_dialect() -> None:
 @pytest.mark.parametrize("dialect", ["postgresql", "sqlite"])
 def test_statements_are_whole(dialect: Dialect) -> None:
     statements = migration_statements(dialect)
-    verbs = ("create ", "insert ", "alter ", "drop ", "update ", "grant ", "revoke ", "do ")
+    verbs = (
+        "create ",
+        "insert ",
+        "alter ",
+        "drop ",
+        "update ",
+        "grant ",
+        "revoke ",
+        "do ",
+        "lock ",
+        "with ",
+        "delete ",
+    )
     assert all(statement.startswith(verbs) for statement in statements)
     assert migration_statements(dialect, after=SCHEMA_VERSION) == []
 

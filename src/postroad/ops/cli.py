@@ -30,7 +30,7 @@ from postroad.ops.logs import log_to_stderr
 from postroad.ops.options import ALL, FOR_ANY_DATABASE, takes
 from postroad.ops.running import carry, end_process, run, serve
 from postroad.ops.settings import shown
-from postroad.ops.terminal import Command, output
+from postroad.ops.terminal import Command, Group, output
 from postroad.ops.terminal import as_json as in_json
 from postroad.relay import Relay
 from postroad.stores import dialect_of, store_for
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 app = typer.Typer(
+    cls=Group,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -165,6 +165,10 @@ def _trouble(metadata: MetaData, schema: str) -> list[Table]:
         CheckConstraint("octet_length(type) between 1 and 255", name="scheduled_type_check"),
         CheckConstraint("octet_length(key) between 1 and 1024", name="scheduled_key_check"),
         CheckConstraint("json_typeof(headers) = 'object'", name="scheduled_headers_check"),
+        CheckConstraint(
+            "due_at >= timestamptz '1900-01-01 00:00:00+00' and due_at < timestamptz '9999-01-01 00:00:00+00'",
+            name="scheduled_due_at_check",
+        ),
         Index("scheduled_due", "due_at", "number"),
         schema=schema,
     )  # fmt: skip

@@ -458,7 +458,7 @@ class Store(Protocol):
     ) -> Claim:
         """Mark up to `limit` messages in trouble as being sent, and give them, by position.
 
-        It ends with the message whose payload reaches `payload_bytes`.
+        It ends with the message whose payload and headers reach `payload_bytes`.
 
         Those are the ones that are due, or wait for one of `routes`, and whose key has no earlier message that blocks;
         and of a key whose head was only held, also some that follow it: the lane sends them one after the other. A head

@@ -89,6 +89,11 @@ class Looking(Asking):
                 caused=[] if position is None else await self._caused(ask, id, position),
             )
 
+    async def find_ids(self, digits: str, limit: int) -> Sequence[UUID]:
+        first, last = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
+        async with self.session() as ask:
+            return [_uuid(id) for (id,) in await ask("find_ids", first, last, digits, LOOK, limit)]
+
     async def held_keys(self, sink: str | None = None) -> Sequence[HeldKey]:
         async with self.session() as ask:
             return [
@@ -153,7 +158,8 @@ class Looking(Asking):
         ((_, lowest),) = await ask("look_back", upto, LOOK)
         if lowest is None:
             return Found([])
-        rows = [_row(row) for row in await ask("list_log", lowest, upto, *_log_values(which), limit)]
+        query = "list_log" if await ask("sinks") else "list_added"
+        rows = [_row(row) for row in await ask(query, lowest, upto, *_log_values(which), limit)]
         return Found(rows, lowest if len(rows) < limit and lowest > first else None)
 
     async def _count_log(self, ask: Ask, which: Filter) -> Count:
@@ -164,7 +170,10 @@ class Looking(Asking):
         ((seen, lowest),) = await ask("look_back", upto, LOOK)
         if not seen:
             return Count(0)
-        ((matching,),) = await ask("count_log", lowest, upto, *_log_values(which))
+        if await ask("sinks"):
+            ((matching,),) = await ask("count_log", lowest, upto, *_log_values(which))
+        else:
+            matching = len(await ask("list_added", lowest, upto, *_log_values(which), LOOK))
         down_to = max(first, behind + 1) if which.state is State.WAITING else first
         return estimate(matching, looked_at=upto - lowest + 1, of=upto - down_to + 1, exact=lowest <= first)
 

@@ -228,7 +228,7 @@ class MemoryStore:
                 break
             if message.position > cursor.position and lease.first_slot <= message.slot <= lease.last_slot:
                 rows.append(message)
-                size += len(message.payload)
+                size += message.size
         lane = self._lanes[lease.sink, lease.lane]
         version = lane.version if (lane.owner, lane.epoch) == (lease.owner, lease.epoch) else None
         lease.check_read(cursor, version, self._end)
@@ -295,7 +295,7 @@ class MemoryStore:
         chosen: list[_Trouble] = []
         messages: list[StoredMessage] = []
         for row in (heads + behind)[:limit]:
-            if sum(len(each.payload) for each in messages) >= payload_bytes:
+            if sum(each.size for each in messages) >= payload_bytes:
                 break
             message = self._message(row.position)
             if message is None:

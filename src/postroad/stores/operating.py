@@ -319,6 +319,10 @@ class Operating(Protocol):
         """All that is known of a message; None when there is no such message (any more)."""
         ...
 
+    async def find_ids(self, digits: str, limit: int) -> Sequence[UUID]:
+        """Ids that begin with these hexadecimal digits, or end with them; the latter among the newest messages only."""
+        ...
+
     async def held_keys(self, sink: str | None = None) -> Sequence[HeldKey]:
         """The keys that people hold."""
         ...

@@ -6,6 +6,7 @@ Not every driver takes a script of several statements, so the files are taken ap
 from __future__ import annotations
 
 import re
+import sqlite3
 from typing import TYPE_CHECKING, Final
 
 from postroad.config import DEFAULT_SCHEMA, checked_schema
@@ -20,6 +21,7 @@ __all__ = [
     "migration_statements",
     "pin_statements",
     "restore_statements",
+    "sqlite_statements",
     "there_statement",
     "version_statement",
 ]
@@ -48,7 +50,8 @@ def migration_statements(
     if through is not None and through not in files:
         raise InvalidSetting(f"through is {through!r}; the migrations that this postroad has are {list(files)}")
     wanted = [name for number, name in files.items() if after < number <= (through or max(files))]
-    return [statement for name in wanted for statement in _statements(sql_file(dialect, name, schema))]
+    split = sqlite_statements if dialect == "sqlite" else _postgresql_statements
+    return [statement for name in wanted for statement in split(sql_file(dialect, name, schema))]
 
 
 def pin_statements(dialect: Dialect) -> Sequence[str]:
@@ -104,7 +107,18 @@ def empty_statements(dialect: Dialect, schema: str = DEFAULT_SCHEMA) -> list[str
     return [f"delete from {name} returning 1" for name in made if name not in kept]  # noqa: S608 - our own names
 
 
-def _statements(script: str) -> list[str]:
+def sqlite_statements(script: str) -> list[str]:
+    """A script's statements; SQLite itself knows where a trigger ends."""
+    statements, begun = [], ""
+    for line in script.splitlines(keepends=True):
+        begun += "" if line.startswith("--") else line
+        if sqlite3.complete_statement(begun):
+            statements.append(begun.strip().removesuffix(";"))
+            begun = ""
+    return _checked(statements, begun)
+
+
+def _postgresql_statements(script: str) -> list[str]:
     statements, begun = [], ""
     for piece in _PIECE.findall(script):
         if piece == ";":
@@ -112,6 +126,10 @@ def _statements(script: str) -> list[str]:
             begun = ""
         elif not piece.startswith("--"):
             begun += piece
-    if begun.strip():
-        raise ValueError(f"a migration ends within a statement: {begun.strip()[:80]!r}")
+    return _checked(statements, begun)
+
+
+def _checked(statements: list[str], rest: str) -> list[str]:
+    if rest.strip():
+        raise ValueError(f"a migration ends within a statement: {rest.strip()[:80]!r}")
     return statements

@@ -83,7 +83,8 @@ def _what_is_not_shown(listing: Listing, thing: str) -> str:
         return f"No {thing} matches{limit}."
     if shown < total.number:
         return f"{shown:,} of {'' if total.exact else 'about '}{count(total.number, thing)} shown; see --limit{limit}."
-    return f"{count(shown, thing)}{limit}."
+    unread = "" if listing.sinks else "; no relay has run yet, so none was sent"
+    return f"{count(shown, thing)}{limit}{unread}."
 
 
 # -- one -------------------------------------------------------------------------------------------------------------

@@ -180,6 +180,41 @@ select count(*)
    and ($9::bigint is null or created_at >= timestamptz 'epoch' + $9 * interval '1 microsecond')
    and ($10::bigint is null or created_at < timestamptz 'epoch' + $10 * interval '1 microsecond')
 
+-- name: list_added
+-- As list_log, where no sink reads the log yet: every message waits. Parameters as there.
+select '' as sink, 0 as lane, position, id, type, topic, key, 'waiting' as state, 0 as attempts, null::text as error,
+       null::text as route, created_at, null::timestamptz as next_attempt_at, null::timestamptz as published_at
+  from {schema}.outbox
+ where position between $1 and $2
+   and $3::text is null
+   and ($4::text[] is null or 'waiting' = any($4))
+   and ($5::text is null or key = $5)
+   and ($6::text is null or type = $6)
+   and ($7::text is null or topic = $7)
+   and $8::text is null
+   and ($9::bigint is null or created_at >= timestamptz 'epoch' + $9 * interval '1 microsecond')
+   and ($10::bigint is null or created_at < timestamptz 'epoch' + $10 * interval '1 microsecond')
+ order by position desc
+ limit $11
+
+-- name: find_ids
+-- Ids that begin with some digits, which are those from $1 to $2; and, among the newest $4 messages, those that wait for
+-- their time and those in trouble, ids that end with the digits $3. At most $5.
+select id from {schema}.outbox where id between $1 and $2
+union
+select id from {schema}.scheduled where id between $1 and $2
+union
+select id from (select id from {schema}.outbox order by position desc limit $4) newest
+ where replace(id::text, '-', '') like '%' || $3::text
+union
+select id from (select id from {schema}.scheduled order by due_at, number limit $4) waiting
+ where replace(id::text, '-', '') like '%' || $3::text
+union
+select id from (select position from {schema}.deferred order by position desc limit $4) trouble
+  join {schema}.outbox using (position)
+ where replace(id::text, '-', '') like '%' || $3::text
+ limit $5
+
 -- name: list_ids
 -- Messages by their ids, or by their positions; at one sink or at all.
 select sink, lane, position, id, type, topic, key, state, attempts, error, route, created_at, next_attempt_at, published_at
@@ -443,7 +478,8 @@ select count(*) from {schema}.scheduled where key = $1
 
 -- name: forget_in_audit
 -- What operators did to a key stays in the audit, without the key and without their reasons, which may name it too.
-select {schema}.forget_in_audit($1)
+-- $1: key; $2: the line about the forgetting, written in the same transaction.
+select {schema}.forget_in_audit($1, $2)
 
 -- name: count_rewind
 -- Of the first $6 rows from position $2 to $3, how many a rewind of sink $1 would publish again, how many there were, and

@@ -1,4 +1,6 @@
 -- Named queries for PostgreSQL. The same names stand in ../sqlite/queries.sql where the idea is the same.
+-- {size} and {contents} stand for expressions in ../../queries.py: the contents of a row that is too large are never
+-- fetched.
 -- A store's own connections look names up in pg_catalog alone. What runs on a connection of the application's (adding,
 -- canceling, the inbox) says pg_catalog itself, where a name is not PostgreSQL's in any case: there another role's schema
 -- may be on the search_path. Where PostgreSQL has an operator of exactly these types, it is found first.
@@ -71,8 +73,9 @@ having pg_catalog.count(*) > 0
 select {schema}.cancel($1::uuid)
 
 -- name: scheduled_due_in
--- Seconds until something is due; below zero when it is already.
-select extract(epoch from min(due_at) - clock_timestamp())::float8 from {schema}.scheduled
+-- Seconds until something is due; below zero when it is already. A difference of two epochs, because an infinite time
+-- can't be subtracted from.
+select (extract(epoch from min(due_at)) - extract(epoch from clock_timestamp()))::float8 from {schema}.scheduled
 
 -- name: try_to_move
 -- One at a time, until the transaction ends: two would change the order of a key's messages.
@@ -98,7 +101,8 @@ moved as (
     on conflict (id) do nothing)
 select count(*) as moved,
        case when count(*) = $1 then 0
-            else (select extract(epoch from min(due_at) - now())::float8 from {schema}.scheduled where due_at > now())
+            else (select (extract(epoch from min(due_at)) - extract(epoch from now()))::float8
+                    from {schema}.scheduled where due_at > now())
        end as due_in,
        array_agg(id) filter (
            where exists (select from {schema}.outbox o
@@ -235,10 +239,9 @@ update {schema}.deferred set noticed = true where sink = $1 and lane = $2 and no
 -- can't estimate ranges of xid8 and would walk the primary key, so the late branch hides it behind "position + 0".
 -- The rows come in the order of the branches, each in its own: without parallel workers that is what Append does.
 with statement as materialized (select pg_current_snapshot() as snapshot)
-select position, id, topic, key, slot, type, payload, content_type, headers, created_at
-  from (select *, sum(octet_length(payload)) over (order by position rows between unbounded preceding and 1 preceding)
-                  as bytes_before
-          from (select * from {schema}.outbox
+select position, id, topic, key, slot, type, {contents}, created_at
+  from (select *, sum(size) over (order by position rows between unbounded preceding and 1 preceding) as bytes_before
+          from (select *, {size} as size from {schema}.outbox
                  where (xid >= $4 or xid = any($5))
                    and slot between $1 and $2
                    and position + 0 <= $3
@@ -246,10 +249,9 @@ select position, id, topic, key, slot, type, payload, content_type, headers, cre
                  limit $6) late_rows) late
  where coalesce(bytes_before, 0) < $7
 union all
-select position, id, topic, key, slot, type, payload, content_type, headers, created_at
-  from (select *, sum(octet_length(payload)) over (order by position rows between unbounded preceding and 1 preceding)
-                  as bytes_before
-          from (select * from {schema}.outbox
+select position, id, topic, key, slot, type, {contents}, created_at
+  from (select *, sum(size) over (order by position rows between unbounded preceding and 1 preceding) as bytes_before
+          from (select *, {size} as size from {schema}.outbox
                  where position > $3
                    and slot between $1 and $2
                  order by position
@@ -271,10 +273,9 @@ select coalesce(
 -- $8 to $11: sink, lane, owner and epoch; $12: late position; $13: late snapshot. The last row is that of read_page.
 -- Here the primary key is the right way, because the rows of one huge transaction lie together; "is true" hides the
 -- index on xid, by which every page would look at all late rows that are left.
-select position, id, topic, key, slot, type, payload, content_type, headers, created_at
-  from (select *, sum(octet_length(payload)) over (order by position rows between unbounded preceding and 1 preceding)
-                  as bytes_before
-          from (select * from {schema}.outbox
+select position, id, topic, key, slot, type, {contents}, created_at
+  from (select *, sum(size) over (order by position rows between unbounded preceding and 1 preceding) as bytes_before
+          from (select *, {size} as size from {schema}.outbox
                  where position > $12
                    and position <= $3
                    and (xid >= $4 or xid = any($5)) is true
@@ -526,14 +527,14 @@ followers as (
      where ends.position is null or waiting.position < ends.position),
 chosen as materialized (
     select position
-      from (select first.position, sum(octet_length(payload)) over (
+      from (select first.position, sum(size) over (
                        order by follows, first.position rows between unbounded preceding and 1 preceding) as bytes_before
               from (select *
                       from (select position, false as follows from heads where number <= $4::integer
                             union all
                             select position, true from followers) going
                      order by follows, position limit $4::integer) first
-              left join {schema}.outbox o on o.position = first.position) sized
+              left join (select *, {size} as size from {schema}.outbox) o on o.position = first.position) sized
      where coalesce(bytes_before, 0) < $7),
 marked as (
     update {schema}.deferred d
@@ -541,7 +542,7 @@ marked as (
       from chosen
      where d.sink = $1 and d.position = chosen.position and d.state in ('retrying', 'held')
     returning d.position, d.attempts, d.route, extract(epoch from now() - d.deferred_at)::float8 as waited)
-select o.position, o.id, o.topic, o.key, o.slot, o.type, o.payload, o.content_type, o.headers, o.created_at,
+select o.position, o.id, o.topic, o.key, o.slot, o.type, {contents}, o.created_at,
        marked.attempts, marked.route, r.rewind, r.new_id, marked.waited,
        exists (select from heads where position not in (select position from chosen)) as more,
        marked.position as claimed,
@@ -562,7 +563,7 @@ select o.position, o.id, o.topic, o.key, o.slot, o.type, o.payload, o.content_ty
                  ) as locked
   from (select) one
   left join marked on true
-  left join {schema}.outbox o on o.position = marked.position
+  left join (select *, {size} as size from {schema}.outbox) o on o.position = marked.position
   left join {schema}.rewound r on r.position = marked.position and r.sink = $1
  order by o.position
 

@@ -169,6 +169,41 @@ select count(*)
    and (?9 is null or created_at >= ?9)
    and (?10 is null or created_at < ?10)
 
+-- name: list_added
+-- As list_log, where no sink reads the log yet: every message waits.
+select '' as sink, 0 as lane, position, id, type, topic, key, 'waiting' as state, 0 as attempts, null as error, null as route,
+       created_at, null as next_attempt_at, null as published_at
+  from {schema}_outbox
+ where position between ?1 and ?2
+   and ?3 is null
+   and (?4 is null or 'waiting' in (select value from json_each(?4)))
+   and (?5 is null or key = ?5)
+   and (?6 is null or type = ?6)
+   and (?7 is null or topic = ?7)
+   and ?8 is null
+   and (?9 is null or created_at >= ?9)
+   and (?10 is null or created_at < ?10)
+ order by position desc
+ limit ?11
+
+-- name: find_ids
+-- Ids that begin with some digits, which are those from ?1 to ?2; and, among the newest ?4 messages, those that wait for
+-- their time and those in trouble, ids that end with the digits ?3. At most ?5.
+select id from {schema}_outbox where id between ?1 and ?2
+union
+select id from {schema}_scheduled where id between ?1 and ?2
+union
+select id from (select id from {schema}_outbox order by position desc limit ?4)
+ where replace(id, '-', '') like '%' || ?3
+union
+select id from (select id from {schema}_scheduled order by due_at, number limit ?4)
+ where replace(id, '-', '') like '%' || ?3
+union
+select id from (select position from {schema}_deferred order by position desc limit ?4)
+  join {schema}_outbox using (position)
+ where replace(id, '-', '') like '%' || ?3
+ limit ?5
+
 -- name: list_ids
 -- Messages by their ids; at one sink or at all.
 select sink, lane, position, id, type, topic, key, state, attempts, error, route, created_at, next_attempt_at, published_at
@@ -423,9 +458,10 @@ select count(*) from {schema}_scheduled where key = ?1
 
 -- name: forget_in_audit
 -- What operators did to a key stays in the audit, without the key and without their reasons, which may name it too.
+-- ?1: key; ?2: the line about the forgetting, written in the same transaction.
 update {schema}_audit
    set arguments = json_set(arguments, '$.key', '(forgotten)'), reason = iif(reason is null, null, '(forgotten)')
- where json_extract(arguments, '$.key') = ?1
+ where json_extract(arguments, '$.key') = ?1 and number <> ?2
 
 -- name: count_rewind
 -- Of the first ?6 rows from position ?2 to ?3, how many a rewind of sink ?1 would publish again, how many there were, and

@@ -1,4 +1,5 @@
 -- Named queries for SQLite. The same names stand in ../postgresql/queries.sql where the idea is the same.
+-- {size} and {contents} stand for expressions in ../../queries.py, as there.
 
 -- name: add
 -- Adding a message again is a no-op; another one with its id is an error, by the payload's NOT NULL: nothing is ever
@@ -76,6 +77,7 @@ select count(*),
 -- name: scheduled_due_in
 -- Seconds until the first of them is due; 0 or less when one is.
 select (min(due_at) - (julianday('now') - 2440587.5) * 86400000000) / 1e6 from {schema}_scheduled
+ where due_at < 253370764800000000
 
 -- name: move_scheduled
 -- Take out what is due, at most ?1; the rows come in no order. `add_moved` puts them into the log.
@@ -115,16 +117,17 @@ select exists (select 1 from {schema}_lanes
 -- Next rows, and a last row whose position is the highest that was ever given out (which a backup may have taken back)
 -- and whose key is the lane's version, unless the lane is another's.
 -- ?1 and ?2: the slots; ?3: position; ?4: rows; ?5: bytes; ?6 to ?10: sink, lane, owner, epoch and incarnation.
--- Where the page ends is found out from the payloads' lengths; only then are payloads read.
-with sizes as (
-    select position, length(payload) as size from {schema}_outbox
+-- Where the page ends is found out from the lengths; only then are payloads read.
+with sized as (
+    select position, {size} as size from {schema}_outbox
      where position > ?3 and slot between ?1 and ?2
      order by position limit ?4),
 sums as (
-    select position, sum(size) over (order by position rows between unbounded preceding and 1 preceding) as bytes_before
-      from sizes)
+    select position, size,
+           sum(size) over (order by position rows between unbounded preceding and 1 preceding) as bytes_before
+      from sized)
 select * from (
-    select o.position, id, topic, key, slot, type, payload, content_type, headers, created_at
+    select o.position, id, topic, key, slot, type, {contents}, created_at
       from sums join {schema}_outbox o on o.position = sums.position
      where coalesce(bytes_before, 0) < ?5
      order by o.position)
@@ -296,9 +299,8 @@ returning attempts, route, (?4 - deferred_at) / 1e6,
           (select new_id from {schema}_rewound r where r.sink = ?1 and r.position = ?2)
 
 -- name: read_one
-select position, id, topic, key, slot, type, payload, content_type, headers, created_at
-  from {schema}_outbox
- where position = ?1
+select position, id, topic, key, slot, type, {contents}, created_at
+  from (select *, {size} as size from {schema}_outbox where position = ?1)
 
 -- name: forget_gone
 -- Messages in trouble that somebody has deleted from the log by hand.
