@@ -12,5 +12,5 @@ from postroad.django.operations import ApplyMigration
 class Migration(migrations.Migration):
     """postroad's migration 9."""
 
-    dependencies: ClassVar = [("postroad", "0007_rights")]
+    dependencies: ClassVar = [("postroad", "0008_limits")]
     operations: ClassVar = [ApplyMigration(9)]
