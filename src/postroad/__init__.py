@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 from postroad.conflicts import AlreadyDone, retry_on_conflict
 from postroad.consumer import Consumer
 from postroad.errors import (
@@ -62,5 +60,3 @@ __all__ = [
     "event",
     "retry_on_conflict",
 ]
-
-logging.getLogger("postroad").addHandler(logging.NullHandler())

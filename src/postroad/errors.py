@@ -13,6 +13,7 @@
     ├── NothingMatches          the operator: there is no such message or key, or none with which that can be done
     ├── StoreUnavailable        wait: the database could not be asked
     ├── BrokerUnavailable       wait: the broker could not be asked
+    │   └── LoginRefused        the operator: the broker refuses this user or its password
     ├── LaneChanged             reload: somebody changed the lane since it was loaded
     └── LeaseLost               let go: the lane belongs to another relay
 
@@ -35,6 +36,7 @@ __all__ = [
     "LaneChanged",
     "LeaseLost",
     "LogNotReadable",
+    "LoginRefused",
     "MissingExtra",
     "NoTransaction",
     "NotMigrated",
@@ -137,6 +139,10 @@ class BrokerUnavailable(PostroadError):
         self.confirmed = frozenset(confirmed)
         self.refusals = tuple(refusals)
         self.suspicious = suspicious
+
+
+class LoginRefused(BrokerUnavailable):
+    """The broker refuses the user or its password. At the start of a relay that is final; later it is an outage."""
 
 
 class LaneChanged(PostroadError):

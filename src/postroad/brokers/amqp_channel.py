@@ -43,10 +43,13 @@ class LinkLost(Exception):
     upon what was written, as far as can be seen.
     """
 
-    def __init__(self, reason: str, code: int | None = None, *, suspicious: bool = False) -> None:
+    def __init__(
+        self, reason: str, code: int | None = None, *, suspicious: bool = False, login_refused: bool = False
+    ) -> None:
         super().__init__(reason)
         self.code = code
         self.suspicious = suspicious
+        self.login_refused = login_refused
 
 
 @contextmanager
@@ -75,6 +78,7 @@ def _lost(error: BaseException | None, *, upon_write: bool = False) -> LinkLost:
             reason = "it did not answer in time"
         case ProbableAuthenticationError():
             reason = f"the login was refused; check username and password ({error})"
+            return LinkLost(reason, login_refused=True)
         case InvalidFrameError() if "OpenOk" in str(error):  # aiormq does not tell what the broker said
             reason = "the vhost does not exist, the user has no access to it, or it has too many connections"
         case AMQPError() | OSError() if error.args:

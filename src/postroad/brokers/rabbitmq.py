@@ -15,7 +15,7 @@ from postroad.brokers.amqp_frames import Properties, publish_frames, short_strin
 from postroad.brokers.envelope import CannotEncode, Envelope
 from postroad.brokers.routing import RoutingKey
 from postroad.config import duration
-from postroad.errors import BrokerUnavailable, InvalidSetting, MissingExtra, Refusal
+from postroad.errors import BrokerUnavailable, InvalidSetting, LoginRefused, MissingExtra, Refusal
 
 try:
     from postroad.brokers.amqp_address import Address
@@ -111,7 +111,7 @@ class RabbitMQPublisher:
         try:
             connection, channel = await self._channel()
         except LinkLost as lost:
-            raise BrokerUnavailable(f"{self.name}: {lost}") from lost
+            raise (LoginRefused if lost.login_refused else BrokerUnavailable)(f"{self.name}: {lost}") from lost
         connection.give_back(channel)
 
     async def publish(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:

@@ -13,7 +13,7 @@ import msgspec
 
 from postroad import events
 from postroad.config import RelaySettings
-from postroad.errors import BrokerUnavailable, InvalidSetting
+from postroad.errors import BrokerUnavailable, InvalidSetting, LoginRefused
 from postroad.events import tell
 from postroad.heap import keep_large_blocks
 from postroad.message import new_id
@@ -264,7 +264,7 @@ class Relay:
         try:
             await self._publisher.open()
         except BrokerUnavailable as outage:
-            if must_work:
+            if must_work or isinstance(outage, LoginRefused):
                 raise
             tell(events.BrokerOutAtStart(self._sink, reason=str(outage)))
 
