@@ -15,6 +15,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from postroad import InvalidSetting
+from postroad.config import is_url
+from postroad.django.databases import database_url
 from postroad.stores.migrations import SCHEMA_VERSION
 from postroad.stores.queries import migration_files
 from postroad.stores.sqlite import migrate_sqlite
@@ -60,6 +63,10 @@ class Site:
         self.database = database
         (folder / "manage.py").write_text(SITE)
         (folder / "adding.py").write_text(ADDING)
+
+    @property
+    def vendor(self) -> str:
+        return "sqlite" if "sqlite" in self.database["ENGINE"] else "postgresql"
 
     def run(self, *arguments: str, fails: bool = False, **more: Any) -> str:
         environment = os.environ | {"DATABASES": json.dumps({"default": self.database}), "MORE": json.dumps(more)}
@@ -143,6 +150,108 @@ def test_a_router_decides_where_the_tables_are(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "other.sqlite")) as connection:
         names = [row[0] for row in connection.execute("select name from sqlite_master")]
     assert not [name for name in names if name.startswith("postroad_")]
+
+
+# -- commands of manage.py -------------------------------------------------------------------------------------------
+
+STOCK = """
+from contextlib import contextmanager
+from django.contrib.contenttypes.models import ContentType  # can be imported only after django.setup()
+from django.db import connection, transaction
+from postroad import Consumer, Inbox
+
+@contextmanager
+def begin():
+    with transaction.atomic():
+        yield connection
+
+consumer = Consumer(None, name="stock", begin=begin, inbox=Inbox(schema="shop"))
+
+@consumer.on(dict, type="order.created")
+def reserve(event, tx, message):
+    print("reserved", event["order"])
+"""
+SETTINGS = """
+import json, os
+SECRET_KEY, USE_TZ, DATABASES = "tests", True, json.loads(os.environ["DATABASES"])
+INSTALLED_APPS = ["django.contrib.contenttypes", "postroad.django"]
+POSTROAD_SCHEMA = "shop"
+"""
+
+
+def test_the_commands_use_the_databases_of_the_project(site: Site) -> None:
+    warned = site.manage("check", "--database", "default", POSTROAD_SCHEMA="shop")
+    assert "(postroad.W001) DATABASES['default'] has no postroad tables in 'shop'" in warned
+    assert "schema 'shop' is ready" in site.manage("postroad_migrate", POSTROAD_SCHEMA="shop")
+    assert "no issues" in site.manage("check", "--database", "default", POSTROAD_SCHEMA="shop")
+    site.manage("migrate", POSTROAD_SCHEMA="shop")
+    site.run("adding.py", POSTROAD_SCHEMA="shop")
+    relayed = site.manage("postroad_relay", "--to", "null://", "--until-empty", POSTROAD_SCHEMA="shop")
+    assert "published 1 messages" in relayed
+
+
+def test_a_module_of_a_django_project_is_imported_after_setup(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.manage("postroad_migrate", POSTROAD_SCHEMA="shop")
+    site.run("adding.py", POSTROAD_SCHEMA="shop")
+    (site.folder / "stock.py").write_text(STOCK)
+    (site.folder / "site_settings.py").write_text(SETTINGS)
+    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "site_settings")
+    url = database_url(site.vendor, site.database)
+    options = ["--app", "stock:consumer", "--until-empty", "--database", url, "--schema", "shop"]
+    assert "reserved 1" in site.run("-m", "postroad", "relay", *options)
+    assert "has no broker" in site.run("-m", "postroad", "consume", "--app", "stock:consumer", fails=True)
+
+
+def test_what_is_wrong_with_a_command_is_one_line(site: Site) -> None:
+    said = site.manage("postroad_relay", "--database", "elsewhere", fails=True)
+    assert said == "CommandError: --database is 'elsewhere'; DATABASES has 'default'\n"
+    said = site.manage("postroad_relay", "--lanes", "0", fails=True)
+    assert said.startswith("postroad: lanes is 0; it must be")
+    said = site.manage("postroad_consume", fails=True)
+    assert said.startswith("postroad: app is not set; give it as --app")
+
+
+def test_async_views_and_atomic_requests(site: Site) -> None:
+    (site.folder / "urls.py").write_text(
+        "from django.db import transaction\nfrom django.urls import include, path\n"
+        "async def place(request): ...\n"
+        "@transaction.non_atomic_requests\nasync def look(request): ...\n"
+        "def plain(request): ...\n"
+        "urlpatterns = [path('api/', include([path('a', place), path('b', look)])), path('c', plain)]\n"
+    )
+    assert "no issues" in site.manage("check", ROOT_URLCONF="urls")
+    site.database["ATOMIC_REQUESTS"] = True
+    said = site.manage("check", ROOT_URLCONF="urls")
+    assert "(postroad.W002) view urls.place is async, and ATOMIC_REQUESTS works with sync views only" in said
+    assert said.count("postroad.W002") == 1
+
+
+@pytest.mark.parametrize(
+    ("vendor", "settings", "url"),
+    [
+        ("sqlite", {"NAME": Path("/srv/a b.db")}, "sqlite:////srv/a%20b.db"),
+        ("postgresql", {"NAME": "shop"}, "postgresql:///shop"),
+        (
+            "postgresql",
+            {"NAME": "s/p", "USER": "me@corp", "PASSWORD": "p:@/ 1", "HOST": "db.example", "PORT": 5433},
+            "postgresql://me%40corp:p%3A%40%2F%201@db.example:5433/s%2Fp",
+        ),
+        (
+            "postgresql",
+            {"NAME": "x", "USER": "u", "HOST": "/run/pg", "PORT": "5433",
+             "OPTIONS": {"sslmode": "require", "pool": True, "isolation_level": 4}},
+            "postgresql://u@/x?sslmode=require&host=%2Frun%2Fpg&port=5433",
+        ),
+    ],
+)  # fmt: skip
+def test_a_database_of_django_as_a_url(vendor: str, settings: dict[str, Any], url: str) -> None:
+    assert database_url(vendor, settings) == url
+    assert is_url(url)
+
+
+def test_a_kind_of_database_that_postroad_does_not_know() -> None:
+    with pytest.raises(InvalidSetting, match="'mysql'"):
+        database_url("mysql", {"NAME": "x"})
 
 
 def test_every_migration_of_postroad_is_one_of_django() -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from postroad.stores.queries import Dialect
 
-__all__ = ["ApplyMigration"]
+__all__ = ["ApplyMigration", "schema_version"]
 
 
 class ApplyMigration(Operation):
@@ -55,8 +55,12 @@ class ApplyMigration(Operation):
         dialect = dialect_named(connection.vendor)
         schema: str = getattr(settings, "POSTROAD_SCHEMA", DEFAULT_SCHEMA)
         # `sqlmigrate` only collects the statements: it asks the database nothing.
-        if not schema_editor.collect_sql and _version(connection, dialect, schema) >= self.number:
-            return
+        if not schema_editor.collect_sql:
+            if dialect == "postgresql":
+                with connection.cursor() as cursor:
+                    cursor.execute(lock_statement(schema))
+            if schema_version(connection, dialect, schema) >= self.number:
+                return
         for statement in migration_statements(dialect, schema, after=self.number - 1, through=self.number):
             schema_editor.execute(statement, params=None)
 
@@ -65,10 +69,9 @@ class ApplyMigration(Operation):
         return f"Apply postroad's migration {self.number}"
 
 
-def _version(connection: Any, dialect: Dialect, schema: str) -> int:
+def schema_version(connection: Any, dialect: Dialect, schema: str) -> int:
+    """How far the schema has been migrated; 0 where it is not there."""
     with connection.cursor() as cursor:
-        if dialect == "postgresql":
-            cursor.execute(lock_statement(schema))
         cursor.execute(there_statement(dialect, schema))
         if cursor.fetchone() is None:
             return 0
