@@ -11,7 +11,8 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DEFAULT_DB_ALIAS, connections
 
 from postroad.django.databases import database_url
-from postroad.errors import InvalidSetting, MissingExtra
+from postroad.errors import InvalidSetting
+from postroad.ops import main
 
 if TYPE_CHECKING:
     import argparse
@@ -37,7 +38,7 @@ class PostroadCommand(BaseCommand):
 
     def run_from_argv(self, argv: list[str]) -> None:
         """As `manage.py` calls it. Django has read its own options already."""
-        parser = self.create_parser(argv[0], argv[1])
+        parser = self.create_parser(argv[0], argv[1], allow_abbrev=False)
         known, rest = parser.parse_known_args(argv[2:])
         try:
             code = self._run(known.database, rest)
@@ -66,9 +67,8 @@ class PostroadCommand(BaseCommand):
 
 
 def _postroad(*arguments: str) -> int:
+    """How it ended."""
     try:
-        from postroad.ops.cli import app
-        from postroad.ops.terminal import run
-    except ModuleNotFoundError as error:
-        raise CommandError(str(MissingExtra("a command", "cli"))) from error
-    return run(app, arguments)
+        main(arguments)
+    except SystemExit as end:
+        return int(end.code or 0)
