@@ -9,8 +9,6 @@ from typing import Any
 
 import msgspec
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncSession
-from sqlalchemy.orm import Session
 
 from postroad import Consumer, Received
 from postroad.brokers.memory import MemoryQueue
@@ -53,7 +51,7 @@ def put_again(queue: MemoryQueue, *numbers: int, **fields: Any) -> None:
 
 async def until_parked(it: Consumer[Any], session: object = None) -> object:
     """Until a message waits for its next attempt, of another session than this; gives its session."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             for work in it._run._parked if it._run else ():
                 if work.delivery.session is not session:
@@ -62,16 +60,21 @@ async def until_parked(it: Consumer[Any], session: object = None) -> object:
 
 
 async def soon(event: asyncio.Event) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await event.wait()
+
+
+def execute(tx: Any, sql: str) -> Any:
+    """Run SQL with any kind of connection; to be awaited on async ones."""
+    if hasattr(tx, "vendor"):  # Django's
+        with tx.cursor() as cursor:
+            return cursor.execute(sql)
+    return tx.execute(text(sql) if type(tx).__module__.startswith("sqlalchemy") else sql)
 
 
 def executing(place: Place, *statements: str, catching: bool = False) -> Any:
     """A handler that writes its effect and then, at its first attempt for the first statement and so on, executes."""
     left = list(statements)
-
-    def execute(tx: Any, sql: str) -> Any:
-        return tx.execute(text(sql) if isinstance(tx, Session | AsyncSession) else sql)
 
     async def asynchronous(event: Numbered, tx: Any, message: Received) -> None:
         await place.insert(tx, event.number)

@@ -288,8 +288,12 @@ class PostgreSQLLog:
             _databases[server] = server.create_database()
         log = cls(_databases[server])
         await log.execute("drop schema if exists postroad cascade")
-        await migrate_postgresql(log.url)
+        await log.migrate()
         return log
+
+    async def migrate(self) -> None:
+        """Make the schema."""
+        await migrate_postgresql(self.url)
 
     async def connect(self) -> Any:
         return await asyncpg.connect(self.url)

@@ -40,6 +40,9 @@ SQLITE_SCHEMA = "postroad/stores/sql/sqlite/0001_log.sql"
 VERIFY = "postroad/verify.py"
 PAYLOAD = "postroad/payload.py"
 SQLITE_QUERIES = "postroad/stores/sql/sqlite/queries.sql"
+PG_OPERATING = "postroad/stores/sql/postgresql/operating.sql"
+SQLITE_OPERATING = "postroad/stores/sql/sqlite/operating.sql"
+STORE_CONTRACT = "postroad/stores/base.py"
 
 STORES = "tests/contracts/test_stores.py"
 POSTGRESQL = "tests/contracts/test_postgresql.py"
@@ -53,6 +56,8 @@ HOLDINGS_TEST = "tests/unit/test_holdings.py"
 LEASES_MACHINE = "tests/properties/test_leases.py"
 VERIFYING = "tests/unit/test_verify.py"
 OUTBOX = "tests/contracts/test_outbox.py"
+CANCELING = "tests/contracts/test_canceling.py"
+CANCELING_MACHINE = "tests/properties/test_canceling.py"
 SCHEDULED = "tests/contracts/test_scheduled.py"
 SCHEDULED_PG = "tests/contracts/test_scheduled_postgresql.py"
 RACE = "tests/scenarios/test_scheduled.py"
@@ -63,10 +68,12 @@ WAKEUP_SEARCH = "tests/properties/test_wakeup.py"
 CARRIED = "tests/unit/test_carried_beats.py"
 POOLER = "tests/scenarios/test_pgbouncer.py"
 LOST = "tests/contracts/test_lost_connections.py"
+PUT_BACK = "tests/scenarios/test_put_back.py"
 RESTARTS = "tests/scenarios/test_database_restarts.py"
 INBOX = "tests/contracts/test_inbox.py"
 CONSUMER = "tests/contracts/test_consumer.py"
 CONSUMER_TROUBLE = "tests/contracts/test_consumer_trouble.py"
+HANDLERS_THAT_END = "tests/contracts/test_handlers_that_end.py"
 CONSUMER_STOPS = "tests/contracts/test_consumer_stops.py"
 CONSUMERS = "tests/scenarios/test_consumers.py"
 KEYS = "tests/unit/test_keys.py"
@@ -103,7 +110,7 @@ MUTANTS = [
     Mutant("next rows go out although late rows filled the page", CURSOR, "if late and limit.reached(rows[:late]):",
            "if late == len(rows) and limit.reached(rows[:late]):", (POSTGRESQL,)),
     Mutant("catching up sees more than the first look saw", PG_QUERIES,
-           "and pg_visible_in_snapshot(xid, $9::text::pg_snapshot)", "and $9::text is not null", (POSTGRESQL,)),
+           "and pg_visible_in_snapshot(xid, $13::text::pg_snapshot)", "and $13::text is not null", (POSTGRESQL,)),
     Mutant("a page left half-way forgets its late rows", CURSOR,
            "return Cursor(before.position, before.snapshot, position, self.snapshot)",
            "return Cursor(before.position, self.snapshot)", (POSTGRESQL,)),
@@ -215,6 +222,20 @@ MUTANTS = [
            "before.at <= self.ended", (VERIFYING,)),
     Mutant("what came again may come for ever", VERIFY, "in pairwise(every)",
            "in ((every[0], other) for other in every[1:])", (VERIFYING,)),
+    # Going back in time
+    Mutant("a lane that is older than remembered is read", STORE_CONTRACT, "if version < self.version:", "if False:",
+           (STORES,)),
+    Mutant("a log that ends before the cursor is read", STORE_CONTRACT, "if log_end < cursor.position:", "if False:",
+           (STORES,)),
+    Mutant("a lane that is another's is read", STORE_CONTRACT, "if version is None:",
+           "if version is None:\n            return\n        if version is None:", (STORES,)),
+    Mutant("only a new connection asks whether the log has moved", PG,
+           "await self._check_server(connection)\n        async with self._connection() as connection, in_tr",
+           "pass\n        async with self._connection() as connection, in_tr", (PUT_BACK,)),
+    Mutant("a log that is being restored is carried over", PG, 'if not facts["complete"]:', "if False:", (POSTGRESQL,)),
+    Mutant("a copy of the file with the same lane passes the fence (SQLite)", SQLITE_QUERIES,
+           "and ?7 = (select schema_version from pragma_schema_version)",
+           "and ?7 <> -1 - (select schema_version from pragma_schema_version)", (PUT_BACK,), times=2),
     # Trouble
     Mutant("a refused message is passed without a row", LANE,
            "self._deferred += decided", "pass", (REFUSALS,)),
@@ -266,6 +287,21 @@ MUTANTS = [
     Mutant("canceling believes in what may have been sent", PG_TROUBLE, " and not d.unsure", "", (SCHEDULED,)),
     Mutant("canceling believes in what may have been sent (SQLite)", SQLITE_QUERIES, " and not d.unsure", "",
            (SCHEDULED,)),
+    Mutant("what was held after a load is sure", PG_QUERIES, "position <= $5::bigint", "position <= 0 * $5::bigint",
+           (CANCELING,)),
+    Mutant("what was held after a load is sure (SQLite, memory)", STORE_CONTRACT,
+           "unsure=message.position <= unsure_through", "unsure=False", (CANCELING,)),
+    Mutant("what was refused after a load is sure", SENDING,
+           "return message.position <= self._unsure_through or message.position in self.unanswered",
+           "return message.position in self.unanswered", (CANCELING,)),
+    Mutant("again, for the property test", LANE, "self._unsure_through = loaded.log_end", "pass", (CANCELING_MACHINE,)),
+    Mutant("what a broker did not answer is sure", SENDING,
+           "return message.position <= self._unsure_through or message.position in self.unanswered",
+           "return message.position <= self._unsure_through", (CANCELING,)),
+    Mutant("what is poisoned ahead of its lane is sure", PG_OPERATING, "$3, $5, $4::text, true,",
+           "$3, $5, $4::text, false,", (CANCELING,)),
+    Mutant("what is poisoned ahead of its lane is sure (SQLite)", SQLITE_OPERATING, "?2, ?4, ?3, 1,", "?2, ?4, ?3, 0,",
+           (CANCELING,)),
     Mutant("canceling asks no other sink (SQLite)", SQLITE_QUERIES, "and not (o.position <= l.position\n",
            "and false and not (o.position <= l.position\n", (SCHEDULED,)),
     Mutant("canceling is for everybody", PG_TROUBLE,
@@ -335,9 +371,11 @@ MUTANTS = [
     Mutant("a batch asks the inbox in any order", PG_QUERIES, "order by new.id collate \"C\"", "", (INBOX,)),
     Mutant("the inbox's lock timeout stays with the transaction", PG_QUERIES,
            "where set_config('lock_timeout', before, true) is null", "where before is null", (INBOX,), times=2),
-    Mutant("a handler is called whether or not it is the first time", HANDLING, "if first:\n", "if True:\n",
-           (CONSUMER,), times=2),
-    Mutant("of a batch all are handled, known or not", HANDLING, "if first]", "if True]", (CONSUMER,)),
+    Mutant("a handler is called whether or not it is the first time", HANDLING, "if not noted.new[0]:\n",
+           "if False:\n", (CONSUMER,), times=2),
+    Mutant("of a batch all are handled, known or not", HANDLING,
+           "found = [message for message, first in zip(messages, new, strict=True) if first]",
+           "found = [message for message, first in zip(messages, new, strict=True) if True]", (CONSUMER,)),
     Mutant("nothing says which message led to which", HANDLING, "causation_id=message.id,", "", (CONSUMER,)),
     Mutant("a key's messages overtake each other", "postroad/consumer/keys.py",
            "self._behind[key].append(item)\n            return", "self._ready.append((None, item))\n            return",
@@ -350,16 +388,28 @@ MUTANTS = [
            "        except (StoreOut, Busy):\n            raise\n", "", (CONSUMER,)),
     Mutant("a dead letter is acked before it is kept", TREATMENT,
            "await self._subscriber.bury(work.delivery, notes)", "", (CONSUMER,)),
-    Mutant("a transaction that an error has spoilt counts as committed", TRANSACTIONS,
-           "if not can_commit:\n            raise Spoilt(_SPOILT)", "if False:\n            raise Spoilt(_SPOILT)",
+    Mutant("a transaction that an error has aborted counts as committed", TRANSACTIONS,
+           "raise TransactionAborted(_ABORTED)\n            case", "return None\n            case",
            (CONSUMER_TROUBLE,)),
-    Mutant("asyncpg's transactions are never spoilt", "postroad/stores/connections/__init__.py",
-           "hand.omen(connection) else can_commit", "True else can_commit", (CONSUMER_TROUBLE,)),
+    Mutant("whatever the server reports, the transaction is the same", "postroad/stores/connections/__init__.py",
+           "before is False and hand.reported(connection)", "before is False", (CONSUMER_TROUBLE, HANDLERS_THAT_END)),
+    Mutant("SQLite's transactions are always the same", "postroad/stores/statements.py",
+           "return Question([named(dialect, placeholders, schema, \"same_transaction\")], lambda _: True)",
+           "return Question([], lambda _: True)", (HANDLERS_THAT_END,)),
+    Mutant("a handler that commits and goes on has processed its message", TREATMENT,
+           "await self._handling.undo([message])\n        attempts", "attempts", (HANDLERS_THAT_END,)),
+    Mutant("what a failed handler committed is remembered for nobody", HANDLING,
+           "self._failed |= dict.fromkeys(new, noted.transaction)", "pass", (HANDLERS_THAT_END,)),
+    Mutant("another's row goes with a handler's roll-back", PG_QUERIES,
+           "and (select status from handled) = 'committed')", "and (select status from handled) <> 'in progress')",
+           (HANDLERS_THAT_END,)),
+    Mutant("again, on SQLite", SQLITE_QUERIES, "where processed_at = ? and consumer = ? and id in",
+           "where ? > 0 and consumer = ? and id in", (HANDLERS_THAT_END,)),
     Mutant("what met an outage is marked again and counts as a death", TREATMENT,
            "self._marks.get(message.identity) or", "", (CONSUMER_TROUBLE,)),
     Mutant("a stop counts as a death", "postroad/consumer/run.py", "await self._treatment.break_off()", "pass",
            (CONSUMER_STOPS,)),
-    Mutant("a lost connection is an attempt", TRANSACTIONS, "if is_passing(error) else None", "if False else None",
+    Mutant("a lost connection is an attempt", TRANSACTIONS, "if is_passing(first) or is_passing(error):", "if False:",
            (CONSUMER_TROUBLE,)),
     Mutant("a message is buried again while the database is out", TREATMENT, "if work.buried_as is None:", "if True:",
            (CONSUMER_STOPS,)),

@@ -7,10 +7,15 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import aiosqlite
 import asyncpg
+import django
 import psycopg
+from django.conf import settings
+from django.db import connections, transaction
+from django.db.utils import ConnectionHandler
 from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import sessionmaker
@@ -80,7 +85,8 @@ class Place(NamedTuple):
         return [tuple(row) for row in await self.rows(f"select id, type from {self.schema}inbox order by id")]
 
 
-async def on_postgresql(name: str, server: PostgreSQL) -> Place:
+async def on_postgresql(name: str, server: PostgreSQL, through: Callable[[str], str] | None = None) -> Place:
+    """`through` gives the URL that transactions use."""
     log = await PostgreSQLLog.fresh(server)
     await log.execute("drop table if exists effects")
     await log.execute("create table effects (at serial, number integer)")
@@ -88,7 +94,7 @@ async def on_postgresql(name: str, server: PostgreSQL) -> Place:
     async def rows(sql: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in await log.execute(sql)]
 
-    begin, insert, is_async = _POSTGRESQL[name](log.url)
+    begin, insert, is_async = (_POSTGRESQL | _MORE_POSTGRESQL)[name](log.url if through is None else through(log.url))
     return Place(begin, insert, is_async, rows, "postroad.")
 
 
@@ -103,7 +109,7 @@ def on_sqlite(name: str, path: Path) -> Place:
         return execute(sql)
 
     execute("create table effects (at integer primary key, number integer)")
-    begin, insert, is_async = _SQLITE[name](path)
+    begin, insert, is_async = (_SQLITE | _MORE_SQLITE)[name](path)
     return Place(begin, insert, is_async, rows, "postroad_")
 
 
@@ -175,3 +181,77 @@ _POSTGRESQL: dict[str, Callable[[str], tuple[Any, Any, bool]]] = {
 }
 _SQLITE: dict[str, Callable[[Path], tuple[Any, Any, bool]]] = {"sqlite3": _sqlite3, "aiosqlite": _aiosqlite}
 ON_POSTGRESQL, ON_SQLITE = tuple(_POSTGRESQL), tuple(_SQLITE)
+
+
+# -- the same drivers, in other hands --------------------------------------------------------------------------------
+
+
+def _connection(url: str) -> tuple[Any, Any, bool]:
+    engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"), poolclass=NullPool)
+    return engine.begin, _by_sqlalchemy, False
+
+
+def _async_connection(url: str) -> tuple[Any, Any, bool]:
+    engine = create_async_engine(url.replace("postgresql:", "postgresql+asyncpg:"), poolclass=NullPool)
+    return engine.begin, _by_sqlalchemy, True
+
+
+def _async_session_psycopg(url: str) -> tuple[Any, Any, bool]:
+    engine = create_async_engine(url.replace("postgresql:", "postgresql+psycopg:"), poolclass=NullPool)
+    return async_sessionmaker(engine).begin, _by_sqlalchemy, True
+
+
+def _session_sqlite(path: Path) -> tuple[Any, Any, bool]:
+    return sessionmaker(create_engine(f"sqlite:///{path}", poolclass=NullPool)).begin, _by_sqlalchemy, False
+
+
+def _async_session_sqlite(path: Path) -> tuple[Any, Any, bool]:
+    engine = create_async_engine(f"sqlite+aiosqlite:///{path}", poolclass=NullPool)
+    return async_sessionmaker(engine).begin, _by_sqlalchemy, True
+
+
+def _django(where: str | Path) -> tuple[Any, Any, bool]:
+    """In threads, each with a connection of its own."""
+    if not settings.configured:
+        settings.configure()
+    django.setup()
+    connection_settings = django_settings(where)
+
+    @contextmanager
+    def begin() -> Iterator[Any]:
+        connection = ConnectionHandler({"default": connection_settings})["default"]
+        connection.alias = "postroad_place"
+        connections["postroad_place"] = connection  # where transaction.atomic looks, in this thread
+        try:
+            with transaction.atomic(using="postroad_place"):
+                yield connection
+        finally:
+            connection.close()
+
+    def insert(tx: Any, number: int) -> None:
+        with tx.cursor() as cursor:
+            cursor.execute(INSERT.format("%s"), (number,))
+
+    return begin, insert, False
+
+
+def django_settings(where: str | Path) -> dict[str, Any]:
+    if isinstance(where, Path):
+        return {"ENGINE": "django.db.backends.sqlite3", "NAME": str(where)}
+    url = urlsplit(where)
+    at = {"NAME": url.path[1:], "HOST": url.hostname, "PORT": url.port, "USER": url.username}
+    return {"ENGINE": "django.db.backends.postgresql"} | at
+
+
+_MORE_POSTGRESQL: dict[str, Callable[[str], tuple[Any, Any, bool]]] = {
+    "connection": _connection,
+    "async-connection": _async_connection,
+    "async-session-psycopg": _async_session_psycopg,
+    "django": _django,
+}
+_MORE_SQLITE: dict[str, Callable[[Path], tuple[Any, Any, bool]]] = {
+    "session-sqlite": _session_sqlite,
+    "async-session-sqlite": _async_session_sqlite,
+    "django-sqlite": _django,
+}
+EVERY_POSTGRESQL, EVERY_SQLITE = (*ON_POSTGRESQL, *_MORE_POSTGRESQL), (*ON_SQLITE, *_MORE_SQLITE)

@@ -111,10 +111,20 @@ class Bare:
         self._stream.write(pamqp.frame.marshal(frame, channel))
 
     def _method(self) -> pamqp.frame.FrameTypes:
+        """The next method. Raises ConnectionError when the broker closes the connection, as one that stops does."""
         self._stream.flush()
         payload = self._frame()
-        return pamqp.frame.unmarshal(struct.pack(">BHI", 1, 1, len(payload)) + payload + b"\xce")[2]
+        method = pamqp.frame.unmarshal(struct.pack(">BHI", 1, 1, len(payload)) + payload + b"\xce")[2]
+        if isinstance(method, commands.Connection.Close | commands.Channel.Close):
+            raise ConnectionAbortedError(f"the broker closed the connection: {method.reply_text}")
+        return method
 
     def _frame(self) -> bytes:
-        (size,) = struct.unpack(">xxxI", self._stream.read(7))
-        return self._stream.read(size + 1)[:-1]
+        (size,) = struct.unpack(">xxxI", self._read(7))
+        return self._read(size + 1)[:-1]
+
+    def _read(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        if len(data) < size:
+            raise ConnectionResetError("the connection ended in the middle of a frame")
+        return data

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-import struct
 import threading
 import time
 from collections import Counter
@@ -29,6 +28,7 @@ from tests.queues import QUEUE, bare, deliveries, with_queue
 from tests.relays import PATIENCE, RunningRelay
 from tests.services.postgresql import PostgreSQL
 from tests.services.rabbitmq import RabbitMQ
+from tests.services.server import stop
 from tests.services.weather import Weather
 
 LEASE: Final = 2
@@ -55,6 +55,7 @@ class Member(NamedTuple):
 
     async def close(self) -> None:
         self.started.cancel()
+        await asyncio.gather(self.started, return_exceptions=True)
         self.running.process.kill()
         self.running.process.wait()
         await self.to_database.__aexit__()
@@ -100,6 +101,7 @@ class Turmoil:
         await self._clock
         for writer in self._writers:
             writer.cancel()
+        await asyncio.gather(*self._writers, return_exceptions=True)
         for member in self._members:
             await member.close()
         self.postgresql.start()
@@ -184,7 +186,7 @@ class Turmoil:
 
     async def _freeze(self) -> str:
         member = await self._a_member()
-        member.running.process.send_signal(signal.SIGSTOP)
+        stop(member.running.process)
         await asyncio.sleep(LEASE * 1.5)
         member.running.process.send_signal(signal.SIGCONT)
         return member.name
@@ -295,7 +297,7 @@ class Turmoil:
     def _tell_time(self) -> None:
         """Put a number into the queue again and again, and note when it was there: so all that is in it has a time."""
         while not self._over.is_set():
-            with suppress(OSError, struct.error), bare(self._vhost, timeout=5) as connection:
+            with suppress(OSError), bare(self._vhost, timeout=5) as connection:
                 while not self._over.wait(CLOCK_SECONDS):
                     self._times.append(float("inf"))
                     connection.put(QUEUE, b"%d" % (len(self._times) - 1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 from uuid import UUID
 
 from postroad.config import DEFAULT_SCHEMA, checked_schema, duration
@@ -11,7 +11,7 @@ from postroad.errors import InvalidMessage, InvalidSetting, NoTransaction
 from postroad.stores.connections import ask_through
 from postroad.stores.connections.pending import Call
 from postroad.stores.memory import MemoryTransaction
-from postroad.stores.statements import Question, first_times
+from postroad.stores.statements import Question, first_times, mark_transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -20,16 +20,26 @@ if TYPE_CHECKING:
     from postroad.stores.connections import AsyncConnection, Pending, SyncConnection
     from postroad.stores.statements import Rows
 
-__all__ = ["Inbox", "checked_consumer"]
+__all__ = ["Inbox", "Noted", "checked_consumer"]
 
 T = TypeVar("T")
 
 _ONE = Call("inbox.first_time", undone="the inbox was not asked about")
 _MANY = Call("inbox.first_times", undone="the inbox was not asked about")
+_NOTE = Call("inbox.note", undone="the inbox was not asked about")
 
 LONGEST_CONSUMER = 255  # bytes
 LONGEST_ID = 1024
 LONGEST_TYPE = 255
+
+
+class Noted(NamedTuple):
+    """What the inbox answered."""
+
+    new: list[bool]
+    """For each message whether this is the first time."""
+    transaction: Any = None
+    """What the transaction is known by, if any message is new."""
 
 
 class Inbox:
@@ -64,7 +74,9 @@ class Inbox:
         back and try again. Raises InvalidMessage, NoTransaction, ConnectionClosed, NotMigrated or UnknownConnection,
         and in each case nothing was written.
         """
-        return self._ask(connection, [(_checked_id(message_id), _checked_type(type))], consumer, _only, _ONE)
+        return self._ask(
+            connection, [(_checked_id(message_id), _checked_type(type))], consumer, lambda noted: noted.new[0], _ONE
+        )
 
     @overload
     def first_times(
@@ -85,47 +97,59 @@ class Inbox:
         each other in a circle: the rows are written in the order of their ids.
         """
         checked = [(_checked_id(id), _checked_type(type)) for id, type in messages]
-        return self._ask(connection, checked, consumer, lambda answers: answers, _MANY)
+        return self._ask(connection, checked, consumer, lambda noted: noted.new, _MANY)
+
+    def note(self, connection: Any, messages: Sequence[tuple[str, str]], /, *, consumer: str) -> Any:
+        """For a consumer: the same, and the transaction is marked, so that its handler can't end it unnoticed. Gives
+        Noted; to be awaited on an async connection.
+        """
+        checked = [(_checked_id(id), _checked_type(type)) for id, type in messages]
+        return self._ask(connection, checked, consumer, lambda noted: noted, _NOTE, marked=True)
 
     def _ask(
         self,
         connection: Any,
         messages: Sequence[tuple[str, str]],
         consumer: str,
-        shape: Callable[[list[bool]], T],
+        shape: Callable[[Noted], T],
         call: Call,
+        *,
+        marked: bool = False,
     ) -> T | Pending[T]:
         checked_consumer(consumer)
         if isinstance(connection, MemoryTransaction):
             if not connection.open:
                 raise NoTransaction("this transaction of the memory store has ended; begin another")
-            return shape([connection.first_time(consumer, id) for id, _ in messages])
+            return shape(Noted([connection.first_time(consumer, id) for id, _ in messages]))
         return ask_through(
             connection,
             self.schema,
             lambda tongue: Question(
-                [first_times(*tongue, self.schema, consumer, messages, patience=self._patience)],
-                lambda answered: shape(_answers(messages, *answered)),
+                [
+                    first_times(*tongue, self.schema, consumer, messages, patience=self._patience),
+                    *(mark_transaction(*tongue, self.schema) if marked else ()),
+                ],
+                lambda answered: shape(_noted(messages, answered[0])),
             ),
             call,
             messages[0][0] if len(messages) == 1 else f"{len(messages)} messages",
         )
 
 
+def _noted(messages: Sequence[tuple[str, str]], rows: Rows) -> Noted:
+    if not rows:
+        return Noted([False] * len(messages))
+    return Noted([True] if len(messages) == 1 else _answers(messages, rows), rows[0][1])
+
+
 def _answers(messages: Sequence[tuple[str, str]], rows: Rows) -> list[bool]:
     """For each message whether it is among the new ones, and the first of its kind in the batch."""
-    if len(messages) == 1:
-        return [bool(rows)]
     new = Counter(row[0] for row in rows)
     answers = []
     for id, _ in messages:
         answers.append(new[id] > 0)
         new[id] -= 1
     return answers
-
-
-def _only(answers: list[bool]) -> bool:
-    return answers[0]
 
 
 def checked_consumer(consumer: Any) -> str:

@@ -7,13 +7,21 @@ from pathlib import Path
 import pytest
 
 from postroad.brokers.memory import MemoryQueue
-from tests.places import ON_POSTGRESQL, ON_SQLITE, Place, on_postgresql, on_sqlite
+from tests.places import EVERY_POSTGRESQL, EVERY_SQLITE, ON_POSTGRESQL, ON_SQLITE, Place, on_postgresql, on_sqlite
 from tests.services.postgresql import PostgreSQL
 
 
 @pytest.fixture(params=[*ON_POSTGRESQL, *ON_SQLITE])
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param in ON_SQLITE:
+        return on_sqlite(request.param, tmp_path / "shop.sqlite")
+    return await on_postgresql(request.param, request.getfixturevalue("postgresql15"))
+
+
+@pytest.fixture(params=[*EVERY_POSTGRESQL, *EVERY_SQLITE])
+async def every_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Every kind of connection."""
+    if request.param in EVERY_SQLITE:
         return on_sqlite(request.param, tmp_path / "shop.sqlite")
     return await on_postgresql(request.param, request.getfixturevalue("postgresql15"))
 

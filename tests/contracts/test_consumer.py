@@ -162,7 +162,7 @@ async def test_what_was_delivered_before_is_marked_and_a_death_is_counted(place:
 
 async def until_so_many(things: list[int], count: int) -> None:
     """A handler in a thread has no other way to tell."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(things) < count:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 

@@ -29,7 +29,7 @@ async def test_a_handler_that_catches_an_sql_error_has_failed(each_pg_place: Pla
     assert (summary.handled, summary.failed) == (1, 1)
     assert await each_pg_place.effects() == [1]
     (error,) = await each_pg_place.errors()
-    assert error.startswith("Spoilt: the handler returned, but its transaction can't be committed")
+    assert error.startswith("TransactionAborted: the handler returned, but its transaction can't be committed")
 
 
 async def test_a_handler_that_ends_its_transaction_has_failed(place: Place, queue: MemoryQueue) -> None:

@@ -6,10 +6,10 @@ import asyncio
 import gc
 import sqlite3
 import warnings
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 import asyncpg
@@ -29,13 +29,15 @@ from postroad import (
 )
 from postroad.brokers.memory import MemoryQueue
 from postroad.consumer.retention import InboxRetention
-from postroad.consumer.transactions import Spoilt, Transactions
+from postroad.consumer.transactions import TransactionAborted, TransactionEnded, Transactions
+from postroad.inbox import Noted
 from postroad.retry import Backoff
 from postroad.stores.connections import NeverAwaited
 from postroad.stores.memory import MemoryStore
 from postroad.stores.migrations import grants_script
 from postroad.stores.sqlite import migrate_sqlite
 from tests.adapters.base import Adapter, Database, OnPostgreSQL, OnSQLite, done
+from tests.consumers import execute
 from tests.contracts.test_connections import KINDS, Kind
 from tests.logs import PostgreSQLLog
 from tests.places import asyncpg_transactions
@@ -151,29 +153,62 @@ async def test_one_round_trip(adapter: Adapter, database: Database) -> None:
     assert len(await noted(database)) == 104
 
 
-async def test_a_transaction_that_an_error_has_spoilt_is_told_from_a_good_one(
+async def test_a_transaction_that_an_error_has_aborted_is_told_from_a_good_one(
     kind: Kind, adapter: Adapter, database: Database
 ) -> None:
     """Its COMMIT would be answered by a roll-back, which drivers don't call an error."""
-    transactions = Transactions(object, "postroad", 1)
-    transactions.is_async = is_async(kind)
     async with adapter.transaction() as connection:
-        omen = transactions.omen(connection)
-        assert await done(INBOX.first_time(connection, "m", consumer="stock"))
-        await checked(transactions, connection, omen)
+        watched = await Watched.from_now_on(kind, connection)
+        await watched.check()
+    async with adapter.transaction() as connection:
+        watched = await Watched.from_now_on(kind, connection)
         with pytest.raises(NotMigrated):  # any error would do
             await done(Inbox(schema="nowhere").first_time(connection, "m", consumer="stock"))
         if kind.dialect == "sqlite":
-            await checked(transactions, connection, omen)
+            await watched.check()
         else:
-            with pytest.raises(Spoilt):
-                await checked(transactions, connection, omen)
-    assert len(await noted(database)) == (kind.dialect == "sqlite")
+            with pytest.raises(TransactionAborted):
+                await watched.check()
+    assert len(await noted(database)) == 1 + (kind.dialect == "sqlite")
 
 
-async def checked(transactions: Transactions, connection: Any, omen: Any) -> None:
-    if (asked := transactions.check(connection, omen)) is not None:
-        await asked
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+async def test_another_transaction_is_told_from_the_same_one(kind: Kind, adapter: Adapter, end: str) -> None:
+    with suppress(Exception):  # what was begun here may not be there any more
+        async with adapter.transaction() as connection:
+            watched = await Watched.from_now_on(kind, connection)
+            for sql in (end, "begin"):
+                if (ran := execute(connection, sql)) is not None and watched.transactions.is_async:
+                    await ran
+            with pytest.raises(TransactionEnded):
+                await watched.check()
+            raise LookupError
+    assert watched.checked
+
+
+class Watched(NamedTuple):
+    """A transaction as a consumer watches it."""
+
+    transactions: Transactions
+    connection: Any
+    reported: bool | None
+    noted: Noted
+    checked: list[bool]
+
+    @classmethod
+    async def from_now_on(cls, kind: Kind, connection: Any) -> Watched:
+        transactions = Transactions(object, "postroad", 1)
+        transactions.is_async = is_async(kind)
+        reported = transactions.reported(connection)
+        if reported is not None and not isinstance(reported, bool):
+            reported = await reported
+        asked = INBOX.note(connection, [(str(uuid4()), "")], consumer="stock")
+        return cls(transactions, connection, reported, await done(asked), [])
+
+    async def check(self) -> None:
+        self.checked.append(True)
+        if (asked := self.transactions.check(self.connection, self.reported, self.noted.transaction)) is not None:
+            await asked
 
 
 def is_async(kind: Kind) -> bool:
@@ -224,7 +259,7 @@ async def test_it_is_no_truth_value_before_it_is_awaited(log: PostgreSQLLog) -> 
 
 async def waiting(log: PostgreSQLLog, count: int = 1) -> None:
     """Until so many transactions wait for a lock."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             sql = (
                 "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"

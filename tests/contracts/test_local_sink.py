@@ -205,7 +205,7 @@ async def test_keys_are_handled_side_by_side(path: Path) -> None:
 
     it._start = _nothing  # type: ignore[method-assign, assignment]
     publisher = it.publisher()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert await publisher.publish([a_message(1), a_message(2), a_message(3)]) == []
 
 

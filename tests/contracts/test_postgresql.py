@@ -16,7 +16,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from postroad import ClientTooOld, InvalidSetting, LogNotReadable, Message, NotMigrated, StoreUnavailable
+from postroad import ClientTooOld, InvalidSetting, LaneChanged, LogNotReadable, Message, NotMigrated, StoreUnavailable
 from postroad.lifecycle import State
 from postroad.message import slot_of
 from postroad.stores.base import Deferral, Lease
@@ -337,6 +337,32 @@ async def test_a_restored_dump_goes_on_where_it_was(
     assert not caplog.text
 
 
+async def test_late_pages_are_read_only_as_far_as_the_lane_is_as_it_was(log: PostgreSQLLog) -> None:
+    """They show the lane's version too: the schema may be restored while a lane catches up."""
+    lane = await take(log)
+    slow = await log.connect()
+    transaction = slow.transaction()
+    await transaction.start()
+    await OUTBOX.add_many(slow, numbered(1, 2, 3))
+    await log.add(*numbered(4))
+    _, lane = await step(log, lane)
+    await transaction.commit()
+    await slow.close()
+    seen, lane = await step(log, lane, PageLimit(1, 1000))
+    assert seen == [1]
+    assert lane.cursor.catching_up
+    await log.execute("update postroad.lanes set version = version - 1")
+    with pytest.raises(LaneChanged, match="put back to an earlier time"):
+        await step(log, lane, PageLimit(1, 1000))
+
+
+async def test_a_log_without_its_primary_key_is_still_being_restored(log: PostgreSQLLog) -> None:
+    lane = await take(log)
+    await log.execute("alter table postroad.outbox drop constraint outbox_pkey")
+    with pytest.raises(LogNotReadable, match="is being restored, or the restore has failed"):
+        await log.store.load(lane)
+
+
 async def test_rows_from_the_future_are_another_clusters(log: PostgreSQLLog) -> None:
     """Copied row by row, with transaction ids that this cluster will reach in years: late, again and again."""
     await log.add(*numbered(1))
@@ -555,7 +581,7 @@ async def test_no_step_walks_the_log(log: PostgreSQLLog, connect: Any) -> None:
     await store._prepare(connection)
     plan = await connection.fetchval(
         f"explain (analyze, format json) {store._sql['read_page']}",
-        0, 255, lane.cursor.position, *_xmax_and_xip(lane.cursor.snapshot), 100, 999, lane.sink, lane.lane,
+        0, 255, lane.cursor.position, *_xmax_and_xip(lane.cursor.snapshot), 100, 999, *fence_of(lane),
     )  # fmt: skip
     assert rows_looked_at(json.loads(plan)[0]["Plan"]) < 10_000, (
         "30,000 rows lie behind the position, 2,000 are newer than the snapshot"
@@ -590,7 +616,8 @@ async def test_a_late_page_looks_at_its_own_rows_only(log: PostgreSQLLog, connec
     await store._prepare(connection)
     plan = await connection.fetchval(
         f"explain (analyze, format json) {store._sql['read_late_page']}",
-        0, 1023, late.position, *_xmax_and_xip(late.snapshot), 100, 1 << 20, late.late_position, late.late_snapshot,
+        0, 1023, late.position, *_xmax_and_xip(late.snapshot), 100, 1 << 20,
+        *fence_of(lane), late.late_position, late.late_snapshot,
     )  # fmt: skip
     assert rows_looked_at(json.loads(plan)[0]["Plan"]) < 2_000, "20,000 rows are late, and 100 fit on the page"
 
@@ -645,6 +672,10 @@ async def test_trouble_is_looked_up_and_never_searched_for(log: PostgreSQLLog, c
         plan = await connection.fetchval(f"explain (analyze, format json) {store._sql[query]}", *values)
         await transaction.rollback()
         assert rows_looked_at(json.loads(plan)[0]["Plan"]) <= most, (query, values)
+
+
+def fence_of(lane: Lease) -> tuple[object, ...]:
+    return lane.sink, lane.lane, lane.owner, lane.epoch
 
 
 def rows_looked_at(node: dict[str, Any]) -> int:

@@ -20,11 +20,13 @@ from aio_pika import DeliveryMode
 from cloudevents.core.bindings.rabbitmq import RabbitMQMessage, from_rabbitmq_event
 
 from postroad import BrokerUnavailable, StoredMessage
+from postroad.brokers.amqp_channel import PageChannel
+from postroad.brokers.amqp_confirms import Page
 from postroad.brokers.envelope import Envelope
 from postroad.brokers.rabbitmq import WRITE_BYTES, RabbitMQPublisher
 from tests.destinations import CREATED_US, a_page, bound_queue, consumed, rabbitmq_channel, stored
 from tests.services.proxy import Proxy
-from tests.services.server import free_port
+from tests.services.server import free_port, stop
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,11 +85,22 @@ async def eventually(publisher: RabbitMQPublisher, messages: list[StoredMessage]
                 return
 
 
+async def until(reached: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not reached():  # noqa: ASYNC110 - there is no signal
+            await asyncio.sleep(0.005)
+
+
+def pages(publisher: RabbitMQPublisher) -> list[Page]:
+    assert publisher._connection is not None
+    return [channel.page for channel in publisher._connection.channels.values() if isinstance(channel, PageChannel)]
+
+
 @contextmanager
 def frozen(server: RabbitMQ) -> Iterator[None]:
     """The server is there, and does nothing."""
     assert server._broker is not None
-    server._broker.send_signal(signal.SIGSTOP)
+    stop(server._broker)
     try:
         yield
     finally:
@@ -132,6 +145,16 @@ async def test_the_official_sdk_reads_what_arrives(
     event = from_rabbitmq_event(as_the_sdk_wants(got))
     assert (event.get_id(), event.get_source(), event.get_type()) == (str(message.id), "/tests", "order.created")
     assert event.get_data() == {"total": 12}
+
+
+async def test_json_that_is_nested_too_deeply_is_refused_alone(
+    publisher_to: PublisherMaker, vhost: str, queue: str
+) -> None:
+    page = a_page(300)
+    page[150] = stored(151, payload=b"[" * 100_000 + b"]" * 100_000)
+    (refusal,) = await publisher_to(envelope=Envelope("structured")).publish(page)
+    assert (refusal.position, refusal.permanent) == (151, True)
+    assert await ids_in(vhost, queue) == [message.id for message in page if message.position != 151]
 
 
 def as_the_sdk_wants(message: AbstractIncomingMessage) -> RabbitMQMessage:
@@ -394,7 +417,7 @@ async def test_somebody_listens_who_does_not_answer(publisher_to: PublisherMaker
         publisher = publisher_to(f"amqp://127.0.0.1:{server.sockets[0].getsockname()[1]}/", connect_timeout="100ms")
         with pytest.raises(BrokerUnavailable, match=r"no connection within 0\.1 seconds"):
             await publisher.open()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await hung_up.wait()
 
 
@@ -671,12 +694,13 @@ async def test_the_answers_to_a_canceled_call_are_not_taken_for_the_next_ones(
     with frozen(rabbitmq):
         unroutable = [msgspec.structs.replace(message, topic="unbound") for message in wanted]
         canceled = asyncio.create_task(publisher.publish(unroutable))
-        await asyncio.wait((canceled,), timeout=0.05)  # it has written, and waits
+        await until(lambda: any(page.messages == unroutable for page in pages(publisher)))
         canceled.cancel()
         await asyncio.wait((canceled,))
         assert canceled.cancelled()
+        channels = len(pages(publisher))
         publishing = asyncio.create_task(publisher.publish(wanted))
-        await asyncio.wait((publishing,), timeout=0.05)
+        await until(lambda: len(pages(publisher)) > channels)  # it waits for a channel of its own
     assert not await publishing
     assert await ids_in(vhost, "orders") == ids(wanted)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import msgspec
 import pytest
 
 from postroad import LaneChanged, LeaseLost, Message
@@ -82,6 +83,43 @@ async def test_reading_changes_nothing(log: Log) -> None:
     again = await log.store.read(lane, lane.cursor, PLENTY)
     assert first.messages == again.messages
     assert (await log.store.load(lane)).lease.cursor == lane.cursor
+
+
+async def test_a_page_is_read_only_for_the_owner_and_its_epoch(log: Log) -> None:
+    await log.add(*numbered(1))
+    (lane,) = await take(log)
+    await take(log)
+    with pytest.raises(LaneChanged, match="is not this relay's as it was loaded"):
+        await log.store.read(lane, lane.cursor, PLENTY)
+
+
+async def test_a_lane_that_is_older_than_its_lease_is_not_read(log: Log) -> None:
+    """The database was put back: what the owner remembers of its cursor is from another history."""
+    await log.add(*numbered(1))
+    (lane,) = await take(log)
+    remembered = lane.settled(lane.cursor)
+    with pytest.raises(LaneChanged, match="put back to an earlier time"):
+        await log.store.read(remembered, remembered.cursor, PLENTY)
+
+
+async def test_a_log_that_ends_before_the_cursor_is_not_read(log: Log) -> None:
+    await log.add(*numbered(1))
+    (lane,) = await take(log)
+    page = await log.store.read(lane, lane.cursor, PLENTY)
+    beyond = msgspec.structs.replace(page.after, position=page.after.position + 1)
+    with pytest.raises(LaneChanged, match="put back to an earlier time"):
+        await log.store.read(lane, beyond, PLENTY)
+
+
+async def test_a_log_that_retention_has_emptied_is_read_on(log: Log) -> None:
+    await log.add(*numbered(1, 2))
+    (lane,) = await take(log)
+    page = await log.store.read(lane, lane.cursor, PLENTY)
+    lane = await log.store.settle(lane, page.after)
+    await log.make_older(timedelta(hours=1))
+    assert (await log.store.delete_passed(after=0, older_than=ALL, batch=10)).deleted == 2
+    page = await log.store.read(lane, lane.cursor, PLENTY)
+    assert (page.messages, page.after.position) == ([], lane.cursor.position)
 
 
 async def test_lanes_share_the_log_without_gap_or_overlap(log: Log) -> None:

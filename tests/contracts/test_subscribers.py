@@ -95,7 +95,7 @@ async def source(request: pytest.FixtureRequest) -> AsyncIterator[Source]:
 
 async def taken(source: Source, count: int) -> list[Delivery]:
     deliveries: list[Delivery] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(deliveries) < count:
             deliveries += await source.subscriber.receive()
     return deliveries
@@ -355,7 +355,7 @@ async def test_a_deleted_queue_ends_the_session(vhost: str) -> None:
     async with rabbitmq_channel(vhost) as channel:
         await channel.queue_delete("orders")
     with pytest.raises(BrokerUnavailable, match="deleted"):
-        await asyncio.wait_for(waiting, 20)
+        await asyncio.wait_for(waiting, 60)
     await subscriber.open()  # which makes it again
     await subscriber.close()
 
@@ -415,7 +415,7 @@ async def test_strange_properties_end_no_session(vhost: str, flags: int, encoded
         await underlay.write_queue.put(ChannelFrame(payload=b"".join(frames), should_close=False))
         await channel.default_exchange.publish(aio_pika.Message(b"plain"), "orders")
     deliveries: list[Delivery] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(deliveries) < 2:
             deliveries += await subscriber.receive()
     strange, plain = deliveries
@@ -463,7 +463,7 @@ async def test_an_aiormq_that_is_not_known_is_an_outage_with_a_reason(
     await subscriber.open()
     async with rabbitmq_channel(vhost) as channel:
         await channel.default_exchange.publish(aio_pika.Message(b"a"), "orders")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         with pytest.raises(BrokerUnavailable, match="this version of aiormq is not known to postroad"):
             await subscriber.receive()
     await subscriber.close()

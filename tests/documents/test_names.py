@@ -67,6 +67,7 @@ def test_databases_share_their_query_names() -> None:
         "cancel_scheduled", "cancel_deferred", "raise_versions", "undate_lanes", "forget_ahead",
         "forget_rewound", "note_delivered", "delete_delivered", "delete_rewound", "find_old_progress",
         "undate_progress", "data_version", "tick", "clock", "renew", "look", "peers", "note_lease", "forget",
+        "mark_transaction",
     }  # fmt: skip
     assert set(postgresql) - only_postgresql == set(sqlite) - only_sqlite
     assert all(text and "{" not in text.replace("'{", "") for text in [*postgresql.values(), *sqlite.values()])

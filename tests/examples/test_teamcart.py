@@ -31,7 +31,7 @@ async def world(postgresql15: PostgreSQL, redis: Redis, tmp_path: Path) -> Async
 async def test_a_cart_stands_in_redis_after_idling(world: World) -> None:
     """How long it takes is printed by the example and by `pytest -rP`; here it must only happen."""
     connection = await world.connect()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await connection.fetchval("select count(*) from postroad.naps where until > now()") < LANES:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     await connection.close()

@@ -308,7 +308,7 @@ async def test_the_lock_is_the_one_that_postroad_migrate_takes(pg_url: str) -> N
         other = asyncio.create_task(migrate_postgresql(pg_url))
         waiting = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
         async with engine.connect() as watcher:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not (await watcher.exec_driver_sql(waiting)).scalar():
                     pass  # the question itself gives the others their turn
         assert not other.done()

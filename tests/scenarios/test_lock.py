@@ -13,6 +13,7 @@ from tests.logs import PostgreSQLLog, numbered
 from tests.queues import arrivals, with_queue
 from tests.relays import relay
 from tests.services.postgresql import PostgreSQL
+from tests.services.server import stop
 
 OPTIONS = ("--lock-id", "4711", "--lease", "2s")
 
@@ -45,7 +46,7 @@ async def test_a_held_lock_does_not_prolong_the_lease_of_one_that_is_frozen(
             await second.until_told("lock_held", "(postroad lives)")
             await log.add(*numbered(*range(50)))
             await until_carried(log)
-            first.process.send_signal(signal.SIGSTOP)
+            stop(first.process)
             await second.until_told("stands_in")
             await until_owned_by(log, second.process.pid)
             await log.add(*numbered(*range(50, 100)))

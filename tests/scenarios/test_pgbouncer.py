@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from postroad import Inbox, StoreUnavailable
-from postroad.consumer.transactions import Spoilt, Transactions
+from postroad.consumer.transactions import TransactionAborted, Transactions
 from postroad.relay import Relay
 from postroad.stores.postgresql import PostgreSQLStore, migrate_postgresql
 from tests.contracts.test_wakeup import SECONDS, relay, running, said, until_asleep, until_said
@@ -155,20 +155,20 @@ async def test_a_cursor_is_on_disk_when_it_was_settled(log: Pooled, postgresql15
     await store.close()
 
 
-async def test_a_transaction_that_an_error_has_spoilt_is_known(log: Pooled) -> None:
+async def test_a_transaction_that_an_error_has_aborted_is_known(log: Pooled) -> None:
     """Whether or not the pooler passes on what the server reports; and the next client finds everything as it was."""
     transactions, inbox = Transactions(object, "postroad", 1), Inbox()
     connection = await asyncpg.connect(log.url, statement_cache_size=0)
     for spoilt in (False, True, False):
         async with connection.transaction():
-            omen = transactions.omen(connection)
-            assert await inbox.first_time(connection, str(uuid4()), consumer="stock")
+            reported = transactions.reported(connection)
+            noted = await inbox.note(connection, [(str(uuid4()), "")], consumer="stock")
             if spoilt:
                 with pytest.raises(asyncpg.UndefinedTableError):
                     await connection.execute("select from nowhere")
-            asked = transactions.check(connection, omen)
+            asked = transactions.check(connection, reported, noted.transaction)
             if spoilt:
-                with pytest.raises(Spoilt):
+                with pytest.raises(TransactionAborted):
                     await asked
             elif asked is not None:
                 await asked

@@ -16,6 +16,7 @@ from tests.queues import arrivals, with_queue
 from tests.relays import RunningRelay, relay
 from tests.services.postgresql import PostgreSQL
 from tests.services.rabbitmq import RabbitMQ
+from tests.services.server import stop
 from tests.traffic import Traffic
 from tests.turmoil import Turmoil
 
@@ -108,7 +109,7 @@ async def test_a_relay_that_was_frozen_beyond_its_lease_changes_nothing(
         with relay(log, vhost, tmp_path / "b", *NEVER) as second:
             await until_carried(log)
             await until_owners(log, 4)
-            second.process.send_signal(signal.SIGSTOP)
+            stop(second.process)
             before = await lanes(log)
             published = len(first.told("page_published"))
             under_way = len(first.told("page_taken")) - published
@@ -129,11 +130,11 @@ async def test_a_relay_that_was_frozen_beyond_its_lease_changes_nothing(
 
 async def frozen_in_a_page(running: RunningRelay) -> None:
     """Stop its process while it has messages under way."""
-    running.process.send_signal(signal.SIGSTOP)
+    stop(running.process)
     while len(running.told("page_taken")) == len(running.told("page_published")):
         running.process.send_signal(signal.SIGCONT)
         await asyncio.sleep(0.005)
-        running.process.send_signal(signal.SIGSTOP)
+        stop(running.process)
 
 
 async def lanes(log: PostgreSQLLog) -> list[tuple[object, ...]]:

@@ -24,7 +24,7 @@ from tests.logs import OUTBOX, Arrivals, PostgreSQLLog, numbered
 from tests.services.postgresql import PostgreSQL
 
 RUN_SECONDS = float(os.environ.get("LONG_TESTS") or 4)
-ARRIVE_SECONDS = 10
+ARRIVE_SECONDS = 60
 COLUMNS = ["id", "topic", "key", "slot", "type", "payload", "content_type", "headers"]
 
 

@@ -26,7 +26,7 @@ max_client_conn = 200
 logfile = {folder}/log
 pidfile = {folder}/pid
 """
-START_SECONDS = 20
+START_SECONDS = 60
 
 
 class PgBouncer(Server):

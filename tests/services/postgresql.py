@@ -102,9 +102,9 @@ class PostgreSQL(Server):
             standby.start()
             yield standby
 
-    def dump(self, url: str) -> str:
+    def dump(self, url: str, *options: str) -> str:
         """The database as SQL, as pg_dump writes it."""
-        return self.run("pg_dump", "-d", url)
+        return self.run("pg_dump", "-d", url, *options)
 
     def restore(self, url: str, sql: str) -> None:
         """Run a dump in a database, which should be empty; the first error ends it."""

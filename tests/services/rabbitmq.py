@@ -20,9 +20,9 @@ log.console = false
 disk_free_limit.absolute = 1MB
 """
 
-START_SECONDS = 60
-STOP_SECONDS = 30
-ALARM_SECONDS = 10
+START_SECONDS = 120
+STOP_SECONDS = 60
+ALARM_SECONDS = 60
 
 
 class RabbitMQ(Server):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tests.services.server import Server, ServerMissing, free_port
 
-START_SECONDS = 30
-STOP_SECONDS = 30
+START_SECONDS = 60
+STOP_SECONDS = 60
 
 
 class Redis(Server):

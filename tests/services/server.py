@@ -5,11 +5,12 @@ import contextlib
 import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 
 class ServerMissing(Exception):
@@ -73,6 +74,12 @@ def free_port() -> int:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
+
+
+def stop(process: subprocess.Popen[Any]) -> None:
+    """Stop a child process, and return when all its threads stand still: SIGSTOP alone takes effect some time later."""
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
 def output_of(done: subprocess.CompletedProcess[str]) -> str:

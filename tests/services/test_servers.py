@@ -101,7 +101,7 @@ class TestPostgreSQL:
             assert await query(standby.url(), "select pg_is_in_recovery()") is True
             assert await query(postgresql.url(), "select pg_is_in_recovery()") is False
             await query(database, "create table letters ()")
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while await query(on_standby, "select to_regclass('letters')::text") is None:
                     pass  # asking takes a moment
         assert processes_of(standby) == []
@@ -164,7 +164,7 @@ class TestRabbitMQ:
         done, _ = await asyncio.wait([publishing], timeout=0.5)
         assert not done
         rabbitmq.unblock()
-        await asyncio.wait_for(publishing, 10)
+        await asyncio.wait_for(publishing, 60)
         assert await take(vhost) == b"hello"
 
     def test_ctl(self, rabbitmq: RabbitMQ, vhost: str) -> None:

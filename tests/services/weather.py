@@ -18,22 +18,21 @@ class Weather:
         self._to_port = to_port
         self._pairs: set[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = set()
         self._forgotten: set[asyncio.StreamWriter] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._serving: set[asyncio.Task[None]] = set()
         self._calm = asyncio.Event()
         self._calm.set()
 
     async def __aenter__(self) -> Self:
-        self._listener = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._listener = await asyncio.start_server(self._begin, "127.0.0.1", 0)
         self.port: int = self._listener.sockets[0].getsockname()[1]
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        """Hang up on everybody, and leave nothing to the garbage collector."""
         self._listener.close()
-        self._calm.set()
-        self.drop()
-        for task in self._tasks:
+        for task in self._serving:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._serving, return_exceptions=True)
 
     def url(self, url: str) -> str:
         """A URL of the server, through here."""
@@ -64,23 +63,30 @@ class Weather:
         await asyncio.sleep(seconds)
         self._calm.set()
 
+    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving = asyncio.create_task(self._serve(reader, writer))
+        self._serving.add(serving)
+        serving.add_done_callback(self._serving.discard)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             from_server, to_server = await asyncio.open_connection("127.0.0.1", self._to_port)
         except OSError:
-            writer.transport.abort()  # the server is down
-            return
+            return await _ended(writer)  # the server is down
+        except asyncio.CancelledError:
+            await _ended(writer)
+            raise
         pair = (writer, to_server)
         self._pairs.add(pair)
-        ways = [asyncio.create_task(self._hand_on(*way)) for way in ((reader, to_server), (from_server, writer))]
-        self._tasks.update(ways)
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait(ways)
-        self._pairs.discard(pair)
-        if writer in self._forgotten:
+        try:
+            await asyncio.gather(self._hand_on(reader, to_server), self._hand_on(from_server, writer))
+            if writer not in self._forgotten:
+                await _closed(*pair)  # what was handed on last arrives
+        finally:
+            self._pairs.discard(pair)
             self._forgotten.difference_update(pair)
-            writer.transport.abort()
-        self._tasks.difference_update(ways)
+            await _ended(*pair)
+        return None
 
     async def _hand_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError, RuntimeError):
@@ -91,3 +97,15 @@ class Weather:
                     await sink.drain()
         if sink not in self._forgotten:
             sink.close()
+
+
+async def _ended(*writers: asyncio.StreamWriter) -> None:
+    for writer in writers:
+        writer.transport.abort()
+    await _closed(*writers)
+
+
+async def _closed(*writers: asyncio.StreamWriter) -> None:
+    for writer in writers:
+        with suppress(OSError):
+            await writer.wait_closed()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -77,6 +78,19 @@ def test_answers_to_an_older_page_mean_nothing() -> None:
     page.returned(None, "no queue")
     assert page.confirmed == []
     assert page.refused == []
+
+
+@pytest.mark.parametrize("tag", [1_000, (1 << 64) - 1])
+@pytest.mark.parametrize("positive", [True, False])
+def test_an_answer_counts_only_for_what_was_written(tag: int, positive: bool) -> None:
+    """A tag far beyond it says nothing of what is written next, and costs no more than any other."""
+    page = a_page_of(2)
+    (page.acked if positive else page.nacked)(tag, multiple=True)
+    assert page.answered
+    page.wrote(a_page(2, first=3))
+    assert [message.position for message in page.unanswered] == [3, 4]
+    page.acked(14, multiple=True)
+    assert page.confirmed == ([1, 2, 3, 4] if positive else [3, 4])
 
 
 def test_tags_go_on_from_page_to_page() -> None:

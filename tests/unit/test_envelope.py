@@ -152,3 +152,10 @@ def test_settings_are_checked() -> None:
         Envelope("xml")  # type: ignore[arg-type]
     with pytest.raises(InvalidSetting, match="prefix is 'x-'; it must be one of ce-, "):
         Envelope(prefix="x-")
+
+
+def test_json_that_is_nested_too_deeply_is_refused_by_name() -> None:
+    message = stored(payload=b"[" * 100_000 + b"]" * 100_000)
+    assert headers_and_body(message, "binary").body == message.payload
+    with pytest.raises(CannotEncode, match="nested too deeply for the envelope 'structured'; publish it as 'binary'"):
+        headers_and_body(message, "structured")

@@ -137,3 +137,10 @@ def test_payloads_that_are_something_else(cls: type, payload: bytes) -> None:
 def test_classes_that_can_t_be_read() -> None:
     assert not is_readable(int)
     assert not is_readable(object)
+
+
+@pytest.mark.parametrize("field", ["data", "extension", "id"])
+def test_json_that_is_nested_too_deeply_is_unreadable(field: str) -> None:
+    body = b'{"type": "t", "source": "/s", "%s": %s}' % (field.encode(), b"[" * 100_000 + b"]" * 100_000)
+    with pytest.raises(Unreadable, match="nested too deeply"):
+        opened(delivered(body, message_id="1", content_type="application/cloudevents+json"))

@@ -144,11 +144,11 @@ async def test_a_lane_in_doubt_waits_for_the_decision(clock: Flying) -> None:
     await asyncio.sleep(0)
     assert not waiting.done()
     it.until = float("inf")
-    await asyncio.wait_for(waiting, 10)
+    await asyncio.wait_for(waiting, 60)
     it.until = float("-inf")
     waiting = asyncio.create_task(it.decided(stopping))
     stopping.set()
-    await asyncio.wait_for(waiting, 10)
+    await asyncio.wait_for(waiting, 60)
 
 
 async def test_a_lane_that_was_taken_anew_loads_before_it_sends(clock: Flying) -> None:

@@ -65,10 +65,12 @@ class Page:
             self._refused[tag] = reason
 
     def _tags(self, tag: int, multiple: bool) -> range:
+        """The tags that an answer is about, and never one that was not written: a tag is any number up to 2^64."""
         if not multiple:
             return range(tag, tag + 1)
-        tags = range(self._lowest, tag + 1)
-        self._lowest = max(self._lowest, tag + 1)
+        end = min(tag + 1, self.next_tag)
+        tags = range(self._lowest, end)
+        self._lowest = max(self._lowest, end)
         return tags
 
     @property

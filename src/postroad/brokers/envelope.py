@@ -145,4 +145,8 @@ def _data(message: StoredMessage) -> tuple[str, Any]:
             return "data", message.payload.decode()
     except (msgspec.DecodeError, UnicodeDecodeError):
         pass
+    except RecursionError:
+        raise CannotEncode(
+            "its payload is JSON that is nested too deeply for the envelope 'structured'; publish it as 'binary'"
+        ) from None
     return "data_base64", b64encode(message.payload).decode()

@@ -98,6 +98,8 @@ def _structured(body: bytes) -> tuple[dict[str, str], str, bytes]:
         data = bytes(document.get("data", msgspec.Raw(b"null")))
         if content_type.lower().startswith("text/") and data.startswith(b'"'):
             return attributes, content_type, _string(data).encode()
+    except RecursionError:
+        raise Unreadable("its body is JSON that is nested too deeply to be read") from None
     except (msgspec.MsgspecError, ValueError) as error:
         raise Unreadable(f"its body is no CloudEvent in JSON: {error}") from error
     return attributes, content_type, data

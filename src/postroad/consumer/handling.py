@@ -1,26 +1,31 @@
-"""One message, or a batch, inside its transaction: first_time → decode → handler. Twice: sync and async.
+"""One message, or a batch, inside its transaction: first_time → decode → handler → check. Twice: sync and async.
 
 Whatever the handler adds follows from the message: it gets its correlation id, and its id as the causation id.
+
+A handler that commits its transaction by itself commits the inbox's row too. When it then fails, or is caught by the
+check, that row must go, or the next attempt would take the message for one that was processed before.
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from postroad.consumer.transactions import Busy
+from postroad.consumer.transactions import ENDED, Busy, Lost, StoreOut, TransactionEnded
 from postroad.correlation import trusted_traceparent
 from postroad.message import correlated
+from postroad.stores.connections import State
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from contextlib import AbstractContextManager
 
     from postroad.consumer.attempts import Attempts
     from postroad.consumer.handlers import Handlers
     from postroad.consumer.transactions import Transactions
-    from postroad.inbox import Inbox
+    from postroad.inbox import Inbox, Noted
     from postroad.received import Received
 
 __all__ = ["HandlerTimedOut", "Handling", "following"]
@@ -50,78 +55,128 @@ class Handling:
         self._handlers = handlers
         self._transactions = transactions
         self._attempts = attempts
+        self._failed: dict[str, Any] = {}
+        """By identity: the transaction in which a handler failed, where the handler may have committed it."""
 
     async def one(self, message: Received, *, marked: bool = False) -> bool:
         """Begin, handle, commit; whether it was the first time. `marked`: the beginning of this attempt was noted.
 
-        Raises StoreOut, Busy, Lost, Unreadable, or whatever the handler raised; then nothing is committed.
+        Raises StoreOut, Busy, Lost, Unreadable, or whatever the handler raised; then nothing is committed, unless the
+        handler has done that itself; see `undo`.
         """
         work = self._one_async if self._transactions.is_async else self._one
-        first: bool = await self._transactions.run(partial(work, message, marked))
+        first: bool = await self._run(partial(work, message, marked), [message])
         return first
 
     async def many(self, messages: Sequence[Received]) -> int:
         """The same for a batch, with one inbox statement; how many of them were for the first time."""
         work = self._many_async if self._transactions.is_async else self._many
-        first: int = await self._transactions.run(partial(work, messages))
+        first: int = await self._run(partial(work, messages), messages)
         return first
+
+    async def undo(self, messages: Sequence[Received]) -> None:
+        """Make sure that messages whose handler failed don't count as processed. Raises StoreOut or Busy."""
+        if self._failed:
+            await self._undo([message.identity for message in messages])
+
+    async def undo_all(self) -> None:
+        """The same for all of them. Raises StoreOut or Busy."""
+        await self._undo(list(self._failed))
+
+    async def _undo(self, identities: Sequence[str]) -> None:
+        of_transaction: dict[Any, list[str]] = {}
+        for identity in identities:
+            if identity in self._failed:
+                of_transaction.setdefault(self._failed[identity], []).append(identity)
+        for transaction, failed in of_transaction.items():
+            await self._transactions.undo(transaction, self._consumer, failed)
+            for identity in failed:
+                del self._failed[identity]
+
+    async def _run(self, work: Callable[[Any], Any], messages: Sequence[Received]) -> Any:
+        try:
+            return await self._transactions.run(work)
+        except Exception:
+            with suppress(StoreOut, Busy):  # it is tried again before anything else is done with the message
+                await self.undo(messages)
+            raise
 
     # -- in a transaction --------------------------------------------------------------------------------------------
 
     async def _one_async(self, message: Received, marked: bool, tx: Any) -> bool:
-        omen = self._transactions.omen(tx)
         try:
-            first = await self._first_time(tx, message)
+            reported = await self._reported(tx)
+            noted = await self._note(tx, [message])
             if marked:  # after the inbox, which waits for others no longer than it should
                 await self._attempts.ended(tx, message)
         except Exception as error:
             raise _busy(error) from error
-        if first:
-            event = self._handlers.event(message)
+        if not noted.new[0]:
+            return False
+        event = self._handlers.event(message)
+        try:
             with following(message):
                 await self._in_time(self._handlers.call(event, tx, message))
-            if (asked := self._transactions.check(tx, omen)) is not None:
+            if (asked := self._transactions.check(tx, reported, noted.transaction)) is not None:
                 await asked
-        return bool(first)
+        except BaseException as error:
+            self._fail(error, tx, reported, noted, [message])
+            raise
+        return True
 
     def _one(self, message: Received, marked: bool, tx: Any) -> bool:
-        omen = self._transactions.omen(tx)
         try:
-            first = self._first_time(tx, message)
+            reported = self._transactions.reported(tx)
+            noted = self._note(tx, [message])
             if marked:
                 self._attempts.ended(tx, message)
         except Exception as error:
             raise _busy(error) from error
-        if first:
-            event = self._handlers.event(message)
+        if not noted.new[0]:
+            return False
+        event = self._handlers.event(message)
+        try:
             with following(message):
                 self._handlers.call(event, tx, message)
-            self._transactions.check(tx, omen)
-        return bool(first)
+            self._transactions.check(tx, reported, noted.transaction)
+        except BaseException as error:
+            self._fail(error, tx, reported, noted, [message])
+            raise
+        return True
 
     async def _many_async(self, messages: Sequence[Received], tx: Any) -> int:
-        omen = self._transactions.omen(tx)
         try:
-            answers = await self._first_times(tx, messages)
+            reported = await self._reported(tx)
+            noted = await self._note(tx, messages)
         except Exception as error:
             raise _busy(error) from error
-        events = self._events(messages, answers)
-        if events:
+        events = self._events(messages, noted.new)
+        if not events:
+            return 0
+        try:
             await self._in_time(self._handlers.call_batch(events, tx))
-            if (asked := self._transactions.check(tx, omen)) is not None:
+            if (asked := self._transactions.check(tx, reported, noted.transaction)) is not None:
                 await asked
+        except BaseException as error:
+            self._fail(error, tx, reported, noted, messages)
+            raise
         return len(events)
 
     def _many(self, messages: Sequence[Received], tx: Any) -> int:
-        omen = self._transactions.omen(tx)
         try:
-            answers = self._first_times(tx, messages)
+            reported = self._transactions.reported(tx)
+            noted = self._note(tx, messages)
         except Exception as error:
             raise _busy(error) from error
-        events = self._events(messages, answers)
-        if events:
+        events = self._events(messages, noted.new)
+        if not events:
+            return 0
+        try:
             self._handlers.call_batch(events, tx)
-            self._transactions.check(tx, omen)
+            self._transactions.check(tx, reported, noted.transaction)
+        except BaseException as error:
+            self._fail(error, tx, reported, noted, messages)
+            raise
         return len(events)
 
     async def _in_time(self, handler: Awaitable[None]) -> None:
@@ -137,16 +192,32 @@ class Handling:
                     f"the handler took longer than handler_timeout, {self._timeout:g} s, and was cancelled"
                 ) from None
 
-    def _first_time(self, tx: Any, message: Received) -> Any:
-        return self._inbox.first_time(tx, message.identity, consumer=self._consumer, type=message.type)
+    async def _reported(self, tx: Any) -> bool | None:
+        reported = self._transactions.reported(tx)
+        return reported if reported is None or isinstance(reported, bool) else await reported
 
-    def _first_times(self, tx: Any, messages: Sequence[Received]) -> Any:
+    def _note(self, tx: Any, messages: Sequence[Received]) -> Any:
         ids = [(message.identity, message.type) for message in messages]
-        return self._inbox.first_times(tx, ids, consumer=self._consumer)
+        return self._inbox.note(tx, ids, consumer=self._consumer)
 
-    def _events(self, messages: Sequence[Received], answers: Sequence[bool]) -> list[tuple[Any, Received]]:
-        new = [message for message, first in zip(messages, answers, strict=True) if first]
-        return [(self._handlers.event(message), message) for message in new]
+    def _events(self, messages: Sequence[Received], new: Sequence[bool]) -> list[tuple[Any, Received]]:
+        found = [message for message, first in zip(messages, new, strict=True) if first]
+        return [(self._handlers.event(message), message) for message in found]
+
+    def _fail(
+        self, error: BaseException, tx: Any, reported: bool | None, noted: Noted, messages: Sequence[Received]
+    ) -> None:
+        """The handler has failed, or the check. Raises Lost or TransactionEnded where they say more than the error."""
+        state = self._transactions.state(tx, reported)
+        if state is not State.KEPT:
+            new = [message.identity for message, first in zip(messages, noted.new, strict=True) if first]
+            self._failed |= dict.fromkeys(new, noted.transaction)
+        if isinstance(error, Exception) and not isinstance(error, Lost | TransactionEnded | HandlerTimedOut):
+            said = f"{type(error).__name__}: {error}"
+            if state is State.LOST:
+                raise Lost(said) from error
+            if state is State.ENDED:
+                raise TransactionEnded(f"{ENDED} ({said})") from error
 
 
 def _busy(error: Exception) -> Busy:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from postroad.consumer.handlers import Handlers
     from postroad.consumer.handling import Handling
     from postroad.message import StoredMessage
+    from postroad.received import Received
 
 __all__ = ["LocalHandler"]
 
@@ -90,9 +91,10 @@ class LocalHandler:
 
     async def _one(self, message: StoredMessage) -> Refusal | BrokerUnavailable | None:
         async with self._slots:
-            began = time.monotonic()
+            began, given = time.monotonic(), received(message)
             try:
-                first = await self._handling.one(received(message))
+                await self._handling.undo([given])
+                first = await self._handling.one(given)
             except (StoreOut, Busy) as out:
                 return BrokerUnavailable(str(out), suspicious=False)
             except Lost as lost:  # and the message may be what breaks the connection
@@ -100,8 +102,15 @@ class LocalHandler:
             except Unreadable as error:
                 return Refusal(message.position, str(error), permanent=True)
             except Exception as error:
-                return Refusal(message.position, cut(f"{type(error).__name__}: {error}"))
+                return await self._refused(message.position, given, error)
             if first and events.is_wanted(events.MessageHandled):
                 took = (time.monotonic() - began) * 1000
                 tell(events.MessageHandled(self.name, str(message.id), message.type, duration_ms=took))
             return None
+
+    async def _refused(self, position: int, message: Received, error: Exception) -> Refusal | BrokerUnavailable:
+        try:
+            await self._handling.undo([message])
+        except (StoreOut, Busy) as out:
+            return BrokerUnavailable(str(out), suspicious=False)
+        return Refusal(position, cut(f"{type(error).__name__}: {error}"))

@@ -1,7 +1,7 @@
 """The user's own transactions: begun, used and committed here, in the loop or in a thread, as the user's `begin` wants.
 
-Everything that a consumer asks a database goes through here, so errors are told apart here: what is the handler's, and
-what is nobody's fault. A transaction that looks committed and is not would lose a message, so that is looked for.
+Everything that a consumer asks a database goes through here, so errors are told apart here: failures of the handler,
+and outages. A transaction that looks committed and is not would lose a message, so that is looked for.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
-from postroad.errors import InvalidSetting
-from postroad.stores.connections import ask_through, can_commit_through, omen_through
-from postroad.stores.connections.passing import is_lock_timeout, is_passing
+from postroad.errors import ConnectionClosed, InvalidSetting, NoTransaction
+from postroad.stores.connections import State, ask_through, reported_through, state_through
+from postroad.stores.connections.passing import is_aborted, is_lock_timeout, is_passing
 from postroad.stores.connections.pending import Call
-from postroad.stores.statements import Question, named
+from postroad.stores.statements import Question, named, same_transaction, undo_first_times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,15 +23,21 @@ if TYPE_CHECKING:
     from postroad.stores.connections.hand import Tongue
     from postroad.stores.statements import Rows
 
-__all__ = ["Busy", "Lost", "Spoilt", "StoreOut", "Transactions"]
+__all__ = ["ENDED", "Busy", "Lost", "StoreOut", "TransactionAborted", "TransactionEnded", "Transactions"]
 
 T = TypeVar("T")
 
 _ASK = Call("what a consumer asks", undone="the inbox was not asked about")
-_SPOILT = (
-    "the handler returned, but its transaction can't be committed: a statement in it failed and the error was caught, "
-    "or the handler has ended it; let the error out, or catch it around a savepoint"
+_ABORTED = (
+    "the handler returned, but its transaction can't be committed: a statement in it failed and the error was caught; "
+    "let the error out, or catch it around a savepoint"
 )
+ENDED: Final = (
+    "the handler has committed or rolled back its transaction, or closed its connection, by itself; the consumer "
+    "commits when the handler returns, and rolls back when it raises an error"
+)
+_GONE = "the connection was lost while the handler ran"
+_NO_SAVEPOINT = "no such savepoint"
 
 
 class StoreOut(Exception):
@@ -39,15 +45,21 @@ class StoreOut(Exception):
 
 
 class Busy(Exception):
-    """The inbox could not be asked about this message: another is about to process it, or the connection was lost."""
+    """Nothing can be done with this message now: another transaction is about to process it, or the connection was lost
+    before its handler was called.
+    """
 
 
 class Lost(Exception):
     """The transaction was lost, and not by the handler's fault: with its connection, or to another's transaction."""
 
 
-class Spoilt(Exception):
+class TransactionAborted(Exception):
     """The handler returned, but nothing of it can be committed."""
+
+
+class TransactionEnded(Exception):
+    """The handler has ended its transaction: what it did afterwards would never take effect."""
 
 
 class Transactions:
@@ -80,27 +92,22 @@ class Transactions:
         return await asyncio.get_running_loop().run_in_executor(self._threads, copy_context().run, self._run, work)
 
     async def _run_async(self, work: Callable[[Any], Any]) -> Any:
-        begun = False
+        course = _Course()
         try:
             async with self._made("__aenter__", "async", "async def") as tx:
-                begun = True
-                return await work(tx)
+                with course:
+                    return await work(tx)
         except Exception as error:
-            if (other := _instead_of(error, begun=begun)) is not None:
-                raise other from error
-            raise
+            course.fail(error)
         raise _swallowed()
 
     def _run(self, work: Callable[[Any], Any]) -> Any:
-        begun = False
+        course = _Course()
         try:
-            with self._made("__enter__", "sync", "def") as tx:
-                begun = True
+            with self._made("__enter__", "sync", "def") as tx, course:
                 return work(tx)
         except Exception as error:
-            if (other := _instead_of(error, begun=begun)) is not None:
-                raise other from error
-            raise
+            course.fail(error)
         raise _swallowed()
 
     def _made(self, needed: str, kind: str, handlers: str) -> Any:
@@ -118,64 +125,126 @@ class Transactions:
     ) -> Any:
         """Run one of our own queries in a transaction of its own, and give its rows.
 
-        Raises StoreOut, or Busy when somebody else has locked what is asked for.
+        Raises StoreOut, or Busy when another transaction has locked what is asked for.
         """
-        try:
-            return await self.run(lambda tx: self.within(tx, name, subject, *values, values_for=values_for))
-        except Exception as error:
-            raise (Busy if is_lock_timeout(error) else StoreOut)(_said(error)) from error
+        return await self._alone(lambda tx: self.within(tx, name, subject, *values, values_for=values_for))
 
     def within(
         self, tx: Any, name: str, subject: str, *values: Any, values_for: Callable[[Tongue], Any] | None = None
     ) -> Any:
         """Run one of our own queries in this transaction; to be awaited where transactions are async."""
-        return ask_through(
+        return self._answer(
             tx,
-            self._schema,
             lambda tongue: Question(
                 [named(*tongue, self._schema, name, *(values_for(tongue) if values_for else values))], _only
             ),
-            _ASK,
             subject,
         )
 
-    def omen(self, tx: Any) -> bool | None:
-        """For `check`, from before the inbox is asked."""
-        return omen_through(tx)
+    async def undo(self, transaction: Any, consumer: str, ids: Sequence[str]) -> None:
+        """Take these messages out of the inbox if their handler has committed that transaction by itself.
 
-    def check(self, tx: Any, omen: bool | None) -> Any:
-        """Make sure, after the handler, that its transaction can be committed: PostgreSQL answers the COMMIT of a
-        transaction in which a statement has failed with a roll-back, and drivers don't call that an error.
-
-        Raises Spoilt. Gives None, or what has to be awaited where the driver can't tell and transactions are async.
+        Raises StoreOut, or Busy when the database has not yet ended the transaction.
         """
-        can_commit = can_commit_through(tx, omen)
-        if can_commit is None:
-            return self._look_async(tx) if self.is_async else self._look(tx)
-        if not can_commit:
-            raise Spoilt(_SPOILT)
-        return None
+        subject = ids[0] if len(ids) == 1 else f"{len(ids)} messages"
+        if not await self._alone(
+            lambda tx: self._answer(
+                tx,
+                lambda tongue: undo_first_times(*tongue, self._schema, transaction, consumer=consumer, ids=ids),
+                subject,
+            )
+        ):
+            raise Busy("the transaction in which the handler failed has not ended yet")
 
-    async def _look_async(self, tx: Any) -> None:
+    async def _alone(self, work: Callable[[Any], Any]) -> Any:
         try:
-            await self.within(tx, "still_good", "a transaction")
+            return await self.run(work)
         except Exception as error:
-            raise Spoilt(_SPOILT) from error
+            raise (Busy if is_lock_timeout(error) else StoreOut)(_said(error)) from error
 
-    def _look(self, tx: Any) -> None:
+    def _answer(self, tx: Any, question: Callable[[Tongue], Question[Any]], subject: str) -> Any:
+        return ask_through(tx, self._schema, question, _ASK, subject)
+
+    def reported(self, tx: Any) -> Any:
+        """For `check`, from before the inbox is asked; on some async connections it must be awaited."""
+        return reported_through(tx)
+
+    def state(self, tx: Any, reported: bool | None) -> State:
+        """What the driver knows of the transaction; also after an error."""
+        return state_through(tx, reported)
+
+    def check(self, tx: Any, reported: bool | None, transaction: Any) -> Any:
+        """Make sure, after the handler, that its transaction is the one in which the inbox was asked, and can be
+        committed: PostgreSQL answers the COMMIT of a transaction in which a statement has failed with a roll-back, and
+        drivers don't call that an error.
+
+        Raises TransactionAborted, TransactionEnded or Lost. Gives None, or what has to be awaited where the driver
+        can't tell and transactions are async.
+        """
+        match self.state(tx, reported):
+            case State.KEPT:
+                return None
+            case State.ABORTED:
+                raise TransactionAborted(_ABORTED)
+            case State.ENDED:
+                raise TransactionEnded(ENDED)
+            case State.LOST:
+                raise Lost(_GONE)
+        return self._look_async(tx, transaction) if self.is_async else self._look(tx, transaction)
+
+    async def _look_async(self, tx: Any, transaction: Any) -> None:
         try:
-            self.within(tx, "still_good", "a transaction")
+            same = await self._same(tx, transaction)
         except Exception as error:
-            raise Spoilt(_SPOILT) from error
+            raise _why_not_same(error) from error
+        if not same:
+            raise TransactionEnded(ENDED)
+
+    def _look(self, tx: Any, transaction: Any) -> None:
+        try:
+            same = self._same(tx, transaction)
+        except Exception as error:
+            raise _why_not_same(error) from error
+        if not same:
+            raise TransactionEnded(ENDED)
+
+    def _same(self, tx: Any, transaction: Any) -> Any:
+        return self._answer(tx, lambda tongue: same_transaction(*tongue, self._schema, transaction), "a transaction")
 
 
-def _instead_of(error: Exception, *, begun: bool) -> Exception | None:
-    """What is raised for an error; None: it stays what it is, for it is the handler's."""
-    if isinstance(error, InvalidSetting | Busy):
-        return None
-    if not begun:
-        return StoreOut(_said(error))
-    return Lost(_said(error)) if is_passing(error) else None
+class _Course:
+    """How far a transaction has come, around what is done in it, to tell what an error means."""
+
+    def __init__(self) -> None:
+        self._begun = False
+        self._failed: BaseException | None = None
+
+    def __enter__(self) -> None:
+        self._begun = True
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        self._failed = error
+
+    def fail(self, error: Exception) -> NoReturn:
+        """Raise what an error means by which the transaction ended; if it is the handler's own, that.
+
+        What went wrong first counts: after a lost connection the roll-back fails too.
+        """
+        first, self._failed = self._failed or error, None
+        if isinstance(first, InvalidSetting | Busy | Lost) or not isinstance(first, Exception):
+            raise first
+        if not self._begun:
+            raise StoreOut(_said(error)) from error
+        if is_passing(first) or is_passing(error):
+            raise Lost(_said(first)) from error
+        raise first
+
+
+def _why_not_same(error: Exception) -> Exception:
+    """What it means that the transaction could not be asked whether it is the same."""
+    if isinstance(error, NoTransaction | ConnectionClosed) or _NO_SAVEPOINT in str(error):
+        return TransactionEnded(ENDED)
+    return TransactionAborted(_ABORTED) if is_aborted(error) else error
 
 
 def _swallowed() -> InvalidSetting:

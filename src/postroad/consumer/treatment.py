@@ -137,6 +137,7 @@ class Treatment:
         message = work.message
         if work.burial is not None or message is None:
             return await self._bury(work)
+        await self._handling.undo([message])
         if work.failure is not None:
             return await self._failed(work, message, work.failure)
         if work.suspect:
@@ -191,9 +192,14 @@ class Treatment:
         """The consumer was stopped: what has begun and not ended is no death. If this fails, it looks like one."""
         with suppress(TimeoutError):
             async with asyncio.timeout(BREAK_OFF_SECONDS):
-                await asyncio.gather(*map(self._attempts.broken_off, self._marks), return_exceptions=True)
+                await asyncio.gather(
+                    self._handling.undo_all(),
+                    *map(self._attempts.broken_off, self._marks),
+                    return_exceptions=True,
+                )
 
     async def _failed(self, work: Work, message: Received, reason: str) -> float | None:
+        await self._handling.undo([message])
         attempts = await self._attempts.failed(message, reason)
         work.failure = None
         self._marks.pop(message.identity, None)

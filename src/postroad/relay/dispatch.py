@@ -95,7 +95,8 @@ class Dispatch:
                 continue
             if refusal.route is not None and not self._trouble.is_out(refusal.route):
                 tell(events.RouteOut(*self._where, route=refusal.route, reason=refusal.reason))
-            deferral = self._trouble.refused(message, refusal, attempts.get(message.position, 0))
+            unsure = outcome.is_unsure(message)
+            deferral = self._trouble.refused(message, refusal, attempts.get(message.position, 0), unsure=unsure)
             outcome.deferred[message.position] = deferral
             self._trouble.blocked(deferral, heads)
             if deferral.counted:

@@ -110,6 +110,8 @@ class Lane:
         self._ahead: Collection[int] = frozenset()
         """Not read yet, and not to be sent: a person has decided about them."""
         self._paused = False
+        self._unsure_through = 0
+        """Messages up to here may have been published before they were loaded: by this lane, or by an earlier owner."""
         self._noted = Tally(0, 0)
         """What the database knows of what was done here."""
         self._noted_at = float("-inf")
@@ -239,7 +241,7 @@ class Lane:
 
     async def _publish(self, page: Page) -> None:
         """Have every message of the page dealt with. Raises Interrupted with its beginning noted."""
-        outcome = Outcome()
+        outcome = Outcome(self._unsure_through)
         messages = self._without_ahead(page.messages, outcome) if self._ahead else page.messages
         try:
             await self._until_given_up(self._dispatch.send(messages, outcome, self._trouble.heads, {}))
@@ -330,6 +332,7 @@ class Lane:
         self._confirmed = loaded.lease.cursor
         self._ahead = loaded.ahead
         self._paused = loaded.paused
+        self._unsure_through = loaded.log_end
         self._deferred, self._held = [], []
         self._unsaved = False
         self._saved_at = self._clock.now()
@@ -388,8 +391,9 @@ class Lane:
         freed, time = freed_by(deferred).union(freed), self._clock.now()
         tally = self._tally(time, last=last)
         recorded = await self._store.record(
-            self._lease, cursor, deferred=deferred, held=held, published=published, freed=freed, tally=tally
-        )
+            self._lease, cursor, deferred=deferred, held=held, unsure_through=self._unsure_through,
+            published=published, freed=freed, tally=tally,
+        )  # fmt: skip
         self._lease = recorded.lease
         self._has_noted(tally, time)
         self._trouble.recorded(deferred, freed, recorded, self._clock.now())

@@ -35,11 +35,15 @@ class Interrupted(PostroadError):
 
 
 class Outcome:
-    """What became of the messages of one page, or of one claim."""
+    """What became of the messages of one page, or of one claim.
 
-    __slots__ = ("confirmed", "deferred", "held", "refused", "skipped")
+    Messages up to `unsure_through` may have been published before, by an owner that did not save its cursor.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_unsure_through", "confirmed", "deferred", "held", "refused", "skipped", "unanswered")
+
+    def __init__(self, unsure_through: int = 0) -> None:
+        self._unsure_through = unsure_through
         self.confirmed: set[int] = set()
         """Complete only when the sending was interrupted: otherwise all are confirmed that are nothing else."""
         self.refused: dict[int, Refusal] = {}
@@ -47,12 +51,18 @@ class Outcome:
         """What was decided about each refused one."""
         self.held: set[int] = set()
         """They wait for an earlier message of their key."""
+        self.unanswered: set[int] = set()
+        """They were sent at least once without an answer, so the broker may have them whatever it said later."""
         self.skipped: set[int] = set()
         """A person has decided about them."""
 
     def is_answered(self, message: StoredMessage) -> bool:
         """Whether the broker has said something about it, as far as that was noted."""
         return message.position in self.confirmed or message.position in self.refused
+
+    def is_unsure(self, message: StoredMessage) -> bool:
+        """Whether the broker may have it although it refuses it now."""
+        return message.position <= self._unsure_through or message.position in self.unanswered
 
     def is_dealt_with(self, message: StoredMessage) -> bool:
         """Whether it is confirmed, deferred or skipped. A refusal that nobody has decided about yet is none of that."""
@@ -95,7 +105,7 @@ class Sending:
                 refusals = await self._publish(messages, alone=suspected)
             except BrokerUnavailable as outage:
                 self._breaker.trip(outage)
-                answered = self._note(outage, outcome)
+                answered = self._note(messages, outage, outcome)
                 if self._stopping.is_set():  # nobody probes any more, so nobody knows when to go on
                     raise Interrupted("stopped in an outage; what was confirmed is saved") from outage
                 if answered:
@@ -112,6 +122,7 @@ class Sending:
                 if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
                     raise
                 # Neither a refusal nor an outage, nor did anybody want this to end: nothing is known of any message.
+                outcome.unanswered.update(message.position for message in messages)
                 return await self._take_apart(messages, f"the publisher failed: {error!r}", outcome)
             else:
                 self._breaker.worked()
@@ -147,9 +158,10 @@ class Sending:
             if self._stopping.is_set():
                 raise Interrupted("stopped in an outage; what was confirmed is saved")
 
-    def _note(self, outage: BrokerUnavailable, outcome: Outcome) -> bool:
+    def _note(self, messages: Sequence[StoredMessage], outage: BrokerUnavailable, outcome: Outcome) -> bool:
         outcome.confirmed |= outage.confirmed
         outcome.refused.update((refusal.position, refusal) for refusal in outage.refusals)
+        outcome.unanswered.update(each.position for each in messages if not outcome.is_answered(each))
         return bool(outage.confirmed or outage.refusals)
 
 

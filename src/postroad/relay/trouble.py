@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
+
 from postroad.lifecycle import State
 from postroad.relay.breaker import FIRST_PAUSE
 from postroad.stores.base import Deferral
@@ -99,8 +101,13 @@ class Trouble:
 
     # -- what became of messages -------------------------------------------------------------------------------------
 
-    def refused(self, message: StoredMessage, refusal: Refusal, attempts: int) -> Deferral:
-        """Decide about a message that was refused, after so many attempts before this one."""
+    def refused(self, message: StoredMessage, refusal: Refusal, attempts: int, *, unsure: bool = False) -> Deferral:
+        """Decide about a message that was refused, after so many attempts before this one. Unsure: the broker may have
+        it all the same.
+        """
+        return msgspec.structs.replace(self._decided(message, refusal, attempts), unsure=unsure)
+
+    def _decided(self, message: StoredMessage, refusal: Refusal, attempts: int) -> Deferral:
         key = message.key if self._ordered else None
         if key is not None and self.heads.get(key, message.position) > message.position:
             self._ask_anew()

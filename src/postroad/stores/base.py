@@ -53,7 +53,7 @@ _LONGEST_ERROR: Final = 2_000
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """A lane as its owner loaded it. The fence of every write is `owner`, `epoch` and `version`."""
+    """A lane as its owner loaded it. The fence of every write is `owner`, `epoch` and `version`, and `incarnation`."""
 
     sink: str
     lane: int
@@ -63,6 +63,8 @@ class Lease(msgspec.Struct, frozen=True):
     epoch: int
     version: int
     cursor: Cursor
+    incarnation: int = 0
+    """Which copy of the database the lane was loaded from, where the store can tell copies apart."""
 
     def settled(self, cursor: Cursor) -> Lease:
         """The lease after a write of its own."""
@@ -75,6 +77,26 @@ class Lease(msgspec.Struct, frozen=True):
     def changed(self) -> LaneChanged:
         """What a store raises when the lane is not as this lease says."""
         return LaneChanged(f"lane {self.lane} of sink {self.sink!r} is no longer at version {self.version}")
+
+    def check_read(self, cursor: Cursor, version: int | None, log_end: int) -> None:
+        """Raise LaneChanged when a page that was read from `cursor` shows that the database was put back to an earlier
+        time, or that the lane is another's.
+
+        `version` is the lane's as the page's snapshot has it, and None unless it is this owner's, of this epoch and
+        incarnation. `log_end` is the highest position that was ever given out, as far as the snapshot knows.
+        """
+        if version is None:
+            raise LaneChanged(f"lane {self.lane} of sink {self.sink!r} is not this relay's as it was loaded")
+        if version < self.version:
+            raise LaneChanged(
+                f"lane {self.lane} of sink {self.sink!r} is at version {version} and was at {self.version}: "
+                "the database was put back to an earlier time"
+            )
+        if log_end < cursor.position:
+            raise LaneChanged(
+                f"the log ends at position {log_end} and lane {self.lane} of sink {self.sink!r} had come to "
+                f"{cursor.position}: the database was put back to an earlier time"
+            )
 
     def without_messages(self, gone: int) -> LaneChanged:
         """What a store raises when messages in trouble are no longer in the log."""
@@ -100,6 +122,10 @@ class Loaded(msgspec.Struct, frozen=True):
     """Messages behind the cursor's end that a person has decided about: they are passed over."""
     paused: bool = False
     """A person has paused the sink: nothing is to be sent."""
+    log_end: int = 0
+    """The highest position in the log, asked after all earlier owners had lost the right to publish. A message up to
+    here that the cursor has not passed may have been published before; a message behind it can't have been.
+    """
 
 
 class Deferral(msgspec.Struct, frozen=True):
@@ -115,7 +141,9 @@ class Deferral(msgspec.Struct, frozen=True):
     error: str | None = None
     blocks: bool = True
     unsure: bool = False
-    """It may have been sent, and nobody knows what the broker said: it can't be canceled any more."""
+    """The broker may have the message: it was sent without an answer, or a lane may have published it before its cursor
+    was saved. Such a message can't be canceled. Once written, only the deletion of the row ends it.
+    """
     counted: bool = False
     """An attempt has failed just now: it goes into the history."""
 
@@ -127,9 +155,12 @@ class Deferral(msgspec.Struct, frozen=True):
         return self.error[:_LONGEST_ERROR].replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
 
 
-def as_held(held: Iterable[StoredMessage]) -> list[Deferral]:
+def as_held(held: Iterable[StoredMessage], unsure_through: int) -> list[Deferral]:
     """What is to be written of those that wait for an earlier message of their key."""
-    return [Deferral(message.position, message.key, State.HELD) for message in held]
+    return [
+        Deferral(message.position, message.key, State.HELD, unsure=message.position <= unsure_through)
+        for message in held
+    ]
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -317,7 +348,8 @@ class Store(Protocol):
         """What the lane has not dealt with, from `cursor` on, in one snapshot. Reading changes nothing.
 
         The page tells the lane's version too: a lane that was changed is noticed before what was added after that is
-        published.
+        published. Raises LaneChanged when the lane is not this owner's any more, or the database was put back to an
+        earlier time: the lane's row is older than `lease`, or the log ends before `cursor`.
 
         Raises StoreUnavailable also when the server was started anew since this store took or loaded the lane.
         """
@@ -341,6 +373,7 @@ class Store(Protocol):
         *,
         deferred: Sequence[Deferral] = (),
         held: Sequence[StoredMessage] = (),
+        unsure_through: int = 0,
         published: Sequence[int] = (),
         freed: Collection[str] = (),
         tally: Tally | None = None,
@@ -348,8 +381,9 @@ class Store(Protocol):
         """Save the cursor and what became of messages in trouble, in one transaction that is on disk when it returns.
 
         `deferred` is written, with its history, and an error that was there is kept unless there is a new one; `held`
-        are those that merely wait for an earlier message of their key, perhaps very many; rows of `published` positions
-        are deleted; of the `freed` keys, the message that is now the first to be held is due.
+        are those that merely wait for an earlier message of their key, perhaps very many, and of these the ones up to
+        position `unsure_through` are unsure (see `Deferral.unsure`); rows of `published` positions are deleted; of the
+        `freed` keys, the message that is now the first to be held is due.
         Raises LaneChanged, and writes nothing, unless the lane is as `lease` says.
         """
         ...

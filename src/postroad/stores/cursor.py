@@ -61,7 +61,7 @@ class Page(msgspec.Struct, frozen=True):
     snapshot: str | None
     """The snapshot that the page was read in."""
     version: int = 0
-    """The lane's version, as that snapshot has it; 0 when the lane was not looked at."""
+    """The lane's version when the page was read."""
 
     def cursor_after(self, dealt_with: int) -> Cursor:
         """Where the cursor goes when only the first so many messages have been dealt with."""
@@ -91,7 +91,7 @@ def turn_page(
     `log_end` is the highest position in the log, in any slot, seen by the same statement.
     """
     if before.catching_up:
-        return Page(before, rows, _after_late_rows(before, rows, limit), before.late_snapshot)
+        return Page(before, rows, _after_late_rows(before, rows, limit), before.late_snapshot, version)
     late = bisect_right(rows, before.position, key=_position)
     if late and limit.reached(rows[:late]):
         # The next rows are left alone: they would move the position past late rows that are still to come.

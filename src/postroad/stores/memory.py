@@ -188,7 +188,8 @@ class MemoryStore:
         for row in first_of_route.values():
             row.due_at = _at_latest(now, row.due_at)
         due = [row.due_at for row in rows if row.due_at is not None]
-        return Loaded(loaded, heads, list(filter(None, first_of_route)), max(0.0, min(due) - now) if due else None)
+        due_in = max(0.0, min(due) - now) if due else None
+        return Loaded(loaded, heads, list(filter(None, first_of_route)), due_in, log_end=self._end)
 
     async def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> Page:
         rows: list[StoredMessage] = []
@@ -199,9 +200,10 @@ class MemoryStore:
             if message.position > cursor.position and lease.first_slot <= message.slot <= lease.last_slot:
                 rows.append(message)
                 size += len(message.payload)
-        version = self._lanes[lease.sink, lease.lane].version
-        log_end = self._log[-1].position if self._log else 0
-        return turn_page(cursor, rows, limit=limit, snapshot=None, log_end=log_end, version=version)
+        lane = self._lanes[lease.sink, lease.lane]
+        version = lane.version if (lane.owner, lane.epoch) == (lease.owner, lease.epoch) else None
+        lease.check_read(cursor, version, self._end)
+        return turn_page(cursor, rows, limit=limit, snapshot=None, log_end=self._end, version=lane.version)
 
     async def is_current(self, lease: Lease) -> bool:
         found = self._lanes[lease.sink, lease.lane]
@@ -222,12 +224,13 @@ class MemoryStore:
         *,
         deferred: Sequence[Deferral] = (),
         held: Sequence[StoredMessage] = (),
+        unsure_through: int = 0,
         published: Sequence[int] = (),
         freed: Collection[str] = (),
         tally: Tally | None = None,
     ) -> Recorded:
         settled = await self.settle(lease, cursor, tally)
-        for each in [*deferred, *as_held(held)]:
+        for each in [*deferred, *as_held(held, unsure_through)]:
             self._defer(lease, each)
         for position in published:
             self._deferred.pop((lease.sink, position), None)

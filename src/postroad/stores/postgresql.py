@@ -132,6 +132,9 @@ class PostgreSQLStore:
             self._pool = None
 
     async def load(self, lease: Lease) -> Loaded:
+        async with self._connection() as connection:
+            # The schema may have been restored from another cluster while this connection was open.
+            await self._check_server(connection)
         async with self._connection() as connection, in_transaction(connection):
             servers = self._servers
             owner = (lease.sink, lease.lane, lease.owner, lease.epoch)
@@ -142,11 +145,13 @@ class PostgreSQLStore:
             trouble = PostgreSQLTrouble(connection, self._sql, lease)
             heads, routes = await trouble.put_in_order()
             ahead = await trouble.ahead()
-            loaded = Loaded(_lease(lane), heads, list(routes), await trouble.due_in(), ahead, paused)
+            log_end = await connection.fetchval(self._sql["log_end"])
+            loaded = Loaded(_lease(lane), heads, list(routes), await trouble.due_in(), ahead, paused, log_end)
         self._loaded[lease.sink, lease.lane] = servers
         return loaded
 
     async def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> Page:
+        lane = (lease.sink, lease.lane, lease.owner, lease.epoch)
         arguments = (
             lease.first_slot,
             lease.last_slot,
@@ -157,13 +162,13 @@ class PostgreSQLStore:
         )
         async with self._connection(lease) as connection:
             if cursor.catching_up:
-                query = self._sql["read_late_page"]
-                rows = await connection.fetch(query, *arguments, cursor.late_position, cursor.late_snapshot)
-                log_end, snapshot, version = 0, cursor.late_snapshot, 0
+                late = (cursor.late_position, cursor.late_snapshot)
+                rows = await connection.fetch(self._sql["read_late_page"], *arguments, *lane, *late)
             else:
-                rows = await connection.fetch(self._sql["read_page"], *arguments, lease.sink, lease.lane)
-                end = rows.pop()
-                log_end, snapshot, version = end["position"], end["topic"], int(end["key"] or 0)
+                rows = await connection.fetch(self._sql["read_page"], *arguments, *lane)
+        end = rows.pop()
+        log_end, snapshot, version = end["position"], end["topic"], int(end["key"] or 0)
+        lease.check_read(cursor, version or None, log_end)
         messages = list(starmap(StoredMessage, rows))
         return turn_page(cursor, messages, limit=limit, snapshot=snapshot, log_end=log_end, version=version)
 
@@ -191,13 +196,14 @@ class PostgreSQLStore:
         *,
         deferred: Sequence[Deferral] = (),
         held: Sequence[StoredMessage] = (),
+        unsure_through: int = 0,
         published: Sequence[int] = (),
         freed: Collection[str] = (),
         tally: Tally | None = None,
     ) -> Recorded:
         async with self._fenced(lease, cursor) as trouble:
             await trouble.defer(deferred)
-            await trouble.hold(held)
+            await trouble.hold(held, unsure_through)
             await trouble.forget(published)
             heads = await trouble.free(freed)
             await trouble.note(tally)
@@ -322,6 +328,12 @@ class PostgreSQLStore:
             encoder=_no_encoder,
             decoder=_microseconds_since_1970,
         )
+        await self._check_server(connection)
+
+    async def _check_server(self, connection: Any) -> None:
+        """Whether the log may be read. Asked on every new connection, and whenever a lane is loaded: so after every
+        fence that failed and every lane that was taken.
+        """
         check_version(await connection.fetchrow(self._sql["schema_version"]), self._schema)
         facts = await connection.fetchrow(self._sql["server_facts"])
         self._meet(facts["started"])
@@ -334,6 +346,10 @@ class PostgreSQLStore:
             raise LogNotReadable(
                 f"{self._schema}.outbox is filled by a logical replication subscription, whose rows carry another "
                 "cluster's transaction ids; run the relay on the publisher, or drop the subscription first"
+            )
+        if not facts["complete"]:
+            raise LogNotReadable(
+                f"{self._schema}.outbox has no primary key: the schema is being restored, or the restore has failed"
             )
         if facts["moved"] or facts["future"]:
             await self._restore(connection)

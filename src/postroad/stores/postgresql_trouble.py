@@ -72,11 +72,11 @@ class PostgreSQLTrouble:
         if failed:
             await self._connection.execute(self._sql["note_attempts"], self._sink, *_columns(failed))
 
-    async def hold(self, held: Sequence[StoredMessage]) -> None:
+    async def hold(self, held: Sequence[StoredMessage], unsure_through: int) -> None:
         """Write who waits for an earlier message of its key: they may be many, and there is little to say of each."""
         if held:
             rows = [(message.position, message.key) for message in held]
-            await self._connection.execute(self._sql["hold_behind"], *self._lane, *_columns(rows))
+            await self._connection.execute(self._sql["hold_behind"], *self._lane, *_columns(rows), unsure_through)
 
     async def forget(self, published: Sequence[int]) -> None:
         """They are published: no row says so, because most messages never had one."""

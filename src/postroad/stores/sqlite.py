@@ -76,19 +76,23 @@ class SQLiteStore:
                 *lane, paused, now = rows[0]
                 trouble = SQLiteTrouble(connection, self._sql, lease, now)
                 heads, routes = trouble.put_in_order()
-                return Loaded(_lease(lane), heads, list(routes), trouble.due_in(), trouble.ahead(), bool(paused))
+                ahead = trouble.ahead()
+                ((log_end,),) = connection.execute(self._sql["log_end"])
+                return Loaded(_lease(lane), heads, list(routes), trouble.due_in(), ahead, bool(paused), log_end)
 
         return await self._run(load)
 
     async def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> Page:
         slots = (lease.first_slot, lease.last_slot)
         limits = (limit.rows, limit.payload_bytes)
-        *rows, end = await self._fetch("read_page", *slots, cursor.position, *limits, lease.sink, lease.lane)
+        lane = (lease.sink, lease.lane, str(lease.owner), lease.epoch, lease.incarnation)
+        *rows, (log_end, _, _, version, *_) = await self._fetch("read_page", *slots, cursor.position, *limits, *lane)
+        lease.check_read(cursor, version, log_end)
         messages = [StoredMessage(position, UUID(id), *rest) for position, id, *rest in rows]
-        return turn_page(cursor, messages, limit=limit, snapshot=None, log_end=end[0], version=end[3] or 0)
+        return turn_page(cursor, messages, limit=limit, snapshot=None, log_end=log_end, version=version)
 
     async def is_current(self, lease: Lease) -> bool:
-        fence = (lease.sink, lease.lane, str(lease.owner), lease.epoch, lease.version)
+        fence = (lease.sink, lease.lane, str(lease.owner), lease.epoch, lease.version, lease.incarnation)
         ((current,),) = await self._fetch("is_current", *fence)
         return bool(current)
 
@@ -115,13 +119,14 @@ class SQLiteStore:
         *,
         deferred: Sequence[Deferral] = (),
         held: Sequence[StoredMessage] = (),
+        unsure_through: int = 0,
         published: Sequence[int] = (),
         freed: Collection[str] = (),
         tally: Tally | None = None,
     ) -> Recorded:
         def record() -> Recorded:
             with self._fenced(lease, cursor) as trouble:
-                trouble.defer([*deferred, *as_held(held)])
+                trouble.defer([*deferred, *as_held(held, unsure_through)])
                 trouble.forget(published)
                 trouble.note(tally)
                 return Recorded(lease.settled(cursor), trouble.free(freed))
@@ -299,9 +304,9 @@ def _statements(script: str) -> list[str]:
 
 
 def _lease(row: Any) -> Lease:
-    sink, lane, first_slot, last_slot, owner, epoch, version, position = row
-    return Lease(sink, lane, first_slot, last_slot, UUID(owner), epoch, version, Cursor(position))
+    sink, lane, first_slot, last_slot, owner, epoch, version, position, incarnation = row
+    return Lease(sink, lane, first_slot, last_slot, UUID(owner), epoch, version, Cursor(position), incarnation)
 
 
 def _fence(lease: Lease, cursor: Cursor) -> tuple[object, ...]:
-    return (lease.sink, lease.lane, str(lease.owner), lease.epoch, lease.version, cursor.position)
+    return (lease.sink, lease.lane, str(lease.owner), lease.epoch, lease.version, cursor.position, lease.incarnation)

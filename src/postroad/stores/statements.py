@@ -27,7 +27,10 @@ __all__ = [
     "add_rows_and_later",
     "cancel_message",
     "first_times",
+    "mark_transaction",
     "named",
+    "same_transaction",
+    "undo_first_times",
     "with_placeholders",
 ]
 
@@ -128,7 +131,8 @@ def first_times(
     *,
     patience: str,
 ) -> Statement:
-    """Note these ids and types as processed by a consumer, in one round trip; it gives the ids that are new.
+    """Note these ids and types as processed by a consumer, in one round trip; it gives the ids that are new, each
+    with what `undo_first_times` knows the transaction by.
 
     `patience` is how long PostgreSQL waits for another who is about to process one of them; SQLite has one writer.
     """
@@ -139,6 +143,28 @@ def first_times(
     ids, types = [id for id, _ in messages], [type for _, type in messages]
     rest = (ids, types) if on_postgresql else (json.dumps(messages),)
     return named(dialect, placeholders, schema, "first_times", *ahead, *rest)
+
+
+def mark_transaction(dialect: Dialect, placeholders: Placeholders, schema: str) -> Sequence[Statement]:
+    """What has to be run after `first_times` so that `same_transaction` can be asked: PostgreSQL needs nothing."""
+    return [] if dialect == "postgresql" else [named(dialect, placeholders, schema, "mark_transaction")]
+
+
+def same_transaction(dialect: Dialect, placeholders: Placeholders, schema: str, transaction: Any) -> Question[bool]:
+    """Whether this is still the transaction of `first_times`. SQLite raises an error if it is not."""
+    if dialect == "postgresql":
+        asked = named(dialect, placeholders, schema, "same_transaction", transaction)
+        return Question([asked], lambda answered: bool(answered[0]))
+    return Question([named(dialect, placeholders, schema, "same_transaction")], lambda _: True)
+
+
+def undo_first_times(
+    dialect: Dialect, placeholders: Placeholders, schema: str, transaction: Any, *, consumer: str, ids: Sequence[str]
+) -> Question[bool]:
+    """Delete what `first_times` has written in this transaction, if it was committed; False while it is open."""
+    given = list(ids) if dialect == "postgresql" else json.dumps(ids)
+    asked = named(dialect, placeholders, schema, "undo_first_times", transaction, consumer, given)
+    return Question([asked], lambda answered: dialect == "sqlite" or answered[0][0][0] != "in progress")
 
 
 # -- the text --------------------------------------------------------------------------------------------------------

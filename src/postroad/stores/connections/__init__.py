@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from postroad.errors import NoTransaction
+from postroad.stores.connections.hand import State
 from postroad.stores.connections.kinds import hand_for
 from postroad.stores.connections.missing import as_not_migrated
 from postroad.stores.connections.pending import Call, NeverAwaited, Pending
@@ -17,7 +18,7 @@ from postroad.stores.memory import MemoryTransaction
 from postroad.stores.statements import add_rows, add_rows_and_later, cancel_message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from uuid import UUID
 
     from postroad.message import NewRow
@@ -29,12 +30,14 @@ __all__ = [
     "AsyncConnection",
     "NeverAwaited",
     "Pending",
+    "State",
     "SyncConnection",
     "add_through",
     "ask_through",
-    "can_commit_through",
     "cancel_through",
-    "omen_through",
+    "idiom_of",
+    "reported_through",
+    "state_through",
 ]
 
 T = TypeVar("T")
@@ -102,18 +105,31 @@ def ask_through(
         return asked.answer(hand.ask(target, asked.statements))
 
 
-def omen_through(connection: Any) -> bool | None:
-    """To be asked for before `first_time`, and given to `can_commit_through`."""
-    cls: type = type(connection)
-    return hand_for(cls).omen(connection)
-
-
-def can_commit_through(connection: Any, before: bool | None) -> bool | None:
-    """Whether what was written with the connection can still be committed; None when the database has to be asked."""
+def reported_through(connection: Any) -> bool | Awaitable[bool | None] | None:
+    """What `state_through` has to know from before `first_time`: see `Hand.reported`."""
     cls: type = type(connection)
     hand = hand_for(cls)
-    can_commit = hand.can_commit(connection)
-    return True if can_commit is None and before is False and hand.omen(connection) else can_commit
+    return _connected(hand, connection) if hand.connect else hand.reported(connection)
+
+
+async def _connected(hand: Hand, connection: Any) -> bool | None:
+    assert hand.connect is not None  # noqa: S101 - asked before
+    await hand.connect(connection)
+    return hand.reported(connection)
+
+
+def state_through(connection: Any, before: bool | None) -> State:
+    """The state of the transaction in which `first_time` was asked, as far as the driver knows it."""
+    cls: type = type(connection)
+    hand = hand_for(cls)
+    state = hand.state(connection)
+    return State.KEPT if state is State.OPEN and before is False and hand.reported(connection) else state
+
+
+def idiom_of(connection: Any) -> str:
+    """How a `begin` for connections of this kind is written."""
+    cls: type = type(connection)
+    return hand_for(cls).idiom
 
 
 async def _ask_async(hand: Hand, connection: Any, asked: Question[T], schema: str) -> T:

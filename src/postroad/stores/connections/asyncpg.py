@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from postroad.errors import ConnectionClosed, NoTransaction
-from postroad.stores.connections.hand import Hand, Tongue
+from postroad.stores.connections.hand import Hand, State, Tongue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from postroad.stores.statements import Rows, Statement
 
-__all__ = ["ASYNCPG", "can_asyncpg_commit"]
+__all__ = ["ASYNCPG", "asyncpg_reported", "asyncpg_state"]
 
 _TONGUE = Tongue("postgresql", "$1")
 
@@ -42,14 +42,30 @@ async def _ask(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
     ]
 
 
-def can_asyncpg_commit(connection: Any) -> bool | None:
-    """The driver knows whether there is a transaction, and keeps to itself whether an error has spoilt it."""
-    return None if connection.is_in_transaction() else False
+def asyncpg_state(connection: Any) -> State:
+    """The driver knows whether there is a transaction; it does not tell whether an error has aborted it."""
+    try:
+        if connection.is_closed():  # by a handler, or lost: the driver does not tell which
+            return State.LOST
+        return State.OPEN if connection.is_in_transaction() else State.ENDED
+    except Exception:  # a pool's proxy raises when its connection was given back
+        return State.ENDED
 
 
-def _omen(connection: Any) -> bool | None:
-    reported = getattr(connection.get_settings(), "default_transaction_read_only", None)  # from PostgreSQL 14 on
-    return None if reported is None else bool(reported == "on")
+def asyncpg_reported(connection: Any) -> bool | None:
+    """See `Hand.reported`. Servers before PostgreSQL 14 don't report it."""
+    value = getattr(connection.get_settings(), "default_transaction_read_only", None)
+    return None if value is None else bool(value == "on")
 
 
-ASYNCPG = Hand(_check, lambda _: _TONGUE, _run, _ask, can_asyncpg_commit, is_async=True, omen=_omen)
+ASYNCPG = Hand(
+    _check,
+    lambda _: _TONGUE,
+    _run,
+    _ask,
+    asyncpg_state,
+    "@asynccontextmanager async def begin(): async with pool.acquire() as connection, connection.transaction(): "
+    "yield connection",
+    is_async=True,
+    reported=asyncpg_reported,
+)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from postroad.errors import ConnectionClosed, NoTransaction, UnknownConnection
-from postroad.stores.connections.hand import Hand, Tongue
-from postroad.stores.connections.psycopg import can_psycopg_commit
-from postroad.stores.connections.sqlite import is_in_transaction
+from postroad.stores.connections.hand import Hand, State, Tongue
+from postroad.stores.connections.psycopg import psycopg_reported, psycopg_state
+from postroad.stores.connections.sqlite import sqlite_state
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,11 +59,27 @@ def _rows(cursor: Any, statement: Statement) -> Rows:
     return list(cursor.fetchall())
 
 
-def _can_commit(connection: Any) -> bool | None:
-    if connection.needs_rollback or connection.connection is None:
-        return False
-    can_commit = can_psycopg_commit if connection.vendor == "postgresql" else is_in_transaction
-    return can_commit(connection.connection)
+def _state(connection: Any) -> State:
+    if connection.connection is None:
+        return State.ENDED
+    of_driver = psycopg_state if connection.vendor == "postgresql" else sqlite_state
+    state = of_driver(connection.connection)
+    return State.ABORTED if state is State.OPEN and connection.needs_rollback else state
 
 
-DJANGO = Hand(_check, _tongue, _run, _ask, _can_commit)
+def _reported(connection: Any) -> bool | None:
+    if connection.vendor != "postgresql":
+        return None
+    connection.ensure_connection()
+    return psycopg_reported(connection.connection)
+
+
+DJANGO = Hand(
+    _check,
+    _tongue,
+    _run,
+    _ask,
+    _state,
+    "@contextmanager def begin(): with transaction.atomic(): yield connection",
+    reported=_reported,
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from postroad.stores.queries import Dialect
     from postroad.stores.statements import Placeholders, Statement
 
-__all__ = ["Hand", "Tongue"]
+__all__ = ["Hand", "State", "Tongue"]
 
 
 class Tongue(NamedTuple):
@@ -22,8 +23,18 @@ class Tongue(NamedTuple):
     placeholders: Placeholders
 
 
+class State(Enum):
+    """A connection's transaction, after a handler had it."""
+
+    KEPT = "the transaction that it was, and an error has not aborted it"
+    OPEN = "a transaction; only the database knows whether it is the same, or an error has aborted it"
+    ABORTED = "a statement failed, so it can only be rolled back"
+    ENDED = "committed, rolled back or given back with its connection"
+    LOST = "lost with its connection"
+
+
 def _nothing(_: Any) -> None:
-    """What most drivers hear."""
+    """What a driver without server parameters knows."""
 
 
 class Hand(msgspec.Struct, frozen=True):
@@ -38,12 +49,14 @@ class Hand(msgspec.Struct, frozen=True):
     """Runs statements that all give rows, one after the other, and gives the rows of each; an async hand gives an
     awaitable. Rows are tuples, whatever the user has told the driver to give.
     """
-    can_commit: Callable[[Any], bool | None]
-    """Whether the connection's transaction is still open and no error has spoilt it, without asking the database; None
-    when the driver can't tell.
-    """
+    state: Callable[[Any], State]
+    """What the driver knows about the connection's transaction, without asking the database."""
+    idiom: str
+    """A `begin` that commits, for messages to users."""
     is_async: bool = False
-    omen: Callable[[Any], bool | None] = _nothing
-    """Where `can_commit` can't tell: what the driver has heard of a setting that `first_time` turns on until the end of
-    the transaction, and that is off again as soon as an error has spoilt the transaction; None if it hears of none.
+    reported: Callable[[Any], bool | None] = _nothing
+    """What the server has reported of a setting that `first_time` turns on until the transaction ends or is aborted;
+    None where it is not reported. A sync hand connects, if the connection is not yet connected.
     """
+    connect: Callable[[Any], Any] | None = None
+    """For async hands that connect when they are first used: an awaitable after which `reported` can be asked."""

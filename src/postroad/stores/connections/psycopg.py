@@ -6,17 +6,19 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from postroad.errors import ConnectionClosed, NoTransaction
-from postroad.stores.connections.hand import Hand, Tongue
+from postroad.stores.connections.hand import Hand, State, Tongue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from postroad.stores.statements import Rows, Statement
 
-__all__ = ["PSYCOPG", "PSYCOPG_ASYNC", "can_psycopg_commit", "check_psycopg"]
+__all__ = ["PSYCOPG", "PSYCOPG_ASYNC", "check_psycopg", "psycopg_reported", "psycopg_state"]
 
 _ACTIVE, _IN_GOOD_ORDER, _IN_ERROR = 1, 2, 3  # libpq's PQTRANS_ACTIVE, PQTRANS_INTRANS and PQTRANS_INERROR
 _IN_TRANSACTION = {_IN_GOOD_ORDER, _IN_ERROR}
+_MAYBE_IN_GOOD_ORDER = {_IN_GOOD_ORDER, _ACTIVE}
+_BROKEN = 2  # what psycopg 2 calls a connection that was lost
 
 
 def check_psycopg(connection: Any) -> Any:
@@ -66,11 +68,35 @@ async def _ask_async(connection: Any, statements: Sequence[Statement]) -> list[R
         return [await (await cursor.execute(statement.sql, statement.values)).fetchall() for statement in statements]
 
 
-def can_psycopg_commit(connection: Any) -> bool | None:
-    """As libpq has heard from the server; in a pipeline it has not yet."""
-    status = connection.info.transaction_status
-    return None if status == _ACTIVE else bool(status == _IN_GOOD_ORDER)
+def psycopg_state(connection: Any) -> State:
+    """As libpq has heard from the server; in a pipeline it has not yet. psycopg 2, below Django, is asked too."""
+    if getattr(connection, "broken", connection.closed == _BROKEN):
+        return State.LOST
+    if connection.closed:
+        return State.ENDED
+    match connection.info.transaction_status:
+        case status if status == _IN_ERROR:
+            return State.ABORTED
+        case status if status in _MAYBE_IN_GOOD_ORDER:
+            return State.OPEN
+    return State.ENDED
 
 
-PSYCOPG = Hand(check_psycopg, _tongue, _run, _ask, can_psycopg_commit)
-PSYCOPG_ASYNC = Hand(check_psycopg, _tongue, _run, _ask_async, can_psycopg_commit, is_async=True)
+def psycopg_reported(connection: Any) -> bool | None:
+    """See `Hand.reported`. Servers before PostgreSQL 14 don't report it."""
+    value = connection.info.parameter_status("default_transaction_read_only")
+    return None if value is None else bool(value == "on")
+
+
+_IDIOM = "begin=pool.connection, or lambda: psycopg.connect(...), without autocommit"
+PSYCOPG = Hand(check_psycopg, _tongue, _run, _ask, psycopg_state, _IDIOM, reported=psycopg_reported)
+PSYCOPG_ASYNC = Hand(
+    check_psycopg,
+    _tongue,
+    _run,
+    _ask_async,
+    psycopg_state,
+    "begin=pool.connection, of an AsyncConnectionPool without autocommit",
+    is_async=True,
+    reported=psycopg_reported,
+)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from postroad.errors import ConnectionClosed, NoTransaction, UnknownConnection
-from postroad.stores.connections.asyncpg import can_asyncpg_commit
-from postroad.stores.connections.hand import Hand, Tongue
-from postroad.stores.connections.psycopg import can_psycopg_commit, check_psycopg
-from postroad.stores.connections.sqlite import check_in_its_thread, check_sqlite3, is_in_transaction
+from postroad.stores.connections.asyncpg import asyncpg_reported, asyncpg_state
+from postroad.stores.connections.hand import Hand, State, Tongue
+from postroad.stores.connections.passing import is_passing
+from postroad.stores.connections.psycopg import check_psycopg, psycopg_reported, psycopg_state
+from postroad.stores.connections.sqlite import check_in_its_thread, check_sqlite3, sqlite_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,7 +31,9 @@ class Driver(NamedTuple):
     tongue: Tongue
     check: Callable[[Any, Any], object]
     """Raises NoTransaction; given SQLAlchemy's wrapper around the driver's connection, and that connection."""
-    can_commit: Callable[[Any], bool | None]
+    state: Callable[[Any], State]
+    """See `Hand`; given the driver's connection."""
+    reported: Callable[[Any], bool | None] = lambda _: None
     """See `Hand`; given the driver's connection."""
 
 
@@ -69,22 +72,40 @@ def _check_aiosqlite(wrapper: Any, driver: Any) -> None:
 
 _DRIVERS = {
     ("postgresql", "psycopg"): Driver(
-        Tongue("postgresql", "%s"), lambda _, driver: check_psycopg(driver), can_psycopg_commit
+        Tongue("postgresql", "%s"), lambda _, driver: check_psycopg(driver), psycopg_state, psycopg_reported
     ),
-    ("postgresql", "asyncpg"): Driver(Tongue("postgresql", "$1"), _check_asyncpg, can_asyncpg_commit),
-    ("sqlite", "pysqlite"): Driver(Tongue("sqlite", "?"), lambda _, driver: check_sqlite3(driver), is_in_transaction),
-    ("sqlite", "aiosqlite"): Driver(Tongue("sqlite", "?"), _check_aiosqlite, is_in_transaction),
+    ("postgresql", "asyncpg"): Driver(Tongue("postgresql", "$1"), _check_asyncpg, asyncpg_state, asyncpg_reported),
+    ("sqlite", "pysqlite"): Driver(Tongue("sqlite", "?"), lambda _, driver: check_sqlite3(driver), sqlite_state),
+    ("sqlite", "aiosqlite"): Driver(Tongue("sqlite", "?"), _check_aiosqlite, sqlite_state),
 }
 
 
-def _can_commit(connection: Any) -> bool | None:
-    if connection.closed or connection.invalidated or not connection.in_transaction():
-        return False
-    return _driver_of(connection.dialect).can_commit(connection.connection.driver_connection)
+def _state(connection: Any) -> State:
+    if connection.invalidated:
+        return State.LOST
+    if connection.closed or not connection.in_transaction():
+        return State.ENDED
+    return _driver_of(connection.dialect).state(connection.connection.driver_connection)
 
 
-def _can_session_commit(session: Any) -> bool | None:
-    return _can_commit(session.connection()) if session.in_transaction() else False
+def _state_of_session(session: Any) -> State:
+    if not session.in_transaction():
+        return State.ENDED
+    if not session.is_active:  # an error in a flush has aborted it
+        cause = getattr(session.get_transaction(), "_rollback_exception", None)
+        return State.LOST if cause is not None and is_passing(cause) else State.ABORTED
+    try:
+        return _state(session.connection())  # without I/O: the transaction that it had has a connection
+    except Exception as error:
+        return State.LOST if is_passing(error) else State.ENDED
+
+
+def _reported(connection: Any) -> bool | None:
+    return _driver_of(connection.dialect).reported(connection.connection.driver_connection)
+
+
+def _reported_to_session(session: Any) -> bool | None:
+    return _reported(session.connection())
 
 
 # -- sync ------------------------------------------------------------------------------------------------------------
@@ -150,16 +171,27 @@ def _run(connection: Any, statement: Statement) -> None:
 
 
 def _ask(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
-    return [
-        [tuple(row) for row in connection.exec_driver_sql(statement.sql, tuple(statement.values))]
-        for statement in statements
-    ]
+    return [_rows(connection.exec_driver_sql(statement.sql, tuple(statement.values))) for statement in statements]
 
 
-CONNECTION = Hand(_ready_connection, _tongue, _run, _ask, _can_commit)
-SESSION = Hand(_ready_session, _tongue, _run, _ask, _can_session_commit)
+def _rows(result: Any) -> Rows:
+    return [tuple(row) for row in result] if result.returns_rows else []
+
+
+_SESSION_IDIOM = "begin=Session.begin, of a sessionmaker Session"
+_CONNECTION_IDIOM = "begin=engine.begin"
+CONNECTION = Hand(_ready_connection, _tongue, _run, _ask, _state, _CONNECTION_IDIOM, reported=_reported)
+SESSION = Hand(_ready_session, _tongue, _run, _ask, _state_of_session, _SESSION_IDIOM, reported=_reported_to_session)
 # A scoped session stands for the session of the thread or task that calls it.
-SCOPED_SESSION = Hand(lambda scoped: _ready_session(scoped()), _tongue, _run, _ask, _can_session_commit)
+SCOPED_SESSION = Hand(
+    lambda scoped: _ready_session(scoped()),
+    _tongue,
+    _run,
+    _ask,
+    lambda scoped: _state_of_session(scoped()),
+    _SESSION_IDIOM,
+    reported=lambda scoped: _reported_to_session(scoped()),
+)
 
 
 # -- async -----------------------------------------------------------------------------------------------------------
@@ -206,30 +238,35 @@ def _ask_async_session(session: Any, statements: Sequence[Statement]) -> Any:
     return session.run_sync(_within_session, _ask, statements)
 
 
-def _can_async_connection_commit(connection: Any) -> bool | None:
-    return _can_commit(connection.sync_connection)
-
-
-def _can_async_session_commit(session: Any) -> bool | None:
-    return _can_session_commit(session.sync_session)  # which asks nobody: its transaction has a connection
-
-
 ASYNC_CONNECTION = Hand(
-    _started, _tongue, _run_async_connection, _ask_async_connection, _can_async_connection_commit, is_async=True
+    _started,
+    _tongue,
+    _run_async_connection,
+    _ask_async_connection,
+    lambda connection: _state(connection.sync_connection),
+    _CONNECTION_IDIOM,
+    is_async=True,
+    reported=lambda connection: _reported(connection.sync_connection),
 )
 ASYNC_SESSION = Hand(
     lambda session: session,
     _tongue_of_session,
     _run_async_session,
     _ask_async_session,
-    _can_async_session_commit,
+    lambda session: _state_of_session(session.sync_session),
+    _SESSION_IDIOM,
     is_async=True,
+    reported=lambda session: _reported_to_session(session.sync_session),
+    connect=lambda session: session.connection(),
 )
 ASYNC_SCOPED_SESSION = Hand(
     lambda scoped: scoped(),
     _tongue_of_session,
     _run_async_session,
     _ask_async_session,
-    lambda scoped: _can_async_session_commit(scoped()),
+    lambda scoped: _state_of_session(scoped().sync_session),
+    _SESSION_IDIOM,
     is_async=True,
+    reported=lambda scoped: _reported_to_session(scoped().sync_session),
+    connect=lambda scoped: scoped().connection(),
 )

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from postroad.errors import ConnectionClosed, NoTransaction
-from postroad.stores.connections.hand import Hand, Tongue
+from postroad.stores.connections.hand import Hand, State, Tongue
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
     from postroad.stores.statements import Rows, Statement
 
-__all__ = ["AIOSQLITE", "SQLITE3", "check_in_its_thread", "check_sqlite3", "is_in_transaction"]
+__all__ = ["AIOSQLITE", "SQLITE3", "check_in_its_thread", "check_sqlite3", "sqlite_state"]
 
 _TONGUE = Tongue("sqlite", "?")
 
@@ -39,9 +40,10 @@ def _run_sqlite3(connection: Any, statement: Statement) -> None:
 
 
 def _ask_sqlite3(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
-    cursor = connection.cursor()
-    cursor.row_factory = None  # tuples, whatever the connection was told to give
-    return [cursor.execute(statement.sql, statement.values).fetchall() for statement in statements]
+    # Closed also after an error: while a traceback keeps an open cursor, a closed connection keeps its locks.
+    with closing(connection.cursor()) as cursor:
+        cursor.row_factory = None  # tuples, whatever the connection was told to give
+        return [cursor.execute(statement.sql, statement.values).fetchall() for statement in statements]
 
 
 def _check_aiosqlite(connection: Any) -> Any:
@@ -80,10 +82,29 @@ def check_in_its_thread(connection: Any) -> Awaitable[Any]:
     return checked
 
 
-def is_in_transaction(connection: Any) -> bool:
-    """An error spoils no transaction of SQLite's, but a few end it."""
-    return bool(connection.in_transaction)
+def sqlite_state(connection: Any) -> State:
+    """Whether it is in a transaction; a savepoint tells whether that is the same one."""
+    try:
+        return State.OPEN if connection.in_transaction else State.ENDED
+    except Exception:  # it was closed
+        return State.ENDED
 
 
-SQLITE3 = Hand(check_sqlite3, lambda _: _TONGUE, _run_sqlite3, _ask_sqlite3, is_in_transaction)
-AIOSQLITE = Hand(_check_aiosqlite, lambda _: _TONGUE, _run_aiosqlite, _ask_aiosqlite, is_in_transaction, is_async=True)
+SQLITE3 = Hand(
+    check_sqlite3,
+    lambda _: _TONGUE,
+    _run_sqlite3,
+    _ask_sqlite3,
+    sqlite_state,
+    "@contextmanager def begin(): with closing(sqlite3.connect(path)) as connection, connection: yield connection",
+)
+AIOSQLITE = Hand(
+    _check_aiosqlite,
+    lambda _: _TONGUE,
+    _run_aiosqlite,
+    _ask_aiosqlite,
+    sqlite_state,
+    "@asynccontextmanager async def begin(): async with aiosqlite.connect(path) as connection: yield connection; "
+    "await connection.commit()",
+    is_async=True,
+)

@@ -287,9 +287,10 @@ update {schema}.deferred d
 returning d.sink, d.lane, d.position
 
 -- name: decide_ahead
--- Messages that no lane of their sink has read, as $3: skipped or dead. $4: the error; $5: later ones of the keys wait.
-insert into {schema}.deferred (sink, lane, position, key, state, blocks, error, first_failed_at, last_failed_at)
-select l.sink, l.lane, o.position, o.key, $3, $5, $4::text,
+-- Messages that no lane of their sink has passed, as $3: skipped or dead. $4: the error; $5: later ones of the keys wait.
+-- Unsure: the lane may have published them and not saved its cursor.
+insert into {schema}.deferred (sink, lane, position, key, state, blocks, error, unsure, first_failed_at, last_failed_at)
+select l.sink, l.lane, o.position, o.key, $3, $5, $4::text, true,
        case when $3 = 'dead' then now() end, case when $3 = 'dead' then now() end
   from unnest($1::text[], $2::bigint[]) as these (sink, position)
   join {schema}.outbox o on o.position = these.position

@@ -91,13 +91,14 @@ select set_config('plan_cache_mode', 'force_custom_plan', true), set_config('ena
 
 -- name: server_facts
 -- What decides whether this server's log may be read, and whether it is the one that was asked before: asked on every
--- new connection.
+-- new connection, and whenever a lane is loaded. A restore makes primary keys after all data is there.
 -- A row from the future has a transaction id of another cluster.
 select pg_is_in_recovery() as standby,
        exists (select from pg_subscription_rel where srrelid = '{schema}.outbox'::regclass) as subscribed,
        (select system_identifier from pg_control_system())
            <> (select system_identifier from {schema}.installation) as moved,
        exists (select from {schema}.outbox where xid >= pg_snapshot_xmax(pg_current_snapshot())) as future,
+       exists (select from pg_index where indrelid = '{schema}.outbox'::regclass and indisprimary) as complete,
        pg_postmaster_start_time()::text || coalesce(' ' || (select stats_reset::text from pg_stat_bgwriter), '') as started
 
 -- name: lock_for_restore
@@ -137,6 +138,11 @@ returning sink, lane, first_slot, last_slot, owner, epoch, version,
           position, snapshot::text, late_position, late_snapshot::text,
           exists (select from {schema}.pauses where sink = $1) as paused
 
+-- name: log_end
+-- A statement of its own, after load_lane: the snapshot of a statement that waited for the lane's row is older than the
+-- wait, and whoever had the row may have read on meanwhile.
+select coalesce(max(position), 0) from {schema}.outbox
+
 -- name: is_current
 -- Whether a lane is as it was loaded, for an owner that has nothing to write.
 select exists (select from {schema}.lanes
@@ -144,8 +150,11 @@ select exists (select from {schema}.lanes
 
 -- name: read_page
 -- One snapshot: late rows, next rows, and a last row whose position is the log's end, whose topic is that snapshot, and
--- whose key is the lane's version: whoever changed the lane before these rows were added is not overlooked.
--- $1 and $2: the slots; $3: position H; $4 and $5: xmax and xip of snapshot S; $6: rows; $7: bytes; $8: sink; $9: lane.
+-- whose key is the lane's version, unless the lane is another's: whoever changed the lane before these rows were added is
+-- not overlooked. When retention has emptied the log, its end is H; it lies below H only when the sequence does, and that
+-- is so in a database that was put back to an earlier time.
+-- $1 and $2: the slots; $3: position H; $4 and $5: xmax and xip of snapshot S; $6: rows; $7: bytes;
+-- $8 to $11: sink, lane, owner and epoch.
 -- Late is what lies behind H and S does not see: an xid at or above its xmax, or one that was in progress. The planner
 -- can't estimate ranges of xid8 and would walk the primary key, so the late branch hides it behind "position + 0".
 -- The rows come in the order of the branches, each in its own: without parallel workers that is what Append does.
@@ -171,29 +180,38 @@ select position, id, topic, key, slot, type, payload, content_type, headers, cre
                  limit $6) next_rows) next
  where coalesce(bytes_before, 0) < $7
 union all
-select coalesce((select max(position) from {schema}.outbox), 0),
+select coalesce(
+           (select max(position) from {schema}.outbox having max(position) >= $3),
+           least($3, pg_sequence_last_value(pg_get_serial_sequence('{schema}.outbox', 'position')::regclass))),
        null, (select snapshot::text from statement),
-       (select version::text from {schema}.lanes where sink = $8 and lane = $9),
+       (select version::text from {schema}.lanes where sink = $8 and lane = $9 and owner = $10 and epoch = $11),
        null, null, null, null, null, null
 
 -- name: read_late_page
 -- More late rows than fit on a page: go on behind the last one, seeing what the first look saw.
 -- $1 and $2: the slots; $3: position H; $4 and $5: xmax and xip of snapshot S; $6: rows; $7: bytes;
--- $8: late position; $9: late snapshot.
+-- $8 to $11: sink, lane, owner and epoch; $12: late position; $13: late snapshot. The last row is that of read_page.
 -- Here the primary key is the right way, because the rows of one huge transaction lie together; "is true" hides the
 -- index on xid, by which every page would look at all late rows that are left.
 select position, id, topic, key, slot, type, payload, content_type, headers, created_at
   from (select *, sum(octet_length(payload)) over (order by position rows between unbounded preceding and 1 preceding)
                   as bytes_before
           from (select * from {schema}.outbox
-                 where position > $8
+                 where position > $12
                    and position <= $3
                    and (xid >= $4 or xid = any($5)) is true
-                   and pg_visible_in_snapshot(xid, $9::text::pg_snapshot)
+                   and pg_visible_in_snapshot(xid, $13::text::pg_snapshot)
                    and slot between $1 and $2
                  order by position
                  limit $6) late_rows) late
  where coalesce(bytes_before, 0) < $7
+union all
+select coalesce(
+           (select max(position) from {schema}.outbox having max(position) >= $3),
+           least($3, pg_sequence_last_value(pg_get_serial_sequence('{schema}.outbox', 'position')::regclass))),
+       null, $13::text,
+       (select version::text from {schema}.lanes where sink = $8 and lane = $9 and owner = $10 and epoch = $11),
+       null, null, null, null, null, null
 
 -- name: settle
 -- A pure cursor move need not wait for the disk: after a crash of the server it is gone, and the last pages go out
@@ -332,12 +350,13 @@ on conflict (position, sink) do update
        last_failed_at = coalesce(excluded.last_failed_at, deferred.last_failed_at)
 
 -- name: hold_behind
--- As `defer`, with next to nothing to say of each. $3: positions; $4: keys.
-insert into {schema}.deferred (sink, lane, position, key, state, blocks)
-select $1, $2, position, key, 'held', true from unnest($3::bigint[], $4::text[]) as new (position, key)
+-- As `defer`, with next to nothing to say of each. $3: positions; $4: keys; $5: those up to here are unsure.
+insert into {schema}.deferred (sink, lane, position, key, state, blocks, unsure)
+select $1, $2, position, key, 'held', true, position <= $5::bigint
+  from unnest($3::bigint[], $4::text[]) as new (position, key)
 on conflict (position, sink) do update
    set lane = excluded.lane, key = excluded.key, state = excluded.state, attempts = 0, due_at = null, epoch = null,
-       route = null, blocks = excluded.blocks
+       route = null, blocks = excluded.blocks, unsure = deferred.unsure or excluded.unsure
 
 -- name: note_attempts
 insert into {schema}.attempts (sink, position, attempt, failed_at, error)
@@ -510,28 +529,29 @@ select pg_try_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.retention'
        set_config('synchronous_commit', 'off', true)
 
 -- name: first_time
--- Gives the id when the consumer sees it for the first time, and nothing when it was processed before. Somebody who
--- is about to process it is waited for, but no longer than $1; lock_timeout is then what it was, in the last branch.
--- The omen is a setting that means nothing before the next transaction, and by then it is what it was. The server reports
--- it to the driver and takes it back at once when a statement fails: so a transaction that is spoilt is known for nothing.
+-- Gives the id and this transaction's id when the consumer sees it for the first time, and nothing when it was processed
+-- before. Another transaction that is about to process it is waited for, but no longer than $1; lock_timeout is then what
+-- it was, in the last branch. `mark` is a setting that means nothing before the next transaction, and by then it is what it
+-- was. The server reports it to the driver, and that it is off again when a statement fails or the transaction ends: so
+-- it costs nothing to know whether a handler has left its transaction in good order.
 -- The values are used once and in order: some drivers' placeholders have no numbers.
 with patience as materialized (
     select current_setting('lock_timeout') as before, set_config('lock_timeout', $1::text, true) as now,
-           set_config('default_transaction_read_only', 'on', true) as omen),
+           set_config('default_transaction_read_only', 'on', true) as mark),
 noted as (
     insert into {schema}.inbox (consumer, id, type)
     select $2::text, $3::text, $4::text from patience where now is not null
     on conflict do nothing
     returning id)
-select id from noted
+select id, pg_current_xact_id()::text from noted
 union all
-select before from patience where set_config('lock_timeout', before, true) is null
+select before, null from patience where set_config('lock_timeout', before, true) is null
 
 -- name: first_times
 -- The same for many ids in one statement. In order: two who wait for each other's rows would wait for ever.
 with patience as materialized (
     select current_setting('lock_timeout') as before, set_config('lock_timeout', $1::text, true) as now,
-           set_config('default_transaction_read_only', 'on', true) as omen),
+           set_config('default_transaction_read_only', 'on', true) as mark),
 noted as (
     insert into {schema}.inbox (consumer, id, type)
     select $2::text, new.id, new.type
@@ -540,17 +560,26 @@ noted as (
      order by new.id collate "C"
     on conflict do nothing
     returning id)
-select id from noted
+select id, pg_current_xact_id()::text from noted
 union all
-select before from patience where set_config('lock_timeout', before, true) is null
+select before, null from patience where set_config('lock_timeout', before, true) is null
 
 -- name: look_at_inbox
 -- Whether the tables are there, and may be read.
 select i.id, a.id from {schema}.inbox i, {schema}.inbox_attempts a limit 0
 
--- name: still_good
--- Whether the transaction is in good order.
-select 1
+-- name: same_transaction
+-- Gives a row when this is the transaction $1, and raises an error when a statement has failed in it.
+select 1 where pg_current_xact_id_if_assigned()::text = $1::text
+
+-- name: undo_first_times
+-- A handler has failed. If it has committed its transaction $1 by itself, the inbox's rows are there, and the messages
+-- would count as processed. Gives the state of that transaction; while it is in progress nothing is known.
+with handled as materialized (select pg_xact_status($1::text::xid8) as status),
+undone as (
+    delete from {schema}.inbox
+     where consumer = $2 and id = any($3::text[]) and (select status from handled) = 'committed')
+select status from handled
 
 -- name: begin_attempt
 -- Before the handler of a message that was delivered before: what is found running had ended with its process.

@@ -49,7 +49,8 @@ select owner, beats from {schema}_relays where sink = ?1 and alive_until > ?2 or
 update {schema}_lanes
    set owner = ?2, epoch = epoch + 1, version = version + 1
  where sink = ?1 and lane = ?3
-returning sink, lane, first_slot, last_slot, owner, epoch, version, position
+returning sink, lane, first_slot, last_slot, owner, epoch, version, position,
+          (select schema_version from pragma_schema_version)
 
 -- name: note_lease
 insert into {schema}_leases (sink, lane, lease_until) values (?1, ?2, ?3)

@@ -263,9 +263,10 @@ update {schema}_deferred
 returning sink, lane, position
 
 -- name: decide_ahead
--- Messages that no lane of their sink has read, as ?2: skipped or dead. ?3: the error; ?4: later ones of the keys wait.
-insert into {schema}_deferred (sink, lane, position, key, state, blocks, error, first_failed_at, last_failed_at)
-select l.sink, l.lane, o.position, o.key, ?2, ?4, ?3,
+-- Messages that no lane of their sink has passed, as ?2: skipped or dead. ?3: the error; ?4: later ones of the keys wait.
+-- Unsure: the lane may have published them and not saved its cursor.
+insert into {schema}_deferred (sink, lane, position, key, state, blocks, error, unsure, first_failed_at, last_failed_at)
+select l.sink, l.lane, o.position, o.key, ?2, ?4, ?3, 1,
        iif(?2 = 'dead', cast((julianday('now') - 2440587.5) * 86400000000 as integer), null),
        iif(?2 = 'dead', cast((julianday('now') - 2440587.5) * 86400000000 as integer), null)
   from json_each(?1) these

@@ -74,22 +74,29 @@ select (select max(version) from {schema}_migrations) as version,
 
 -- name: load_lane
 -- Beginning is a write: an owner that can't write finds out before it publishes. The last columns: is its sink
--- paused, and when is it?
+-- paused, and when is it? Before them: the file's schema version. A backup that is copied into the file raises it (as
+-- does any change of the schema), so a lane that was loaded before has another one, and its fence fails.
 update {schema}_lanes
    set version = version + 1
  where sink = ?1 and lane = ?2 and owner = ?3 and epoch = ?4
 returning sink, lane, first_slot, last_slot, owner, epoch, version, position,
+          (select schema_version from pragma_schema_version),
           exists (select 1 from {schema}_pauses where sink = ?1),
           cast((julianday('now') - 2440587.5) * 86400000000 as integer)
+
+-- name: log_end
+select coalesce(max(position), 0) from {schema}_outbox
 
 -- name: is_current
 -- Whether a lane is as it was loaded, for an owner that has nothing to write.
 select exists (select 1 from {schema}_lanes
-                where sink = ?1 and lane = ?2 and owner = ?3 and epoch = ?4 and version = ?5)
+                where sink = ?1 and lane = ?2 and owner = ?3 and epoch = ?4 and version = ?5
+                  and ?6 = (select schema_version from pragma_schema_version))
 
 -- name: read_page
--- Next rows, and a last row whose position is the log's end and whose key is the lane's version.
--- ?1 and ?2: the slots; ?3: position; ?4: rows; ?5: bytes; ?6: sink; ?7: lane.
+-- Next rows, and a last row whose position is the highest that was ever given out (which a backup may have taken back)
+-- and whose key is the lane's version, unless the lane is another's.
+-- ?1 and ?2: the slots; ?3: position; ?4: rows; ?5: bytes; ?6 to ?10: sink, lane, owner, epoch and incarnation.
 -- Where the page ends is found out from the payloads' lengths; only then are payloads read.
 with sizes as (
     select position, length(payload) as size from {schema}_outbox
@@ -104,14 +111,18 @@ select * from (
      where coalesce(bytes_before, 0) < ?5
      order by o.position)
 union all
-select coalesce((select max(position) from {schema}_outbox), 0), null, null,
-       (select version from {schema}_lanes where sink = ?6 and lane = ?7), null, null, null, null, null, null
+select coalesce((select seq from sqlite_sequence where name = '{schema}_outbox'), 0), null, null,
+       (select version from {schema}_lanes
+         where sink = ?6 and lane = ?7 and owner = ?8 and epoch = ?9
+           and ?10 = (select schema_version from pragma_schema_version)),
+       null, null, null, null, null, null
 
 -- name: settle
 -- Zero rows changed: the lane is not as it was loaded.
 update {schema}_lanes
    set position = ?6, version = version + 1
  where sink = ?1 and lane = ?2 and owner = ?3 and epoch = ?4 and version = ?5
+   and ?7 = (select schema_version from pragma_schema_version)
 
 -- name: note_progress
 -- How far the lane has come, within its transaction. ?3: published; ?4: refused. What is noted within one moment (a clock
@@ -126,6 +137,7 @@ on conflict (sink, lane, position, at) do update
 update {schema}_lanes
    set position = ?6, version = version + 1
  where sink = ?1 and lane = ?2 and owner = ?3 and epoch = ?4 and version = ?5
+   and ?7 = (select schema_version from pragma_schema_version)
 returning cast((julianday('now') - 2440587.5) * 86400000000 as integer)
 
 -- name: put_back
@@ -331,10 +343,10 @@ delete from {schema}_progress where sink = ?1 and lane = ?2 and position = ?3 an
 update {schema}_progress set at = 0 where sink = ?1 and lane = ?2 and position = ?3 and at = ?4
 
 -- name: first_time
--- Gives the id when the consumer sees it for the first time, and nothing when it was processed before.
+-- Gives the id and the row's time when the consumer sees it for the first time, and nothing when it was processed before.
 insert into {schema}_inbox (consumer, id, type) values (?, ?, ?)
 on conflict do nothing
-returning id
+returning id, processed_at
 
 -- name: first_times
 -- The same for many, given as a JSON array of ids and types.
@@ -342,15 +354,26 @@ insert into {schema}_inbox (consumer, id, type)
 select ?, json_extract(value, '$[0]'), json_extract(value, '$[1]') from json_each(?)
  where true
 on conflict do nothing
-returning id
+returning id, processed_at
 
 -- name: look_at_inbox
 -- Whether the tables are there, and may be read.
 select i.id, a.id from {schema}_inbox i, {schema}_inbox_attempts a limit 0
 
--- name: still_good
--- Whether the transaction is in good order.
-select 1
+-- name: mark_transaction
+-- SQLite's transactions have no ids, but a savepoint goes when its transaction ends.
+savepoint postroad_handler
+
+-- name: same_transaction
+-- Raises an error when the transaction that was marked has ended.
+release postroad_handler
+
+-- name: undo_first_times
+-- A handler has failed. If it has committed its transaction by itself, the inbox's rows are there, and the messages would
+-- count as processed. The first value is their time: rows of another transaction, which came later, stay.
+delete from {schema}_inbox
+ where processed_at = ? and consumer = ? and id in (select value from json_each(?))
+returning id
 
 -- name: begin_attempt
 -- Before the handler of a message that was delivered before: what is found running had ended with its process.
