@@ -53,7 +53,7 @@ def create_sinks(url: str, sinks: Sequence[str], *, start: Start = "oldest") -> 
         await store.open()
         try:
             for sink in sinks:
-                await store.leases.create(sink, lanes=LANES, start=start)
+                await store.leases.create(sink, "null://", lanes=LANES, start=start)
         finally:
             await store.close()
 

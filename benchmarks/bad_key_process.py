@@ -36,6 +36,7 @@ class Choosy:
 
     def __init__(self, publisher: Publisher, *, refuses: bool) -> None:
         self.name = publisher.name
+        self.destination = publisher.destination
         self.open = publisher.open
         self.close = publisher.close
         self._publisher = publisher

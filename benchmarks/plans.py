@@ -86,8 +86,8 @@ async def explained(server: PostgreSQL, url: str, sink: str) -> list[Explained]:
     await store.open()
     writer: Any = await asyncpg.connect(url)
     try:
-        await store.leases.create(sink, lanes=LANES, start="now")
-        lease = (await store.leases.take(Runner(new_id(), sink, "plans", 0, ""), LANES, 3600))[0]
+        await store.leases.create(sink, "null://", lanes=LANES, start="now")
+        lease = (await store.leases.take(Runner(new_id(), sink, "plans", 0, "", "null://"), LANES, 3600))[0]
         reader = Reader(server, url, store, lease)
         found = [await reader.explained("Next rows, all of them newer than the cursor's snapshot", lease.cursor)]
         cursor = await reader.read_all(lease.cursor)

@@ -9,19 +9,22 @@ from postroad.stores.base import Lease, Start, Store
 from postroad.stores.leases import Runner
 from postroad.stores.postgresql_operating import PostgreSQLOperating
 
-__all__ = ["pending", "runner", "take_lanes"]
+HERE = "memory"
+"""Where the sinks of these tests deliver to: what a MemoryBroker says of itself."""
+
+__all__ = ["HERE", "pending", "runner", "take_lanes"]
 
 
-def runner(sink: str = "s", owner: UUID | None = None) -> Runner:
+def runner(sink: str = "s", owner: UUID | None = None, *, destination: str = HERE) -> Runner:
     """A relay of this sink."""
-    return Runner(owner or uuid4(), sink, "a.host", 4711, "1.2.3")
+    return Runner(owner or uuid4(), sink, "a.host", 4711, "1.2.3", destination)
 
 
 async def take_lanes(
     store: Store, sink: str = "s", owner: UUID | None = None, *, lanes: int = 1, start: Start = "oldest"
 ) -> Sequence[Lease]:
     """Create the sink, and take all its lanes, whoever took them by this function before."""
-    await store.leases.create(sink, lanes=lanes, start=start)
+    await store.leases.create(sink, HERE, lanes=lanes, start=start)
     who = runner(sink, owner)
     standing = await store.leases.look(who)
     return await store.leases.take(who, standing.lanes, -1.0, again=list(standing.mine))

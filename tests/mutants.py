@@ -78,6 +78,8 @@ CONSUMER_STOPS = "tests/contracts/test_consumer_stops.py"
 CONSUMERS = "tests/scenarios/test_consumers.py"
 KEYS = "tests/unit/test_keys.py"
 ACKS = "tests/unit/test_amqp_acks.py"
+SINKS = "tests/contracts/test_sinks.py"
+UNROUTABLE = "tests/contracts/test_unroutable.py"
 PAYLOADS = "tests/unit/test_payload.py"
 
 
@@ -196,9 +198,6 @@ MUTANTS = [
     Mutant("leases: a lane is left to one that does not come", HOLDINGS,
            "share = fair_share(standing.lanes, peers,", "share = fair_share(standing.lanes, standing.peers,",
            (HOLDINGS_TEST,)),
-    Mutant("leases: a new sink holds up every heartbeat", PG_LEASES,
-           "select pg_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.create'))",
-           "lock table {schema}.lanes in share row exclusive mode", (LEASES,)),
     Mutant("leases: who has a locked lane left is dead", PG_LEASES,
            "where r.owner = any($1::uuid[]) and not exists (select from {schema}.lanes l where l.owner = r.owner)",
            "where r.owner = any($1::uuid[])", (LEASES,)),
@@ -290,7 +289,7 @@ MUTANTS = [
     Mutant("what was held after a load is sure", PG_QUERIES, "position <= $5::bigint", "position <= 0 * $5::bigint",
            (CANCELING,)),
     Mutant("what was held after a load is sure (SQLite, memory)", STORE_CONTRACT,
-           "unsure=message.position <= unsure_through", "unsure=False", (CANCELING,)),
+           "unsure=position <= unsure_through", "unsure=False", (CANCELING,)),
     Mutant("what was refused after a load is sure", SENDING,
            "return message.position <= self._unsure_through or message.position in self.unanswered",
            "return message.position in self.unanswered", (CANCELING,)),
@@ -427,6 +426,27 @@ MUTANTS = [
            " or _task_framework(cls)", "", (PAYLOADS,)),
     Mutant("any kind of dict is written as an event", PAYLOAD,
            "if cls is dict or", "if issubclass(cls, dict) or", (PAYLOADS,)),
+    # Where a sink delivers to
+    Mutant("a relay starts for a sink that delivers elsewhere", "postroad/stores/postgresql_leases.py",
+           "if kept != destination:", "if False:", (SINKS,)),
+    Mutant("lanes are taken for any destination", PG_LEASES, "where exists (select from served)",
+           "where $7::text is not null", (SINKS,)),
+    Mutant("null:// adopts a sink whose destination is not known", "postroad/stores/sqlite_leases.py",
+           "(sink, destination, destination != NOWHERE)", "(sink, destination, True)", (SINKS,)),
+    Mutant("a sink is moved although a relay serves it", "postroad/stores/changing.py",
+           "if relays or lanes:", "if False:", (SINKS,)),
+    Mutant("what was moved or removed is served on", HOLDINGS,
+           "if standing.destination != self._runner.destination:", "if False:", (SINKS,)),
+    Mutant("a message whose queue is full is dropped", TROUBLE,
+           "if refusal.unroutable and self._drops_unroutable:",
+           "if refusal.route is not None and self._drops_unroutable:", (UNROUTABLE,)),
+    Mutant("a message in trouble waits for another source's", TROUBLE,
+           "key = self.line(message) if self._ordered else None", "key = message.key if self._ordered else None",
+           (UNROUTABLE,), times=2),
+    Mutant("what a person holds goes out by source", PG_QUERIES, "h.key in (d.key, split_part(d.key, chr(31), 1))",
+           "h.key = d.key", (UNROUTABLE,), times=3),
+    Mutant("a message dies of its route before its time", TROUBLE,
+           "and waited >= self._route_timeout", "", (UNROUTABLE,)),
 ]  # fmt: skip
 
 

@@ -288,10 +288,10 @@ class RelaySettings(_Checked):
         _choice("oldest", "now"),
         "Where a new sink begins: at the oldest message that is kept, or at what is added from now on.",
     )
-    ordering: Literal["key", "none"] = _setting(
+    ordering: Literal["key", "source-key", "none"] = _setting(
         "key",
-        _choice("key", "none"),
-        "Keep each key's messages in order; or none, which sends what was read at once, whatever the keys.",
+        _choice("key", "source-key", "none"),
+        "Keep each key's messages in order; or each key's of one source; or none, which sends what was read at once.",
     )
     batch_size: int = _setting(1000, _whole(1, 100_000), "The most messages that a lane reads at once.")
     page_bytes: int = _setting(
@@ -331,6 +331,11 @@ class RelaySettings(_Checked):
     report_interval: Duration = _setting(
         "10s", _time(), "While messages move, the log says this often how many, and how fast."
     )
+    until_empty_timeout: Duration = _setting(
+        "30s",
+        _time(zero=True),
+        "With --until-empty: how long a database or broker that is out is waited for before it ends with an error.",
+    )
     max_attempts: int = _setting(5, _whole(1, 1000), "How often a message that is refused is tried before it is dead.")
     max_backoff: Duration = _setting(
         "5m", _time(), "The longest pause between two attempts of a message that is refused."
@@ -342,6 +347,16 @@ class RelaySettings(_Checked):
     )
     dead_letter_topic: str | None = _setting(
         None, _NAME, "A copy of each message that dies goes to this topic, with headers that say why. Unset: none goes."
+    )
+    unroutable: Literal["hold", "drop"] = _setting(
+        "hold",
+        _choice("hold", "drop"),
+        "What happens to a message that no consumer has subscribed to: it waits for one, or it is dropped for good.",
+    )
+    route_timeout: Duration | None = _setting(
+        None,
+        _time(),
+        "A message that has waited this long, and whose route is still out, is dead. Unset: it waits without a limit.",
     )
     retain: Duration = _setting("7d", _time(zero=True), "How long a message that every sink has had stays in the log.")
     cleanup_interval: Duration = _setting(
@@ -399,6 +414,12 @@ class RabbitMQSettings(_Checked):
     )
     routing_key: str = _setting(
         "{topic}", _TEMPLATE, "What the routing key is made of: {topic}, {type}, {key}, {source}, or any header."
+    )
+    cluster: str | None = _setting(
+        None,
+        _NAME,
+        "A name for the broker that stands for scheme, host and port in the destination that a sink keeps. "
+        "Set it where relays reach one cluster by different hosts.",
     )
     username: str | None = _setting(None, _NAME, "Replaces the user's name in the URL.")
     password: str | None = _setting(None, _SECRET, "Replaces the password in the URL.")

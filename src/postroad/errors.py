@@ -103,7 +103,15 @@ class NothingMatches(PostroadError):
 
 
 class StoreUnavailable(PostroadError):
-    """The database could not be asked."""
+    """The database could not be asked.
+
+    `transient`: it may be reached a little later by itself, because it is starting, for example. A relay or a consumer
+    that is started waits for that, and for nothing else.
+    """
+
+    def __init__(self, reason: str, *, transient: bool = False) -> None:
+        super().__init__(reason)
+        self.transient = transient
 
 
 class Refusal(NamedTuple):
@@ -117,6 +125,8 @@ class Refusal(NamedTuple):
     """Not this message is at fault but the way to its consumers, and that is its name: a binding is missing, a queue is
     full. Such a refusal counts no attempt; the message waits until the route works again.
     """
+    unroutable: bool = False
+    """The route leads to no consumer at all: none has subscribed. With unroutable = "drop" the message is dropped."""
 
 
 class BrokerUnavailable(PostroadError):

@@ -30,6 +30,7 @@ __all__ = [
     "ConsumerBroke",
     "ConsumerEnded",
     "ConsumerStarted",
+    "ConsumerStoreOut",
     "ConsumerWaits",
     "DeadLetterRefused",
     "Deaf",
@@ -37,6 +38,7 @@ __all__ = [
     "Event",
     "FileReadable",
     "HandlerFailed",
+    "HandlersAbandoned",
     "HearingAgain",
     "InboxCleaned",
     "InboxTooShort",
@@ -59,6 +61,7 @@ __all__ = [
     "MessageHandled",
     "MessageRefused",
     "MessagesDeleted",
+    "MessagesDropped",
     "MessagesMoved",
     "MessagesSuspected",
     "PagePublished",
@@ -74,10 +77,14 @@ __all__ = [
     "RetentionOut",
     "RouteBack",
     "RouteOut",
+    "RoutesBack",
+    "RoutesOut",
     "ScheduledOut",
+    "SinkUnserved",
     "StandsIn",
     "Stopping",
     "StoreOut",
+    "StoreOutAtStart",
     "SubscriberOut",
     "is_wanted",
     "tell",
@@ -142,6 +149,15 @@ class BrokerOutAtStart(_OfSink, frozen=True, kw_only=True):
     level = logging.WARNING
     text = "relay {e.sink}: {e.reason}; messages wait until it can be reached"
     reason: str
+
+
+class StoreOutAtStart(_OfSink, frozen=True, kw_only=True):
+    """The database could not be reached at the start, and is waited for. Told at the first try, then less and less."""
+
+    level = logging.WARNING
+    text = "relay {e.sink}: {e.reason}; waiting for the database, for {e.waited_s:.0f} s so far"
+    reason: str
+    waited_s: float
 
 
 class BrokerOut(_OfSink, frozen=True, kw_only=True):
@@ -299,6 +315,8 @@ class RelayEnded(_OfSink, frozen=True, kw_only=True):
     died: int
     skipped: int
     """Passed over, because a person had decided about them."""
+    dropped: int
+    """No consumer has subscribed to them, and unroutable = "drop"."""
     lanes_lost: int
     duration_ms: float
 
@@ -401,6 +419,40 @@ class RouteBack(_OfLane, frozen=True, kw_only=True):
 
     text = "lane {e.sink}/{e.lane}: the route {e.route} works again; what waits for it goes on"
     route: str
+
+
+class RoutesOut(_OfLane, frozen=True, kw_only=True):
+    """Many routes at once are out: their messages wait, no attempt is counted, other messages go on."""
+
+    level = logging.WARNING
+    text = (
+        "lane {e.sink}/{e.lane}: {e.routes:,} routes are out, {e.some} among them: {e.reason}; their messages wait, "
+        "and one of each is tried from time to time"
+    )
+    routes: int
+    some: Sequence[str]
+    reason: str
+
+
+class RoutesBack(_OfLane, frozen=True, kw_only=True):
+    """Messages went through many routes that were out; those that wait for them follow."""
+
+    text = "lane {e.sink}/{e.lane}: {e.routes:,} routes work again, {e.some} among them; what waits for them goes on"
+    routes: int
+    some: Sequence[str]
+
+
+class MessagesDropped(_OfLane, frozen=True, kw_only=True):
+    """No consumer has subscribed to these messages, and unroutable = "drop": they are not sent."""
+
+    level = logging.WARNING
+    text = (
+        "lane {e.sink}/{e.lane}: dropped {e.messages:,} messages, because no consumer has subscribed to {e.some}: "
+        "{e.reason}"
+    )
+    messages: int
+    some: Sequence[str]
+    reason: str
 
 
 class LaneStopped(_OfLane, frozen=True, kw_only=True):
@@ -518,6 +570,18 @@ class MessageBusy(_OfReceived, frozen=True, kw_only=True):
     retry_ms: float
 
 
+class HandlersAbandoned(_OfConsumer, frozen=True, kw_only=True):
+    """The consumer ends, and handlers, or what was asked of the database, have not ended after they were cancelled."""
+
+    level = logging.WARNING
+    text = (
+        "consumer {e.consumer}: {e.handlers} handlers or statements did not end within grace ({e.grace_s:g} s) and a "
+        "second; ending without them: their messages are not acked, and come again"
+    )
+    handlers: int
+    grace_s: float
+
+
 class BatchFailed(_OfConsumer, frozen=True, kw_only=True):
     """A batch could not be handled as a whole; its messages are handled one by one."""
 
@@ -561,6 +625,15 @@ class ConsumerWaits(_OfConsumer, frozen=True, kw_only=True):
     retry_ms: float
 
 
+class ConsumerStoreOut(_OfConsumer, frozen=True, kw_only=True):
+    """The database could not be reached at the start, and is waited for. Told at the first try, then less and less."""
+
+    level = logging.WARNING
+    text = "{e.reason}; waiting for the database, for {e.waited_s:.0f} s so far"
+    reason: str
+    waited_s: float
+
+
 class ConsumerBroke(_OfConsumer, frozen=True, kw_only=True):
     """Something failed that should not, in the consumer itself; the message is tried again."""
 
@@ -600,6 +673,19 @@ class MessagesDeleted(Event, frozen=True, kw_only=True):
     text = "deleted {e.deleted:,} delivered messages older than {e.retain_s:g} s"
     deleted: int
     retain_s: float
+
+
+class SinkUnserved(Event, frozen=True, kw_only=True):
+    """No relay has served a sink for a day or longer: retention keeps every message for it."""
+
+    level = logging.WARNING
+    logger = logging.getLogger("postroad.retention")
+    text = (
+        "sink {e.sink}: no relay has served it for {e.hours:,.0f} hours, and all that it has not had is kept; "
+        "start a relay for it, or remove it (postroad sink remove)"
+    )
+    sink: str
+    hours: float
 
 
 class RetentionOut(Event, frozen=True, kw_only=True):

@@ -31,7 +31,7 @@ class State(StrEnum):
     CANCELED = "canceled"
     """The application took it back before it was published."""
     DROPPED = "dropped"
-    """A person gave it up."""
+    """A person gave it up; or no consumer had subscribed to it, and unroutable = "drop"."""
     SKIPPED = "skipped"
     """A person knows that it was published by other means."""
 
@@ -59,6 +59,7 @@ TRANSITIONS: Final = (
     Transition(_S.WAITING, _S.RETRYING, "refused"),
     Transition(_S.WAITING, _S.DEAD, "refused for good"),
     Transition(_S.WAITING, _S.HELD, "its key is blocked, or its route is out"),
+    Transition(_S.WAITING, _S.DROPPED, "unroutable, which is to be dropped"),
     Transition(_S.WAITING, _S.SKIPPED, "skip", Mover.OPERATOR),
     Transition(_S.WAITING, _S.DEAD, "poison", Mover.OPERATOR),
     Transition(_S.RETRYING, _S.SENDING, "due"),
@@ -67,6 +68,7 @@ TRANSITIONS: Final = (
     Transition(_S.SENDING, _S.RETRYING, "refused, or its lane was lost"),
     Transition(_S.SENDING, _S.HELD, "held again, or its lane was lost"),
     Transition(_S.SENDING, _S.DEAD, "refused for good, or once too often"),
+    Transition(_S.SENDING, _S.DROPPED, "unroutable, which is to be dropped"),
     Transition(_S.RETRYING, _S.DEAD, "poison", Mover.OPERATOR),
     Transition(_S.HELD, _S.DEAD, "poison", Mover.OPERATOR),
     Transition(_S.RETRYING, _S.HELD, "hold its key", Mover.OPERATOR),

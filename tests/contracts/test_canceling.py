@@ -235,6 +235,7 @@ async def test_of_those_that_wait_only_the_ones_from_before_the_load_are_unsure(
     page = await log.store.read(lane, lane.cursor, PLENTY)
     first, *rest = page.messages
     head = Deferral(first.position, "k", State.DEAD, blocks=True)
-    await log.store.record(lane, page.after, deferred=[head], held=rest, unsure_through=rest[0].position)
+    held = [(each.position, each.key) for each in rest]
+    await log.store.record(lane, page.after, deferred=[head], held=held, unsure_through=rest[0].position)
     assert await log.cancel(*ids) == [CANCELED, TOO_LATE, CANCELED]
     await log.store.close()

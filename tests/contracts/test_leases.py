@@ -19,7 +19,7 @@ from postroad.stores.postgresql import PostgreSQLStore, migrate_postgresql
 from postroad.stores.postgresql_leases import PostgreSQLPresence
 from postroad.stores.postgresql_patience import in_transaction
 from tests.conftest import serving
-from tests.lanes import runner
+from tests.lanes import HERE, runner
 from tests.logs import PLENTY, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
 from tests.services.postgresql import PostgreSQL
 from tests.services.proxy import Proxy
@@ -39,7 +39,7 @@ async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[L
     else:
         log = await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
     await log.store.open()
-    await log.store.leases.create("s", lanes=4, start="oldest")
+    await log.store.leases.create("s", HERE, lanes=4, start="oldest")
     yield log
     await log.store.close()
 
@@ -48,7 +48,7 @@ async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[L
 async def served(postgresql15: object) -> AsyncIterator[PostgreSQLLog]:
     log = await PostgreSQLLog.fresh(postgresql15)  # type: ignore[arg-type]
     await log.store.open()
-    await log.store.leases.create("s", lanes=4, start="oldest")
+    await log.store.leases.create("s", HERE, lanes=4, start="oldest")
     yield log
     await log.store.close()
 
@@ -68,7 +68,7 @@ def peers(standing: Standing) -> dict[object, int]:
 
 
 async def test_a_sink_that_is_there_stays_as_it_is(log: Log) -> None:
-    await log.store.leases.create("s", lanes=7, start="now")
+    await log.store.leases.create("s", HERE, lanes=7, start="now")
     assert (await log.store.leases.look(A)).lanes == 4
 
 
@@ -237,7 +237,7 @@ async def test_many_who_take_at_once_share_the_lanes_without_waiting(served: Pos
     stores = [PostgreSQLStore(served.url, connections=1) for _ in range(6)]
     for store in stores:
         await store.open()
-    await served.store.leases.create("wide", lanes=64, start="oldest")
+    await served.store.leases.create("wide", HERE, lanes=64, start="oldest")
     taken = await asyncio.gather(*(store.leases.take(runner("wide"), 11, LONG) for store in stores))
     numbers = [lease.lane for leases in taken for lease in leases]
     for store in stores:
@@ -251,7 +251,7 @@ async def test_a_new_sink_is_created_while_others_beat(served: PostgreSQLLog) ->
     beating = await served.connect()
     async with asyncio.timeout(30), beating.transaction():
         await beating.execute("update postroad.lanes set lease_until = now()")
-        await served.store.leases.create("another", lanes=2, start="oldest")
+        await served.store.leases.create("another", HERE, lanes=2, start="oldest")
     await beating.close()
     assert (await served.store.leases.look(runner("another"))).lanes == 2
 
@@ -402,7 +402,7 @@ async def test_a_crash_of_the_server_makes_nobody_a_suspect(database: PostgreSQL
     """When one of its processes is killed the server ends all sessions, and the time of its start stays."""
     log = await PostgreSQLLog.fresh(database)
     await log.store.open()
-    await log.store.leases.create("s", lanes=4, start="oldest")
+    await log.store.leases.create("s", HERE, lanes=4, start="oldest")
     watched = await Watched(log).begin()
     before = await starts(log)
     os.kill(watched.presence.process, signal.SIGKILL)

@@ -171,11 +171,11 @@ class Watched(MemoryStore):
         self.asked.set()
         return await super().read(lease, cursor, limit)
 
-    async def load(self, lease: Lease) -> Loaded:
+    async def load(self, lease: Lease, *, by_source: bool = False) -> Loaded:
         self.loads += 1
         if self.loads > 1:
             self.loaded_again.set()
-        return await super().load(lease)
+        return await super().load(lease, by_source=by_source)
 
 
 async def test_a_lane_that_has_nothing_to_write_finds_out_that_it_was_changed() -> None:

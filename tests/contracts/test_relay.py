@@ -153,11 +153,11 @@ class Failing(MemoryStore):
         self.asked = asyncio.Event()
         self.loads: list[Lease] = []
 
-    async def load(self, lease: Lease) -> Loaded:
+    async def load(self, lease: Lease, *, by_source: bool = False) -> Loaded:
         self.loads.append(lease)
         if self.full:
             raise StoreUnavailable("no space left on device")
-        return await super().load(lease)
+        return await super().load(lease, by_source=by_source)
 
     async def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> Page:
         self.asked.set()

@@ -23,7 +23,7 @@ from postroad.stores.leases import Presence, Runner, Standing
 from postroad.stores.memory import MemoryStore
 from postroad.stores.memory_leases import MemoryLeases
 from postroad.stores.postgresql import PostgreSQLStore
-from tests.lanes import runner
+from tests.lanes import HERE, runner
 from tests.logs import Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
 from tests.services.proxy import Proxy
 
@@ -192,7 +192,7 @@ async def test_until_empty_leaves_what_a_living_relay_has(log: Log, caplog: pyte
 async def test_until_empty_takes_what_a_dead_relay_had(log: Log) -> None:
     await log.add(*numbered(*range(40)))
     await log.store.open()
-    await log.store.leases.create("s", lanes=4, start="oldest")
+    await log.store.leases.create("s", HERE, lanes=4, start="oldest")
     dead = runner("s")
     await log.store.leases.beat(dead, 1.0)
     assert len(await log.store.leases.take(dead, 4, 1.0)) == 4
@@ -442,10 +442,10 @@ class Spoilt(MemoryStore):
 
     spoilt = False
 
-    async def load(self, lease: Any) -> Any:
+    async def load(self, lease: Any, **how: Any) -> Any:
         if self.spoilt:
             raise LookupError("a bug")
-        return await super().load(lease)
+        return await super().load(lease, **how)
 
 
 async def test_what_ends_it_is_told_at_once_and_raised_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
@@ -494,7 +494,7 @@ async def test_who_is_cancelled_while_it_stops_leaves_nothing_running(log: Log) 
 
     running = asyncio.create_task(application())
     async with asyncio.timeout(30):
-        while not it._stopped:  # noqa: ASYNC110 - it waits for the confirm now
+        while not it._stopping.is_set():  # noqa: ASYNC110 - it waits for the confirm now
             await asyncio.sleep(0.01)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):

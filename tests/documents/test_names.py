@@ -57,7 +57,7 @@ def test_databases_share_their_query_names() -> None:
     """SQLite has no snapshots, servers or restores, and takes small steps where PostgreSQL has one statement."""
     postgresql, sqlite = named_queries("postgresql", "postroad"), named_queries("sqlite", "postroad")
     only_postgresql = {
-        "add_many", "server_facts", "lock_for_restore", "restore", "count_lanes", "lock_lanes",
+        "add_many", "server_facts", "lock_for_restore", "restore",
         "read_late_page", "settle_and_note", "hold_behind", "try_alone", "try_to_move", "begin_nap", "end_naps",
         "wipe_marks", "writers", "server_process", "borrow_session", "bury", "mark_dead", "try_lock", "note_lock",
         "join_in", "lock_holder", "keep_alive",
@@ -67,12 +67,12 @@ def test_databases_share_their_query_names() -> None:
         "cancel_scheduled", "cancel_deferred", "raise_versions", "undate_lanes", "forget_ahead",
         "forget_rewound", "note_delivered", "delete_delivered", "delete_rewound", "find_old_progress",
         "undate_progress", "data_version", "tick", "clock", "renew", "look", "peers", "note_lease", "forget",
-        "mark_transaction",
+        "destination", "note_served", "remove_leases", "mark_transaction",
     }  # fmt: skip
     assert set(postgresql) - only_postgresql == set(sqlite) - only_sqlite
     assert all(text and "{" not in text.replace("'{", "") for text in [*postgresql.values(), *sqlite.values()])
 
 
-def test_migrations_have_the_same_numbers_everywhere_and_no_gap() -> None:
+def test_migrations_have_the_same_numbers_everywhere() -> None:
     assert list(migration_files("postgresql")) == list(migration_files("sqlite"))
-    assert list(migration_files("sqlite")) == list(range(1, len(migration_files("sqlite")) + 1))
+    assert list(migration_files("sqlite")) == sorted(migration_files("sqlite"))

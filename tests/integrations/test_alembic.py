@@ -26,6 +26,7 @@ from postroad.alembic import migrate
 from postroad.sqlalchemy import tables
 from postroad.stores.migrations import SCHEMA_VERSION
 from postroad.stores.postgresql import migrate_postgresql
+from postroad.stores.queries import migration_files
 from postroad.stores.scripts import lock_statement, migration_statements
 from postroad.stores.sqlite import migrate_sqlite
 from tests.services.postgresql import PostgreSQL
@@ -147,7 +148,7 @@ def versions(place: Place) -> list[Any]:
     return [row[0] for row in fetch(place, f"select version from {table} order by version")]
 
 
-ALL = list(range(1, SCHEMA_VERSION + 1))
+ALL = list(migration_files("postgresql"))
 
 
 def test_our_migration_inside_a_revision(place: Place, tmp_path: Path) -> None:

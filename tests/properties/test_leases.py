@@ -23,7 +23,7 @@ from postroad.stores.base import Lease, Store
 from postroad.stores.leases import Presence, Runner, Suspect
 from postroad.stores.memory import MemoryStore
 from postroad.stores.postgresql_leases import PostgreSQLPresence
-from tests.lanes import runner
+from tests.lanes import HERE, runner
 from tests.logs import PostgreSQLLog, SQLiteLog
 from tests.services.postgresql import PostgreSQL
 
@@ -165,7 +165,7 @@ class Model:
 
 
 async def play(store: Store, sink: str, steps: Any, pass_time: PassTime, until_gone: UntilGone | None = None) -> None:
-    await store.leases.create(sink, lanes=LANES, start="oldest")
+    await store.leases.create(sink, HERE, lanes=LANES, start="oldest")
     model = Model(store, sink, pass_time, until_gone)
     try:
         for step in steps:

@@ -131,6 +131,7 @@ def test_a_password_in_a_url(setting: str, url: str, secret: str, encoded: bool,
     assert_hidden(secret, said(text, environment, options))
 
 
+@settings(deadline=None)  # the first call imports drivers
 @given(URLS, SECRETS, st.booleans())
 def test_a_password_in_a_url_that_a_program_gives(url: str, secret: str, encoded: bool) -> None:
     value = url.format(quote(secret, safe="") if encoded else secret)
@@ -191,11 +192,16 @@ def test_a_password_in_a_variable_that_does_not_exist(secret: str, variable: str
 
 
 @settings(max_examples=20, deadline=None)
-@given(SECRETS, st.sampled_from([["config"], ["config", "--json"], ["status"], ["relay"]]))
+@given(SECRETS, st.sampled_from([["config"], ["config", "--json"], ["status"], ["relay", "--until-empty"]]))
 def test_a_password_and_the_command_line(secret: str, command: list[str]) -> None:
     url = f"postgresql://me:{quote(secret, safe='')}@127.0.0.1:1/shop"
     environment: dict[str, Any] = {name: None for name in os.environ if name.startswith("POSTROAD_")}
-    environment |= {"POSTROAD_RABBITMQ_PASSWORD": secret, "POSTROAD_TO": "null://", "POSTROAD_DEBUG": "1"}
+    environment |= {
+        "POSTROAD_RABBITMQ_PASSWORD": secret,
+        "POSTROAD_TO": "null://",
+        "POSTROAD_DEBUG": "1",
+        "POSTROAD_UNTIL_EMPTY_TIMEOUT": "0",
+    }
     before = logging.getLogger().handlers[:]
     try:
         result = CliRunner().invoke(app, [*command, "--database", url], env=environment)

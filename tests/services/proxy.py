@@ -5,6 +5,8 @@ import ssl
 from contextlib import suppress
 from typing import Self
 
+from tests.services.serving import aborted, closed, end_serving
+
 
 class Proxy:
     """Hands on to a port of this machine. Whoever connects must do so by TLS, if it is given a context."""
@@ -13,7 +15,7 @@ class Proxy:
         self._to_port = to_port
         self._context = context
         self._links: set[_Link] = set()
-        self._serving: set[asyncio.Task[None]] = set()
+        self._serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._sent: int | None = None
         self._answered: int | None = None
         self._poison = b""
@@ -27,12 +29,7 @@ class Proxy:
 
     async def __aexit__(self, *_: object) -> None:
         """Hang up on everybody."""
-        self._listener.close()
-        for link in self._links:
-            link.client.transport.abort()
-            link.server.transport.abort()
-        if self._serving:
-            await asyncio.wait(self._serving)
+        await end_serving(self._listener, self._serving)
 
     def url(self, url: str) -> str:
         """A URL of the server, through here."""
@@ -58,19 +55,25 @@ class Proxy:
 
     def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         serving = asyncio.create_task(self._serve(reader, writer))
-        self._serving.add(serving)
-        serving.add_done_callback(self._serving.discard)
+        self._serving[serving] = writer
+        serving.add_done_callback(self._serving.pop)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        from_server, to_server = await asyncio.open_connection("127.0.0.1", self._to_port)
+        try:
+            from_server, to_server = await asyncio.open_connection("127.0.0.1", self._to_port)
+        except OSError:
+            return await aborted(writer)  # the server is down
         link = _Link(writer, to_server)
         self._links.add(link)
-        await asyncio.gather(self._send(reader, link), self._answer(from_server, link))
-        self._links.discard(link)
-        for closing in (writer, to_server):
-            closing.close()
-            with suppress(ConnectionError):
-                await closing.wait_closed()
+        try:
+            await asyncio.gather(self._send(reader, link), self._answer(from_server, link))
+            for closing in (writer, to_server):
+                closing.close()
+            await closed(writer, to_server)
+        finally:
+            self._links.discard(link)
+            await aborted(writer, to_server)
+        return None
 
     async def _send(self, source: asyncio.StreamReader, link: "_Link") -> None:
         with suppress(ConnectionError):

@@ -1,12 +1,16 @@
 """That the proxy hands on and cuts where the other tests think it does."""
 
 import asyncio
+import gc
+import socket
+import warnings
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import pytest
 
 from tests.services.proxy import Proxy
+from tests.services.weather import Weather
 
 
 @pytest.fixture
@@ -93,3 +97,28 @@ async def test_it_cuts_whenever_certain_bytes_are_sent_also_in_two_pieces(receiv
     assert proxy.cuts == 2
     assert b"poison" not in server
     assert await answer_to(proxy, b"poi", b"soup") == b"poisoup"
+
+
+@pytest.mark.parametrize("port", [Proxy, Weather])
+def test_who_connects_last_leaves_nothing_to_the_garbage_collector(port: type[Proxy] | type[Weather]) -> None:
+    """Some are accepted, and not served yet, when the port is closed; and their server never answers."""
+
+    async def connect_and_close() -> None:
+        clients = [socket.socket() for _ in range(10)]
+        with socket.create_server(("127.0.0.1", 0), backlog=20) as server:
+            async with port(server.getsockname()[1]) as between:
+                for number, client in enumerate(clients):
+                    client.setblocking(False)
+                    client.connect_ex(("127.0.0.1", between.port))
+                    if number % 3 == 0:
+                        await asyncio.sleep(0)
+        for client in clients:
+            client.close()
+
+    gc.collect()
+    with warnings.catch_warnings(record=True) as left:
+        warnings.simplefilter("always")
+        for _ in range(5):
+            asyncio.run(connect_and_close())
+        gc.collect()
+    assert not [str(warning.message) for warning in left]

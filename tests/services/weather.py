@@ -8,6 +8,8 @@ import asyncio
 from contextlib import suppress
 from typing import Self
 
+from tests.services.serving import aborted, closed, end_serving
+
 __all__ = ["Weather"]
 
 
@@ -18,7 +20,7 @@ class Weather:
         self._to_port = to_port
         self._pairs: set[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = set()
         self._forgotten: set[asyncio.StreamWriter] = set()
-        self._serving: set[asyncio.Task[None]] = set()
+        self._serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._calm = asyncio.Event()
         self._calm.set()
 
@@ -29,10 +31,7 @@ class Weather:
 
     async def __aexit__(self, *_: object) -> None:
         """Hang up on everybody, and leave nothing to the garbage collector."""
-        self._listener.close()
-        for task in self._serving:
-            task.cancel()
-        await asyncio.gather(*self._serving, return_exceptions=True)
+        await end_serving(self._listener, self._serving)
 
     def url(self, url: str) -> str:
         """A URL of the server, through here."""
@@ -65,27 +64,24 @@ class Weather:
 
     def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         serving = asyncio.create_task(self._serve(reader, writer))
-        self._serving.add(serving)
-        serving.add_done_callback(self._serving.discard)
+        self._serving[serving] = writer
+        serving.add_done_callback(self._serving.pop)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             from_server, to_server = await asyncio.open_connection("127.0.0.1", self._to_port)
         except OSError:
-            return await _ended(writer)  # the server is down
-        except asyncio.CancelledError:
-            await _ended(writer)
-            raise
+            return await aborted(writer)  # the server is down
         pair = (writer, to_server)
         self._pairs.add(pair)
         try:
             await asyncio.gather(self._hand_on(reader, to_server), self._hand_on(from_server, writer))
             if writer not in self._forgotten:
-                await _closed(*pair)  # what was handed on last arrives
+                await closed(*pair)  # what was handed on last arrives
         finally:
             self._pairs.discard(pair)
             self._forgotten.difference_update(pair)
-            await _ended(*pair)
+            await aborted(*pair)
         return None
 
     async def _hand_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
@@ -97,15 +93,3 @@ class Weather:
                     await sink.drain()
         if sink not in self._forgotten:
             sink.close()
-
-
-async def _ended(*writers: asyncio.StreamWriter) -> None:
-    for writer in writers:
-        writer.transport.abort()
-    await _closed(*writers)
-
-
-async def _closed(*writers: asyncio.StreamWriter) -> None:
-    for writer in writers:
-        with suppress(OSError):
-            await writer.wait_closed()

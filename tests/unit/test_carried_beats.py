@@ -13,10 +13,10 @@ from postroad.relay.leases import Holdings
 from postroad.relay.tenure import Tenure
 from postroad.stores.leases import Standing
 from postroad.stores.memory import MemoryStore
-from tests.lanes import runner
+from tests.lanes import HERE, runner
 
 SECONDS = 30
-SOMEBODY_ELSE_HAS_THEM = Standing(lanes=2, mine={}, renewed=(), free=(), peers=(), suspects=())
+SOMEBODY_ELSE_HAS_THEM = Standing(lanes=2, destination=HERE, mine={}, renewed=(), free=(), peers=(), suspects=())
 
 
 class Running:
@@ -43,6 +43,7 @@ class Running:
 @pytest.fixture
 async def relay() -> AsyncIterator[Running]:
     relay = Running()
+    await relay.store.leases.create("s", HERE, lanes=2, start="oldest")
     running = asyncio.create_task(relay.holdings.run(relay.start, began=lambda: None))
     await relay.until_taken(2)
     yield relay

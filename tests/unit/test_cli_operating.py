@@ -185,7 +185,7 @@ def test_status_says_what_needs_a_person(shop: Shop, orders: Orders) -> None:
     totals = shop.postroad("status", "--json").json["totals"]
     assert totals | {"lag_seconds": 0, "oldest_unsent_seconds": 0} == {
         "sinks": 1, "lanes": 2, "pending": 1, "exact": True, "lag_seconds": 0, "oldest_unsent_seconds": 0,
-        "failing": 0, "held": 0, "dead": 2, "published_last_hour": 1,
+        "failing": 0, "held": 0, "dead": 2, "unroutable": 0, "published_last_hour": 1,
     }  # fmt: skip
     shop.postroad("pause", "default")
     shop.postroad("key", "hold", "customer-1", "--who", "anna", "--reason", "customs")

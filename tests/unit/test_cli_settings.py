@@ -130,7 +130,7 @@ def test_config_takes_every_option_of_the_relay() -> None:
     arguments = [part for option in given.items() for part in option]
     without_default = (
         "--to", "null://", "--database", "sqlite:///x.db", "--direct", "postgresql://h/d", "--app", "shop:stock",
-        "--dead-letter-topic", "dead", "--lock-id", "-7",
+        "--dead-letter-topic", "dead", "--lock-id", "-7", "--route-timeout", "1h",
     )  # fmt: skip
     done = postroad("config", "--json", *arguments, *without_default)
     settings = json.loads(done.stdout)["settings"]

@@ -25,7 +25,7 @@ from postroad.stores.leases import Peer, Presence, Runner, Standing, Suspect
 from postroad.stores.memory import MemoryStore
 from postroad.stores.memory_leases import MemoryLeases
 from tests.clocks import Flying
-from tests.lanes import runner
+from tests.lanes import HERE, runner
 
 LEASE = 15.0
 
@@ -108,6 +108,7 @@ class Held:
         self.tenures: list[Tenure] = []
 
     async def once(self) -> float:
+        await self.leases.create("s", HERE, lanes=4, start="oldest")
         return await self.holdings._once(self.tenures.append)
 
     @property
@@ -139,7 +140,7 @@ async def test_a_relay_alone_leaves_it_to_its_tick_to_beat_three_times_in_a_leas
 
 async def test_who_has_less_than_its_share_looks_often(held: Held) -> None:
     other = runner()
-    await held.leases.create("s", lanes=4, start="oldest")
+    await held.leases.create("s", HERE, lanes=4, start="oldest")
     await held.leases.beat(other, LEASE)
     await held.leases.take(other, 4, LEASE)
     assert await held.once() == EAGER_SECONDS
@@ -187,7 +188,7 @@ async def test_what_could_not_be_given_up_is_taken_again(held: Held) -> None:
 
 async def test_until_empty_waits_until_others_have_shown_that_they_live(held: Held) -> None:
     other = runner()
-    await held.leases.create("s", lanes=4, start="oldest")
+    await held.leases.create("s", HERE, lanes=4, start="oldest")
     await held.leases.beat(other, LEASE)
     await held.leases.take(other, 1, LEASE)
     held.holdings._until_empty = True
@@ -202,7 +203,7 @@ async def test_until_empty_waits_until_others_have_shown_that_they_live(held: He
 
 async def test_until_empty_takes_what_a_dead_one_had_when_its_lease_is_over(held: Held) -> None:
     other = runner()
-    await held.leases.create("s", lanes=4, start="oldest")
+    await held.leases.create("s", HERE, lanes=4, start="oldest")
     await held.leases.beat(other, LEASE)
     await held.leases.take(other, 1, LEASE)
     held.holdings._until_empty = True
@@ -265,7 +266,7 @@ async def test_one_that_is_lost_and_has_not_ended_keeps_it_from_no_other(held: H
 async def test_what_one_that_does_not_come_leaves_free_is_taken(held: Held) -> None:
     """It lives, as far as is known, and is frozen."""
     frozen = runner()
-    await held.leases.create("s", lanes=4, start="oldest")
+    await held.leases.create("s", HERE, lanes=4, start="oldest")
     await held.leases.beat(frozen, LEASE)
     await held.once()
     assert held.lanes == [0, 1]

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from postroad.ops.cli import app
 from postroad.stores.sqlite import SQLiteStore, migrate_sqlite
-from tests.lanes import runner
+from tests.lanes import HERE, runner
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_who_is_there(file: Path) -> None:
     async def fill() -> None:
         store = SQLiteStore(file)
         await store.open()
-        await store.leases.create("audit", lanes=3, start="oldest")
+        await store.leases.create("audit", HERE, lanes=3, start="oldest")
         for who, seconds in ((active, 60.0), (standby, 60.0), (dead, -1.0)):
             await store.leases.beat(who, seconds)
         await store.leases.take(active, 2, 60.0)

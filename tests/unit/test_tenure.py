@@ -15,6 +15,7 @@ from postroad.stores.base import Lease
 from postroad.stores.cursor import Cursor
 from postroad.stores.leases import Peer, Standing
 from tests.clocks import Flying
+from tests.lanes import HERE
 
 
 def owner(number: int) -> UUID:
@@ -61,7 +62,7 @@ def test_who_is_not_among_them_yet_comes_last() -> None:
 
 def standing(*lanes: int, free: tuple[int, ...] = (), beats: int = 1) -> Standing:
     there = [msgspec.structs.replace(peer, beats=beats) for peer in peers(*lanes)]
-    return Standing(lanes=4, mine={}, renewed=(), free=free, peers=there, suspects=())
+    return Standing(lanes=4, destination=HERE, mine={}, renewed=(), free=free, peers=there, suspects=())
 
 
 def counted(free: FreeLanes, standing: Standing, now: float) -> list[int]:

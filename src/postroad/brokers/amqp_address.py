@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 from yarl import URL
 
@@ -17,6 +18,7 @@ __all__ = ["Address"]
 
 DEFAULT_HEARTBEAT: Final = "10s"
 
+_PORTS: Final = {"amqp": 5672, "amqps": 5671}
 _FILES: Final = ("cafile", "certfile", "keyfile")
 _OPTIONS: Final = (*_FILES, "capath", "cadata", "no_verify_ssl", "auth", "heartbeat", "name")
 _LONGEST_HEARTBEAT: Final = 65534  # AMQP has two bytes for it, and aiormq takes the last value for "off"
@@ -58,6 +60,18 @@ class Address:
 
     def __repr__(self) -> str:
         return f"Address({self.name!r}, username={self.user!r})"
+
+    def destination(self, cluster: str | None, **settings: str) -> str:
+        """Where messages go, for a sink to keep. A cluster's name, without a port, stands for scheme, host and port."""
+        url = self._url
+        server = (
+            f"{url.scheme}://{url.host}:{url.port or _PORTS[url.scheme]}"
+            if cluster is None
+            else f"amqp://{quote(cluster, safe='')}"
+        )
+        vhost = quote(url.path[1:].replace("%2F", "/") or "/", safe="")
+        query = "&".join(f"{name}={quote(value, safe='{}.')}" for name, value in settings.items())
+        return f"{server}/{vhost}?{query}"
 
     def url(self) -> URL:
         """The whole URL, with the password: for the driver and nobody else."""

@@ -26,6 +26,15 @@ class Publisher(Protocol):
         """The destination as logs call it, without any secret."""
         ...
 
+    @property
+    def destination(self) -> str:
+        """Where messages go, without any secret: the same text for the same place, whichever process asks.
+
+        A sink keeps it, and a relay whose publisher has another one is refused. What changes nothing about who gets
+        the messages (users, timeouts, the form of a message) is no part of it.
+        """
+        ...
+
     async def open(self) -> None:
         """Make the connection. Raises BrokerUnavailable when that fails; it may be called again."""
 

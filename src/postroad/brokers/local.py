@@ -40,9 +40,17 @@ class PageHandler(Protocol):
 class LocalPublisher:
     """Hands every message to a function, one after the other, and takes its return for the confirm."""
 
-    def __init__(self, handler: Callable[[StoredMessage], Awaitable[None]] | PageHandler) -> None:
+    def __init__(
+        self, handler: Callable[[StoredMessage], Awaitable[None]] | PageHandler, *, name: str | None = None
+    ) -> None:
+        """`name` is what the sink keeps as its destination. Unless given, it is the function's own name, or the
+        consumer's: give one to a function that may be renamed.
+        """
         self._handler: PageHandler = _OneByOne(handler) if callable(handler) else handler
-        self.name = f"handler {self._handler.name}"
+        if name is not None and not (name and name.isprintable()):
+            raise InvalidSetting(f"name is {name!r}; it must be a text without control characters")
+        self.name = f"handler {name or self._handler.name}"
+        self.destination = f"local:{name or self._handler.name}"
 
     async def open(self) -> None:
         """There is nothing to connect to, but the handler may have something."""

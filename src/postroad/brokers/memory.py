@@ -25,6 +25,7 @@ class MemoryBroker:
     """`messages` is what arrived, in order, duplicates and all."""
 
     name = "memory"
+    destination = "memory"
 
     def __init__(self) -> None:
         self.messages: list[StoredMessage] = []
@@ -94,7 +95,7 @@ class MemoryBroker:
 
     def _refusal_of(self, message: StoredMessage) -> Refusal | None:
         if message.topic in self._unbound:
-            return Refusal(message.position, f"nobody takes {message.topic!r}", route=message.topic)
+            return Refusal(message.position, f"nobody takes {message.topic!r}", route=message.topic, unroutable=True)
         reason = self._refuse(message)
         return Refusal(message.position, reason) if isinstance(reason, str) else reason
 

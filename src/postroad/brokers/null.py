@@ -17,6 +17,7 @@ class NullPublisher:
     """Confirms at once."""
 
     name = "null://"
+    destination = "null://"
 
     async def open(self) -> None:
         """There is nothing to connect to."""

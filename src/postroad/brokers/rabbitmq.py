@@ -11,6 +11,7 @@ import asyncio
 import re
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
+from postroad.brokers.amqp_confirms import NACKED
 from postroad.brokers.amqp_frames import Properties, publish_frames, short_string
 from postroad.brokers.envelope import CannotEncode, Envelope
 from postroad.brokers.routing import RoutingKey
@@ -55,7 +56,8 @@ class RabbitMQPublisher:
 
     `declare` says what is done about the exchange on a new connection: "create" declares it (durable, of type topic),
     "check" makes sure that it is there, "no" does neither. `routing_key` is a template, see `RoutingKey`. Credentials
-    given as arguments replace the URL's, see `Address`. A call fails when the broker has confirmed nothing for
+    given as arguments replace the URL's, see `Address`. `cluster` names the broker in the destination that a sink
+    keeps, where relays reach it by different hosts. A call fails when the broker has confirmed nothing for
     `confirm_timeout`.
     """
 
@@ -67,6 +69,7 @@ class RabbitMQPublisher:
         declare: Declare = "create",
         envelope: Envelope = Envelope(),  # noqa: B008 - it is frozen
         routing_key: str = "{topic}",
+        cluster: str | None = None,
         username: str | None = None,
         password: str | None = None,
         password_file: str | Path | None = None,
@@ -89,6 +92,7 @@ class RabbitMQPublisher:
         self._declare = checked_declare(declare)
         self._envelope = envelope
         self._routing_key = RoutingKey(routing_key)
+        self.destination = self._address.destination(cluster, exchange=exchange, routing_key=routing_key)
         self._confirm_timeout = checked_seconds("confirm_timeout", confirm_timeout)
         self._connect_timeout = checked_seconds("connect_timeout", connect_timeout)
         self._largest = _checked_size(max_message_size)
@@ -306,7 +310,8 @@ class _Answers:
         self.confirmed.update(page.confirmed)
         for message, reason in page.refused:
             # Returned or nacked: no queue is bound, or one is full. That is so for all messages of the routing key.
-            self.refuse(message, reason, permanent=False, route=routing_key.of(message))
+            route, unroutable = routing_key.of(message), reason != NACKED
+            self.refusals[message.position] = Refusal(message.position, reason, False, route, unroutable)
 
     def refuse(self, message: StoredMessage, reason: str, *, permanent: bool, route: str | None = None) -> None:
         self.refusals[message.position] = Refusal(message.position, reason, permanent, route)

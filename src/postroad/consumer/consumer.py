@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from copy import copy
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
@@ -26,9 +25,12 @@ from postroad.errors import InvalidSetting, PostroadError, StoreUnavailable
 from postroad.events import tell
 from postroad.inbox import Inbox, checked_consumer
 from postroad.retry import Backoff
+from postroad.stores.connections.transient import is_transient
+from postroad.waiting import cancelled, reached
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
     from postroad.brokers.base import Subscriber
     from postroad.config import Duration
@@ -42,6 +44,7 @@ Tx = TypeVar("Tx")
 Result = TypeVar("Result", bound="Awaitable[None] | None")
 
 DEFAULT_PREFETCH: Final = 200
+END_SECONDS: Final = 1.0
 CLEAN_EVERY: Final = "1h"
 DEFAULT_HANDLER_TIMEOUT: Final = "15m"
 """Half of how long RabbitMQ waits for an ack. A message whose handler takes longer than that could never be acked: it
@@ -242,11 +245,13 @@ class Consumer(Generic[Tx]):
         subscriber = self._subscriber()
         run = self._run = Run(self._plan, subscriber, self._handlers, self._handling, self._attempts)
         try:
-            await self._start(relay)
-            tell(events.ConsumerStarted(self.name, types=self._handlers.types))
-            summary = await run.run(until_empty=until_empty)
+            summary = run.summary
+            if await self._reach(run, relay or RelaySettings(), until_empty=until_empty):
+                tell(events.ConsumerStarted(self.name, types=self._handlers.types))
+                summary = await run.run(until_empty=until_empty)
         finally:
             self._run = None
+            summary.abandoned = max(summary.abandoned, self._transactions.unfinished)
             await self._end()
         tell(
             events.ConsumerEnded(
@@ -259,6 +264,15 @@ class Consumer(Generic[Tx]):
             )
         )
         return summary
+
+    async def _reach(self, run: Run, relay: RelaySettings, *, until_empty: bool) -> bool:
+        """Begin, and wait for a database that is starting; False when the consumer was stopped meanwhile."""
+        return await reached(
+            lambda: self._start(relay),
+            lambda reason, waited: tell(events.ConsumerStoreOut(self.name, reason=reason, waited_s=waited)),
+            stopping=run.stopping,
+            limit=relay.seconds("until_empty_timeout") if until_empty else None,
+        )
 
     def publisher(self, *, relay: RelaySettings | None = None) -> LocalPublisher:
         """The handlers as a relay's destination: `Relay(store, consumer.publisher(), sink=consumer.name)`."""
@@ -303,10 +317,14 @@ class Consumer(Generic[Tx]):
         except PostroadError:
             raise
         except StoreOut as out:
-            raise StoreUnavailable(f"consumer {self.name!r}: a transaction can't be begun: {out}") from out
+            raise StoreUnavailable(
+                f"consumer {self.name!r}: a transaction can't be begun: {out}", transient=is_transient(out)
+            ) from out
         except Exception as error:  # some connect only when they are first used
             reason = f"{type(error).__name__}: {error}"
-            raise StoreUnavailable(f"consumer {self.name!r}: the inbox can't be read: {reason}") from error
+            raise StoreUnavailable(
+                f"consumer {self.name!r}: the inbox can't be read: {reason}", transient=is_transient(error)
+            ) from error
         if self._retain is not None and self._chore is None:
             retention = InboxRetention(self.name, self._attempts, retain=self._retain)
             retention.check(may_come_again_for(relay or RelaySettings(), self._message_ttl))
@@ -320,9 +338,7 @@ class Consumer(Generic[Tx]):
     async def _end(self) -> None:
         chore, self._chore = self._chore, None
         if chore is not None:
-            chore.cancel()
-            with suppress(asyncio.CancelledError):
-                await chore
+            await cancelled(chore, seconds=END_SECONDS)
         self._transactions.end()
 
 

@@ -58,6 +58,11 @@ class Handling:
         self._failed: dict[str, Any] = {}
         """By identity: the transaction in which a handler failed, where the handler may have committed it."""
 
+    @property
+    def unfinished(self) -> int:
+        """How many handlers run in threads, also those whose tasks were cancelled."""
+        return self._transactions.unfinished
+
     async def one(self, message: Received, *, marked: bool = False) -> bool:
         """Begin, handle, commit; whether it was the first time. `marked`: the beginning of this attempt was noted.
 

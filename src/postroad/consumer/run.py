@@ -14,7 +14,7 @@ import asyncio
 import time
 from contextlib import suppress
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from postroad import events
 from postroad.brokers.opening import opened
@@ -26,9 +26,10 @@ from postroad.errors import BrokerUnavailable
 from postroad.events import tell
 from postroad.heap import keep_large_blocks
 from postroad.received import Unreadable
+from postroad.waiting import cancelled
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Collection, Coroutine, Sequence
 
     from postroad.brokers.base import Delivery, Subscriber
     from postroad.consumer.attempts import Attempts
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
     from postroad.consumer.treatment import Plan
 
 __all__ = ["Run"]
+
+LAST_SECONDS: Final = 1.0
+"""How long a consumer that ends waits, beyond its grace, for what it has cancelled; and then for the broker."""
+LEAST_SECONDS: Final = 0.1
 
 
 class Run:
@@ -75,10 +80,15 @@ class Run:
                 receiving.result()  # it ends only by an error
             self._stopping.set()
         finally:
-            await _ended(receiving, *ending)
+            await cancelled(receiving, *ending, seconds=LAST_SECONDS)
             await self._finish()
             self.summary.seconds = time.monotonic() - began
         return self.summary
+
+    @property
+    def stopping(self) -> asyncio.Event:
+        """Set when it is being stopped."""
+        return self._stopping
 
     def stop(self) -> None:
         """Begin nothing more, let handlers end, ack, and give back the rest."""
@@ -99,11 +109,30 @@ class Run:
             with suppress(BrokerUnavailable):
                 await self._subscriber.pause()
             self._subscriber.give_back(sorted((work.delivery for work in waiting), key=lambda each: each.tag))
+        late: set[asyncio.Task[None]] = set()
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=self._plan.grace)
-            await _ended(*late)
-        await self._treatment.break_off()
-        await self._subscriber.close()
+        await self._break_off(late)
+        closing = asyncio.create_task(self._subscriber.close())
+        await asyncio.wait((closing,), timeout=LAST_SECONDS)
+        if closing.done():
+            closing.result()
+
+    async def _break_off(self, late: Collection[asyncio.Task[None]]) -> None:
+        """Cancel what has not ended within the grace. A database that has gone silent is waited for a second, all in
+        all; what was asked of it is left to itself, and its messages come again.
+        """
+        now = asyncio.get_running_loop().time
+        deadline = now() + LAST_SECONDS
+        left = await cancelled(*late, seconds=LAST_SECONDS)
+        undoing = asyncio.create_task(self._treatment.break_off())
+        await asyncio.wait((undoing,), timeout=max(LEAST_SECONDS, deadline - now()))
+        left |= await cancelled(undoing, seconds=0)
+        self.summary.abandoned = len(left) + self._handling.unfinished
+        if self.summary.abandoned:
+            tell(
+                events.HandlersAbandoned(self._plan.consumer, handlers=self.summary.abandoned, grace_s=self._plan.grace)
+            )
 
     async def _until_empty(self) -> None:
         while True:
@@ -286,11 +315,3 @@ class Run:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._stopping.wait()
-
-
-async def _ended(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel them, and wait until they are gone."""
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        await asyncio.wait(tasks)

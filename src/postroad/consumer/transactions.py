@@ -7,7 +7,7 @@ and outages. A transaction that looks committed and is not would lose a message,
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
@@ -70,7 +70,13 @@ class Transactions:
         self._schema = schema
         self._most_threads = threads
         self._threads: ThreadPoolExecutor | None = None
+        self._in_threads: set[Future[Any]] = set()
         self.is_async = True
+
+    @property
+    def unfinished(self) -> int:
+        """How many threads are at work; they can't be interrupted, and go on after their tasks were cancelled."""
+        return sum(future.running() for future in tuple(self._in_threads))
 
     def start(self, *, is_async: bool) -> None:
         """Transactions will be of this kind, because the handlers are."""
@@ -89,7 +95,11 @@ class Transactions:
         if self.is_async:
             return await self._run_async(work)
         # In a context of its own, as a task has one: what a handler sets there is not for the thread's next message.
-        return await asyncio.get_running_loop().run_in_executor(self._threads, copy_context().run, self._run, work)
+        assert self._threads is not None, "start was called"  # noqa: S101
+        future = self._threads.submit(copy_context().run, self._run, work)
+        self._in_threads.add(future)
+        future.add_done_callback(self._in_threads.discard)
+        return await asyncio.wrap_future(future)
 
     async def _run_async(self, work: Callable[[Any], Any]) -> Any:
         course = _Course()

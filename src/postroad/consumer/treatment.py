@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -37,7 +36,6 @@ FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 5.0
 MOST_LOSSES: Final = 5
 """How often a message's transaction may be lost before that counts: its handler may be what breaks the connection."""
-BREAK_OFF_SECONDS: Final = 1.0
 CONSUMER: Final = "postroad-consumer"
 """The header of a dead letter that says whose it is."""
 
@@ -52,6 +50,8 @@ class Summary(msgspec.Struct):
     """Attempts that failed."""
     dead: int = 0
     """Messages that went to the dead letters."""
+    abandoned: int = 0
+    """Handlers that had not ended when the consumer did."""
     seconds: float = 0.0
 
     def __str__(self) -> str:
@@ -190,13 +190,9 @@ class Treatment:
 
     async def break_off(self) -> None:
         """The consumer was stopped: what has begun and not ended is no death. If this fails, it looks like one."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(BREAK_OFF_SECONDS):
-                await asyncio.gather(
-                    self._handling.undo_all(),
-                    *map(self._attempts.broken_off, self._marks),
-                    return_exceptions=True,
-                )
+        await asyncio.gather(
+            self._handling.undo_all(), *map(self._attempts.broken_off, self._marks), return_exceptions=True
+        )
 
     async def _failed(self, work: Work, message: Received, reason: str) -> float | None:
         await self._handling.undo([message])

@@ -23,10 +23,11 @@ from postroad.ops.commands.choosing import AsJson  # noqa: TC001 - options are r
 from postroad.ops.commands.dead import dead
 from postroad.ops.commands.looking import looking
 from postroad.ops.commands.relays import relays
+from postroad.ops.commands.sinks import sink
 from postroad.ops.commands.steering import steering
 from postroad.ops.logs import log_to_stderr
 from postroad.ops.options import ALL, FOR_ANY_DATABASE, takes
-from postroad.ops.running import carry, serve
+from postroad.ops.running import carry, end_process, run, serve
 from postroad.ops.settings import shown
 from postroad.ops.terminal import Command, output
 from postroad.ops.terminal import as_json as in_json
@@ -132,9 +133,10 @@ def relay(
     A first SIGTERM or Ctrl-C lets the confirms under way arrive; a second one ends it at once.
     """
     store = store_for(settings.needed("database"), schema=settings.command.schema, direct=settings.command.direct)
-    publisher, sink = _destination(settings)
-    relay = Relay(store, publisher, sink=sink, settings=settings.relay)
-    _end(asyncio.run(carry(relay, until_empty=until_empty)))
+    publisher, name = _destination(settings)
+    relay = Relay(store, publisher, sink=name, settings=settings.relay)
+    outcome, all_ended = run(carry(relay, until_empty=until_empty))
+    _end(outcome, all_ended=all_ended)
 
 
 def _destination(settings: Settings) -> tuple[Publisher, str]:
@@ -148,12 +150,14 @@ def _destination(settings: Settings) -> tuple[Publisher, str]:
     if settings.command.app is None or to > app:  # the later wins
         return publisher_for(settings.needed("to"), rabbitmq=settings.rabbitmq), settings.command.sink
     consumer = consumer_named(settings.command.app)
-    sink = consumer.name if settings.origins["sink"].source == "default" else settings.command.sink
-    return consumer.publisher(relay=settings.relay), sink
+    name = consumer.name if settings.origins["sink"].source == "default" else settings.command.sink
+    return consumer.publisher(relay=settings.relay), name
 
 
-def _end(outcome: Outcome) -> None:
+def _end(outcome: Outcome, *, all_ended: bool = True) -> None:
     typer.echo(str(outcome.summary))
+    if not all_ended:
+        end_process(outcome.exit_code)
     raise typer.Exit(outcome.exit_code)
 
 
@@ -174,9 +178,12 @@ def consume(
     A first SIGTERM or Ctrl-C lets handlers end and gives back what was not begun; a second one ends it at once.
     """
     consumer = consumer_named(settings.needed("app"))
-    summary = asyncio.run(serve(consumer, relay=settings.relay, until_empty=until_empty))
+    summary, all_ended = run(serve(consumer, relay=settings.relay, until_empty=until_empty))
     typer.echo(str(summary))
-    raise typer.Exit(1 if until_empty and summary.dead else 0)
+    code = 1 if until_empty and summary.dead else 0
+    if summary.abandoned or not all_ended:
+        end_process(code)
+    raise typer.Exit(code)
 
 
 # -- operating -------------------------------------------------------------------------------------------------------
@@ -186,6 +193,7 @@ app.add_typer(steering)
 app.add_typer(message, name="message", rich_help_panel=LOOK_AND_ACT)
 app.add_typer(dead, name="dead", rich_help_panel=LOOK_AND_ACT)
 app.add_typer(key, name="key", rich_help_panel=LOOK_AND_ACT)
+app.add_typer(sink, name="sink", rich_help_panel=LOOK_AND_ACT)
 
 
 app.command(cls=Command, rich_help_panel=LOOK_AND_ACT)(relays)

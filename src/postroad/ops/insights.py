@@ -14,6 +14,7 @@ import msgspec
 from postroad.errors import InvalidSetting, NothingMatches
 from postroad.lifecycle import FINAL, Mover, State, may_move
 from postroad.ops.given import did_you_mean
+from postroad.stores.leases import NOWHERE, elsewhere, still_served
 from postroad.stores.operating import Count, Filter
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     failing: int
     held: int
     dead: int
+    unroutable: int
     published_last_hour: int
 
 
@@ -98,6 +100,7 @@ def totals(sinks: Sequence[SinkReport]) -> Totals:
         failing=sum(lane.failing for lane in lanes),
         held=sum(lane.held for lane in lanes),
         dead=sum(lane.dead for lane in lanes),
+        unroutable=sum(lane.unroutable for lane in lanes),
         published_last_hour=sum(lane.published_last_hour for lane in lanes),
     )
 
@@ -251,6 +254,37 @@ class Insights:
     async def resume(self, sink: str, by: By) -> Done:
         """Let the lanes go on."""
         return await self._operating.resume(await self.sink(sink), by)
+
+    async def movable(self, sink: str, destination: str) -> SinkReport:
+        """A sink that could deliver to this destination instead of its own."""
+        report, _ = await self._unserved(sink)
+        if report.destination == destination:
+            raise NothingMatches(f"sink {sink!r} delivers to {destination} already")
+        if destination == NOWHERE:
+            raise elsewhere(sink, report.destination, destination)
+        return report
+
+    async def retarget(self, sink: str, destination: str, by: By) -> Done:
+        """Let the sink deliver to another destination."""
+        return await self._operating.retarget(sink, destination, by)
+
+    async def removable(self, sink: str) -> tuple[SinkReport, bool]:
+        """A sink that could be removed, and whether it is the only one."""
+        return await self._unserved(sink)
+
+    async def remove_sink(self, sink: str, by: By) -> Done:
+        """Forget the sink and what it has not delivered."""
+        return await self._operating.remove_sink(sink, by)
+
+    async def _unserved(self, sink: str) -> tuple[SinkReport, bool]:
+        await self._checked(sink)
+        report = await self._operating.status()
+        for each in report.sinks:
+            if each.sink == sink and each.relays:
+                raise still_served(sink, each.relays)
+            if each.sink == sink:
+                return each, len(report.sinks) == 1
+        raise NothingMatches(f"sink {sink!r} is gone; somebody has removed it")
 
     async def would_clean_up(self, older_than: timedelta) -> Count:
         """How many messages `cleanup` would delete now; there must be some."""

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import signal
+import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from postroad.events import Stopping, tell
+from postroad.waiting import cancelled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Coroutine, Iterator
 
     from postroad.config import RelaySettings
     from postroad.consumer import Consumer
     from postroad.consumer import Summary as ConsumerSummary
     from postroad.relay import Relay, Summary
 
-__all__ = ["Outcome", "carry", "serve"]
+__all__ = ["Outcome", "carry", "end_process", "run", "serve"]
 
+T = TypeVar("T")
+
+LAST_SECONDS = 0.2
+"""How long what is left of a relay or a consumer that has ended is waited for."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -66,6 +74,41 @@ async def serve(consumer: Consumer[Any], *, relay: RelaySettings, until_empty: b
 
     with _first_signal_calls(stop):
         return await (consumer.run_until_empty(relay=relay) if until_empty else consumer.run(relay=relay))
+
+
+def run(main: Coroutine[Any, Any, T]) -> tuple[T, bool]:
+    """Run it in a loop of its own; what it returns, and whether nothing of it is left running.
+
+    `asyncio.run` would wait without end for a task that does not end when it is cancelled, as one that waits for a
+    database that has gone silent.
+    """
+    runner = asyncio.Runner()
+    try:
+        result = runner.run(main)
+    except BaseException:
+        if not _left(runner):
+            runner.close()
+        raise
+    if _left(runner):
+        return result, False
+    runner.close()
+    return result, True
+
+
+def _left(runner: asyncio.Runner) -> bool:
+    return bool(runner.run(_cancel_all()))
+
+
+async def _cancel_all() -> set[asyncio.Task[Any]]:
+    return await cancelled(*(asyncio.all_tasks() - {asyncio.current_task()}), seconds=LAST_SECONDS)
+
+
+def end_process(code: int) -> NoReturn:
+    """End the process now, whatever its threads are waiting for: Python would wait for them. Logs are written first."""
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
 
 
 @contextmanager

@@ -16,6 +16,8 @@ from postroad.events import tell
 from postroad.relay.turns import Turns
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from postroad.brokers.base import Publisher
     from postroad.relay.clock import Clock
 
@@ -34,11 +36,20 @@ class Breaker:
         self._clock = clock
         self._first = self._pause = min(FIRST_PAUSE, longest)
         self._outages = 0
+        self._out_since = 0.0
+        self._limit = float("inf")
+        self._on_given_up: Callable[[], None] = lambda: None
+        self.given_up: BrokerUnavailable | None = None
+        """The broker was out for longer than the limit: what to tell the caller."""
         self._closed = asyncio.Event()
         self._closed.set()
         self._stopping = asyncio.Event()
         self._probing: asyncio.Task[None] | None = None
         self.turns = Turns()
+
+    def limit(self, seconds: float, given_up: Callable[[], None]) -> None:
+        """Wait no longer than that for a broker that is out; then `given_up` is called, once."""
+        self._limit, self._on_given_up = seconds, given_up
 
     @property
     def is_open(self) -> bool:
@@ -59,6 +70,8 @@ class Breaker:
         if self.is_open or self._stopping.is_set():
             return
         self._closed.clear()
+        if not self._outages:
+            self._out_since = self._clock.now()
         self._probing = asyncio.create_task(self._probe(outage), name=f"postroad probe of sink {self._sink}")
 
     def worked(self) -> None:
@@ -82,13 +95,16 @@ class Breaker:
 
     async def _probe(self, outage: BrokerUnavailable) -> None:
         while not self._stopping.is_set():
-            pause = self._pause * random.uniform(0.75, 1)  # noqa: S311 - so that many relays don't come back at once
+            left = self._limit - (self._clock.now() - self._out_since)
+            if left <= 0:
+                return self._give_up(outage)
+            pause = min(left, self._pause * random.uniform(0.75, 1))  # noqa: S311 - many relays must not come at once
             self._outages += 1
             self._pause = min(2 * self._pause, self._longest)
             tell(events.BrokerOut(self._sink, reason=str(outage), retry_ms=pause * 1000))
             await self._clock.wait(self._stopping, pause)
             if self._stopping.is_set():
-                return
+                return None
             try:
                 await self._publisher.open()
             except BrokerUnavailable as still:
@@ -97,4 +113,11 @@ class Breaker:
                 outage = BrokerUnavailable(f"the publisher could not be opened: {error!r}")
             else:
                 self._closed.set()
-                return
+                return None
+        return None
+
+    def _give_up(self, outage: BrokerUnavailable) -> None:
+        self.given_up = BrokerUnavailable(
+            f"gave up after waiting {self._limit:g} s (until_empty_timeout) for the broker: {outage}"
+        )
+        self._on_given_up()

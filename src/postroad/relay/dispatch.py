@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from postroad import events
 from postroad.events import tell
@@ -20,12 +20,16 @@ from postroad.relay.waves import in_waves
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from postroad.errors import Refusal
     from postroad.message import StoredMessage
     from postroad.relay.sending import Sending
     from postroad.relay.trouble import Heads, Trouble
-    from postroad.stores.base import Deferral
+    from postroad.stores.base import Claimed, Deferral
 
-__all__ = ["Dispatch"]
+__all__ = ["FEW_ROUTES", "Dispatch"]
+
+FEW_ROUTES: Final = 5
+"""Of more routes than this that are out, or work again, at once, the log has one line for all."""
 
 
 class Dispatch:
@@ -49,13 +53,14 @@ class Dispatch:
         self._max_attempts = max_attempts
         self.refused = 0
         self.died = 0
+        self.dropped = 0
 
     async def send(
         self,
         messages: Sequence[StoredMessage],
         outcome: Outcome,
         heads: Heads,
-        attempts: Mapping[int, int],
+        claimed: Mapping[int, Claimed],
     ) -> None:
         """Send wave after wave; what must wait for an earlier message of its key is held.
 
@@ -65,13 +70,13 @@ class Dispatch:
         free = self._free(messages, outcome, heads)
         sent: list[Sequence[StoredMessage]] = []
         try:
-            for each in in_waves(free) if self._ordered else [free]:
+            for each in in_waves(free, self._trouble.line) if self._ordered else [free]:
                 wave = self._free(each, outcome, heads) if outcome.refused else each
                 refused = len(outcome.refused)
                 sent.append(wave)
                 await self._sending.send(wave, outcome)
                 if len(outcome.refused) > refused:
-                    self._decide(wave, outcome, heads, attempts)
+                    self._decide(wave, outcome, heads, claimed)
                     if self._dead_letter_topic is not None:
                         await self._send_dead_letters(wave, outcome, self._dead_letter_topic)
         except (Interrupted, asyncio.CancelledError):
@@ -81,26 +86,51 @@ class Dispatch:
 
     def _free(self, messages: Sequence[StoredMessage], outcome: Outcome, heads: Heads) -> Sequence[StoredMessage]:
         """Those that may go; the others are held."""
-        free, held = split(messages, heads)
+        free, held = split(messages, heads, self._trouble.line)
         outcome.held.update(message.position for message in held)
         return free
 
     def _decide(
-        self, wave: Sequence[StoredMessage], outcome: Outcome, heads: Heads, attempts: Mapping[int, int]
+        self, wave: Sequence[StoredMessage], outcome: Outcome, heads: Heads, claimed: Mapping[int, Claimed]
     ) -> None:
         """Each refusal becomes a decision, before the next wave: its followers must know whether to wait."""
+        out: dict[str, str] = {}
+        dropped: list[Refusal] = []
         for message in wave:
             refusal = outcome.refused.get(message.position)
             if refusal is None:
                 continue
-            if refusal.route is not None and not self._trouble.is_out(refusal.route):
-                tell(events.RouteOut(*self._where, route=refusal.route, reason=refusal.reason))
+            route, before = refusal.route, claimed.get(message.position)
+            new = route is not None and not self._trouble.is_out(route)
+            attempts, waited = (before.attempts, before.waited) if before else (0, 0.0)
             unsure = outcome.is_unsure(message)
-            deferral = self._trouble.refused(message, refusal, attempts.get(message.position, 0), unsure=unsure)
+            deferral = self._trouble.refused(message, refusal, attempts, waited, unsure=unsure)
             outcome.deferred[message.position] = deferral
             self._trouble.blocked(deferral, heads)
             if deferral.counted:
                 self._tell_refused(message, deferral, permanent=refusal.permanent)
+            elif deferral.state is State.DROPPED:
+                dropped.append(refusal)
+            elif route is not None and new:
+                out[route] = refusal.reason
+        self._tell_routes(out)
+        self._tell_dropped(dropped)
+
+    def _tell_routes(self, out: Mapping[str, str]) -> None:
+        """A line for each, unless that would be very many."""
+        if len(out) <= FEW_ROUTES:
+            for route, reason in out.items():
+                tell(events.RouteOut(*self._where, route=route, reason=reason))
+            return
+        routes = list(out)
+        tell(events.RoutesOut(*self._where, routes=len(routes), some=routes[:FEW_ROUTES], reason=out[routes[0]]))
+
+    def _tell_dropped(self, dropped: Sequence[Refusal]) -> None:
+        if dropped:
+            self.dropped += len(dropped)
+            routes = list(dict.fromkeys(each.route or "" for each in dropped))
+            number, reason = len(dropped), dropped[0].reason
+            tell(events.MessagesDropped(*self._where, messages=number, some=routes[:FEW_ROUTES], reason=reason))
 
     async def _send_dead_letters(self, wave: Sequence[StoredMessage], outcome: Outcome, topic: str) -> None:
         """Copies of what has died in this wave, before that is recorded: after a crash in between they go twice.

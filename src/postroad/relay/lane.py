@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from postroad import events
@@ -24,11 +25,11 @@ from postroad.errors import LaneChanged, LeaseLost, LogNotReadable, NotMigrated,
 from postroad.events import tell
 from postroad.relay.breaker import FIRST_PAUSE
 from postroad.relay.copies import rewound
-from postroad.relay.dispatch import Dispatch
+from postroad.relay.dispatch import FEW_ROUTES, Dispatch
 from postroad.relay.sending import Interrupted, Outcome, Sending, is_being_cancelled
 from postroad.relay.tenure import LeaseInDoubt
 from postroad.relay.trouble import Trouble, freed_by
-from postroad.stores.base import Tally
+from postroad.stores.base import Tally, line
 from postroad.stores.cursor import PageLimit
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from postroad.relay.tenure import Tenure
     from postroad.relay.wakeup import Rest
     from postroad.retry import RetryPolicy
-    from postroad.stores.base import Claimed, Deferral, Store
+    from postroad.stores.base import Claimed, Deferral, Held, Store
     from postroad.stores.cursor import Cursor, Page
 
 __all__ = ["Lane"]
@@ -74,7 +75,8 @@ class Lane:
         self._rest = rest
         self._settings = settings
         self._clock = clock
-        self._ordered = settings.ordering == "key"
+        self._ordered = settings.ordering != "none"
+        self._by_source = settings.ordering == "source-key"
         self._limit = PageLimit(settings.batch_size, settings.page_bytes)
         self._stopping = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
@@ -89,8 +91,11 @@ class Lane:
         self._trouble = Trouble(
             retry,
             on_dead=settings.on_dead,
+            line=line if self._by_source else attrgetter("key"),
             ordered=self._ordered,
             longest_pause=settings.seconds("outage_backoff"),
+            drops_unroutable=settings.unroutable == "drop",
+            route_timeout=None if settings.route_timeout is None else settings.seconds("route_timeout"),
         )
         self._dispatch = Dispatch(
             (lease.sink, lease.lane),
@@ -103,7 +108,7 @@ class Lane:
         self._first_pause = min(FIRST_PAUSE, settings.seconds("outage_backoff"))
         self._confirmed = lease.cursor
         self._deferred: list[Deferral] = []
-        self._held: list[StoredMessage] = []
+        self._held: list[Held] = []
         """Decided and not yet saved, like the cursor; and those that merely wait for an earlier one of their key."""
         self._unsaved = False
         self._saved_at = clock.now()
@@ -134,6 +139,16 @@ class Lane:
     def died(self) -> int:
         """How many messages will not be tried again."""
         return self._dispatch.died
+
+    @property
+    def dropped(self) -> int:
+        """How many messages were dropped, because no consumer has subscribed to them."""
+        return self._dispatch.dropped
+
+    @property
+    def waits_for(self) -> Collection[str]:
+        """The routes that messages wait for."""
+        return self._trouble.routes
 
     @property
     def waits(self) -> bool:
@@ -287,10 +302,10 @@ class Lane:
         if not claim.claimed:
             return
         messages = [each.message if each.rewind is None else rewound(each) for each in claim.claimed]
-        attempts = {each.message.position: each.attempts for each in claim.claimed if each.attempts}
+        claimed = {each.message.position: each for each in claim.claimed}
         outcome = Outcome()
         try:
-            await self._until_given_up(self._dispatch.send(messages, outcome, {}, attempts))
+            await self._until_given_up(self._dispatch.send(messages, outcome, {}, claimed))
         except Interrupted:
             await self._record_claim(claim.claimed, outcome, whole=False)
             raise
@@ -300,22 +315,25 @@ class Lane:
         deferred: list[Deferral] = []
         published: list[int] = []
         freed: set[str] = set()
+        back: list[str] = []
         for each in claimed:
             message = each.message
-            if not self._ordered and message.key is not None and self._trouble.heads.get(message.key):
-                freed.add(message.key)  # what a person rewound has a key, and its followers wait for it
+            key = self._trouble.line(message)
+            if not self._ordered and key is not None and self._trouble.heads.get(key):
+                freed.add(key)  # what a person rewound has a key, and its followers wait for it
             if message.position in outcome.held:
                 deferred.append(self._trouble.given_back(each, due=False))
             elif deferral := outcome.deferred.get(message.position):
                 deferred.append(deferral)
             elif whole or message.position in outcome.confirmed:
                 published.append(message.position)
-                if message.key is not None and self._ordered:
-                    freed.add(message.key)
+                if key is not None and self._ordered:
+                    freed.add(key)
                 if route := self._trouble.confirmed(each):
-                    tell(events.RouteBack(*self._where, route=route))
+                    back.append(route)
             else:
                 deferred.append(self._trouble.given_back(each, due=True))
+        self._tell_back(back)
         self._trouble.answered(claimed)
         await self._record(self._confirmed, deferred, published=published, freed=freed)
         self.published += len(published)
@@ -326,7 +344,7 @@ class Lane:
         """Begin from what the database says, and nothing else."""
         self._rest.get_up()
         self._lease = self._tenure.lease
-        loaded = await self._store.load(self._lease)
+        loaded = await self._store.load(self._lease, by_source=self._by_source)
         self._lease = loaded.lease
         self._trouble.loaded(loaded, self._clock.now())
         self._confirmed = loaded.lease.cursor
@@ -342,7 +360,7 @@ class Lane:
         held = [message for message in messages if message.position in outcome.held] if outcome.held else ()
         decided = [outcome.deferred[each.position] for each in messages if each.position in outcome.deferred]
         skipped = sum(message.position in outcome.skipped for message in messages) if outcome.skipped else 0
-        self._held += held
+        self._held += [(message.position, self._trouble.line(message)) for message in held]
         self._deferred += decided
         self.skipped += skipped
         self.published += len(messages) - len(held) - len(decided) - skipped
@@ -383,7 +401,7 @@ class Lane:
         cursor: Cursor,
         deferred: Sequence[Deferral],
         *,
-        held: Sequence[StoredMessage] = (),
+        held: Sequence[Held] = (),
         published: Sequence[int] = (),
         freed: Collection[str] = (),
         last: bool = False,
@@ -414,6 +432,13 @@ class Lane:
     @property
     def _where(self) -> tuple[str, int]:
         return self._lease.sink, self._lease.lane
+
+    def _tell_back(self, routes: Sequence[str]) -> None:
+        if len(routes) > FEW_ROUTES:
+            tell(events.RoutesBack(*self._where, routes=len(routes), some=routes[:FEW_ROUTES]))
+            return
+        for route in routes:
+            tell(events.RouteBack(*self._where, route=route))
 
     @contextmanager
     def _told(self, page: Page) -> Iterator[None]:

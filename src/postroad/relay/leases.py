@@ -18,12 +18,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from postroad import events
-from postroad.errors import LogNotReadable, NotMigrated, StoreUnavailable
+from postroad.errors import InvalidSetting, LogNotReadable, NotMigrated, StoreUnavailable
 from postroad.events import tell
 from postroad.relay.attendance import Attendance
 from postroad.relay.clock import Monotonic
 from postroad.relay.tenure import FreeLanes, Tenure, fair_share, stands_in
-from postroad.stores.leases import Beat
+from postroad.stores.leases import Beat, elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -92,6 +92,8 @@ class Holdings:
         self._stands_by = False
         self._stands_in = False
         self._pause = FIRST_PAUSE
+        self._out_since: float | None = None
+        """Since when the database could not be asked."""
 
     async def run(
         self, start: Callable[[Tenure], None], *, began: Callable[[], None], until_empty: bool = False
@@ -183,15 +185,16 @@ class Holdings:
         except TimeoutError:
             return self._out(NO_ANSWER)
         self._pause = FIRST_PAUSE
+        self._out_since = None
         return pause
 
     async def _come_closer(self, start: Callable[[Tenure], None]) -> float:
         if self._stopping and not self._must_beat():
             return self._until_next_beat()  # whoever is to take over should not have to wait for what nobody needs
-        if not self._began:
-            await self._leases.create(self._runner.sink, lanes=self._settings.lanes, start=self._settings.start)
         running = set(self._tenures)
         standing = await self._ask()
+        if standing.destination != self._runner.destination:
+            raise self._moved(standing.destination)
         if self._stopping:
             return self._until_next_beat()
         if not self._began and standing.lanes != self._settings.lanes:
@@ -207,6 +210,12 @@ class Holdings:
         self._began = True
         self._tell_standby(standing)
         return self._until_next_look(standing, wanted)
+
+    def _moved(self, destination: str | None) -> InvalidSetting:
+        """The sink was retargeted or removed while this relay was not heard of."""
+        if destination is None:
+            return InvalidSetting(f"sink {self._runner.sink!r} was removed while this relay served it; it ends")
+        return elsewhere(self._runner.sink, destination, self._runner.destination)
 
     async def _ask(self) -> Standing:
         standing, self._news = self._news, None
@@ -255,6 +264,12 @@ class Holdings:
         return sent + self._lease * (1 - MARGIN)
 
     def _out(self, reason: str) -> float:
+        now, limit = self._clock.now(), self._settings.seconds("until_empty_timeout")
+        self._out_since = now if self._out_since is None else self._out_since
+        if self._until_empty and now - self._out_since >= limit:
+            raise StoreUnavailable(
+                f"gave up after waiting {limit:g} s (until_empty_timeout) for the database: {reason}"
+            )
         tell(events.LeasesOut(self._runner.sink, reason=reason, retry_ms=self._pause * 1000))
         longest = min(self._settings.seconds("outage_backoff"), self._beat_every)
         pause, self._pause = self._pause, min(2 * self._pause, longest)

@@ -19,6 +19,7 @@ from postroad.heap import keep_large_blocks
 from postroad.message import new_id
 from postroad.relay.breaker import Breaker
 from postroad.relay.clock import Monotonic
+from postroad.relay.dispatch import FEW_ROUTES
 from postroad.relay.lane import Lane
 from postroad.relay.leases import Holdings
 from postroad.relay.maintenance import Retention, reporting
@@ -27,8 +28,11 @@ from postroad.relay.wakeup import Wakeup
 from postroad.retry import Backoff
 from postroad.stores.leases import Runner
 from postroad.version import __version__
+from postroad.waiting import reached
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from postroad.brokers.base import Publisher
     from postroad.relay.clock import Clock
     from postroad.relay.tenure import Tenure
@@ -55,6 +59,10 @@ class Summary(msgspec.Struct, frozen=True):
     """Lanes with messages that wait: for another attempt, for a route, or for one before them."""
     skipped: int = 0
     """Passed over: a person had decided about them."""
+    dropped: int = 0
+    """Dropped, because no consumer has subscribed to them, and unroutable = "drop"."""
+    waits_for: Sequence[str] = ()
+    """Routes that messages wait for."""
 
     def __str__(self) -> str:
         rate = f" ({self.published / self.seconds:,.0f}/s)" if self.seconds > 0 and self.published else ""
@@ -65,10 +73,15 @@ class Summary(msgspec.Struct, frozen=True):
             text += f"; {self.died:,} {'message is' if self.died == 1 else 'messages are'} dead"
         if self.skipped:
             text += f"; {self.skipped:,} {'was' if self.skipped == 1 else 'were'} skipped"
+        if self.dropped:
+            text += f"; {self.dropped:,} {'was' if self.dropped == 1 else 'were'} dropped: no consumer has subscribed"
         if self.lanes_lost:
             text += f"; {self.lanes_lost} lanes were taken by another relay"
         if self.lanes_waiting:
             text += f"; in {self.lanes_waiting} lanes messages wait"
+        if self.waits_for:
+            some = ", ".join(repr(route) for route in self.waits_for[:FEW_ROUTES])
+            text += f" for {len(self.waits_for):,} routes that are out: {some}"
         return text
 
 
@@ -109,21 +122,24 @@ class Relay:
         self._background: asyncio.Task[Summary] | None = None
         longest = self._settings.seconds("outage_backoff")
         self._breaker = Breaker(sink, publisher, longest=longest, clock=self._clock)
-        self._stopped = False
+        self._stopping = asyncio.Event()
 
     async def run(self) -> Summary:
         """Carry messages until `stop` is called. While other relays have all lanes, stand by."""
         return await self._run(until_empty=False)
 
     async def run_until_empty(self) -> Summary:
-        """Carry all that is committed in the lanes that no other relay has, and end."""
+        """Carry all that is committed in the lanes that no other relay has, and end.
+
+        Raises BrokerUnavailable or StoreUnavailable when one of them is out for longer than `until_empty_timeout`.
+        """
         return await self._run(until_empty=True)
 
     def stop(self) -> None:
         """Take no new page, wait for the confirms under way, save what is known, and end. For good: make another relay
         to go on. To be called in the event loop's thread, as by `loop.add_signal_handler`.
         """
-        self._stopped = True
+        self._stopping.set()
         self._breaker.stop()
         if self._holdings is not None:
             self._holdings.stop()
@@ -183,12 +199,17 @@ class Relay:
         began = time.monotonic()
         keep_large_blocks()
         try:
-            await self._store.open()
-            tell(events.RelayStarted(self._sink, to=self._publisher.name))
-            await self._open_publisher(must_work=until_empty)
-            with reporting(self._sink, self._counts, every=self._settings.seconds("report_interval")):
-                await self._carry(until_empty=until_empty)
-            await self._wakeup.end_naps()
+            if await self._reach_store(until_empty=until_empty):
+                await self._store.leases.create(
+                    self._sink, self._publisher.destination, lanes=self._settings.lanes, start=self._settings.start
+                )
+                tell(events.RelayStarted(self._sink, to=self._publisher.name))
+                if until_empty:
+                    self._breaker.limit(self._settings.seconds("until_empty_timeout"), self.stop)
+                await self._open_publisher(wait=until_empty)
+                with reporting(self._sink, self._counts, every=self._settings.seconds("report_interval")):
+                    await self._carry(until_empty=until_empty)
+                await self._wakeup.end_naps()
         except ExceptionGroup as several:
             raise several.exceptions[0] from None  # what ends one lane for good ends all, and one error says it
         finally:
@@ -199,7 +220,18 @@ class Relay:
             await self._store.close()
         summary = self._summary(time.monotonic() - began)
         tell(_ended(self._sink, summary))
+        if self._breaker.given_up is not None:
+            raise self._breaker.given_up
         return summary
+
+    async def _reach_store(self, *, until_empty: bool) -> bool:
+        """Open the store, and wait for a database that is starting; False when the relay was stopped meanwhile."""
+        return await reached(
+            self._store.open,
+            lambda reason, waited: tell(events.StoreOutAtStart(self._sink, reason=reason, waited_s=waited)),
+            stopping=self._stopping,
+            limit=self._settings.seconds("until_empty_timeout") if until_empty else None,
+        )
 
     async def _carry(self, *, until_empty: bool) -> None:
         scheduled = Scheduled(
@@ -208,10 +240,12 @@ class Relay:
         if until_empty:
             await scheduled.run_once()
         # The owner is made now and not before, because the process may have been forked since.
-        runner = Runner(new_id(), self._sink, socket.gethostname(), os.getpid(), __version__)
+        runner = Runner(
+            new_id(), self._sink, socket.gethostname(), os.getpid(), __version__, self._publisher.destination
+        )
         holdings = self._holdings = Holdings(self._store.leases, runner, self._settings)
         self._wakeup.serve(runner.owner, holdings)
-        if self._stopped:
+        if self._stopping.is_set():
             holdings.stop()
         async with asyncio.TaskGroup() as group:
             chores = [] if until_empty else [self._wakeup.run(), scheduled.run(), self._retention().run()]
@@ -237,7 +271,7 @@ class Relay:
         lane = self._lane(tenure, rest)
         tenure.stop = lambda: self._stop_lane(lane)
         self._lanes.append(lane)
-        if self._stopped:
+        if self._stopping.is_set():
             self._stop_lane(lane)
         group.create_task(self._run_lane(lane, rest, holdings, tenure, until_empty=until_empty))
 
@@ -260,13 +294,16 @@ class Relay:
         self._past.add(lane)
         await holdings.ended(tenure)
 
-    async def _open_publisher(self, *, must_work: bool) -> None:
+    async def _open_publisher(self, *, wait: bool) -> None:
         try:
             await self._publisher.open()
         except BrokerUnavailable as outage:
-            if must_work or isinstance(outage, LoginRefused):
+            if isinstance(outage, LoginRefused):
                 raise
             tell(events.BrokerOutAtStart(self._sink, reason=str(outage)))
+            if wait:
+                self._breaker.trip(outage)
+                await self._breaker.closed(asyncio.Event())
 
     def _counts(self) -> tuple[int, int]:
         """How many messages, and in how many pages, so far."""
@@ -285,6 +322,8 @@ class Relay:
             skipped=self._past.skipped,
             lanes_lost=self._past.lost,
             lanes_waiting=self._past.waiting,
+            dropped=self._past.dropped,
+            waits_for=sorted(self._past.waits_for),
         )
 
 
@@ -298,6 +337,8 @@ class _Counts(msgspec.Struct):
     lost: int = 0
     skipped: int = 0
     waiting: int = 0
+    dropped: int = 0
+    waits_for: set[str] = msgspec.field(default_factory=set)
 
     def add(self, lane: Lane) -> None:
         self.published += lane.published
@@ -307,6 +348,8 @@ class _Counts(msgspec.Struct):
         self.lost += lane.lost
         self.skipped += lane.skipped
         self.waiting += lane.waits
+        self.dropped += lane.dropped
+        self.waits_for |= set(lane.waits_for)
 
 
 def _ended(sink: str, summary: Summary) -> events.RelayEnded:
@@ -317,6 +360,7 @@ def _ended(sink: str, summary: Summary) -> events.RelayEnded:
         refused=summary.refused,
         died=summary.died,
         skipped=summary.skipped,
+        dropped=summary.dropped,
         lanes_lost=summary.lanes_lost,
         duration_ms=summary.seconds * 1000,
     )

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from postroad.errors import LogNotReadable, NotMigrated, StoreUnavailable
-from postroad.events import MessagesDeleted, Progress, RetentionOut, tell
+from postroad.events import MessagesDeleted, Progress, RetentionOut, SinkUnserved, tell
 from postroad.relay.breaker import FIRST_PAUSE
 from postroad.relay.clock import Monotonic
 
@@ -25,6 +25,7 @@ RESTS: Final = 9.0
 """So many times as long as a batch took, nothing is deleted."""
 SHORTEST_REST: Final = 0.01
 BEGIN_AGAIN_SECONDS: Final = 3600.0
+UNSERVED_SECONDS: Final = 86_400.0
 LAST_HOUR: Final = timedelta(hours=1)
 """What people see of the last hour does not go by what is retained."""
 
@@ -64,6 +65,7 @@ class Retention:
         """Walk to the first batch in which nothing is old enough; say how many were deleted."""
         if self._clock.now() - self._began_at >= BEGIN_AGAIN_SECONDS:
             self._done, self._began_at = 0, self._clock.now()
+            await self._report_unserved()
         deleted, through = 0, self._done
         try:
             while True:
@@ -80,6 +82,12 @@ class Retention:
                 tell(MessagesDeleted(deleted=deleted, retain_s=self._retain.total_seconds()))
         await self._forget_progress()
         return deleted
+
+    async def _report_unserved(self) -> None:
+        """Name the sinks that keep the log from being cleaned because no relay serves them."""
+        for sink, seconds in (await self._store.leases.unserved()).items():
+            if seconds >= UNSERVED_SECONDS:
+                tell(SinkUnserved(sink=sink, hours=seconds / 3600))
 
     async def _forget_progress(self) -> None:
         older_than = max(self._retain, LAST_HOUR)

@@ -5,35 +5,41 @@
 - What was decided holds once it is recorded, and not before.
 - A refusal counts an attempt, and the policy says when the next one is, or that the message is dead.
 - A refusal that names a route counts none: the message waits for the route. One message of the route is tried from
-  time to time, and when it is confirmed the others follow.
+  time to time, and when it is confirmed the others follow. One that has waited too long is dead.
+- A refusal because nobody has subscribed may drop the message instead: it is recorded as such, and never tried again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from postroad.lifecycle import State
+from postroad.message import StoredMessage
 from postroad.relay.breaker import FIRST_PAUSE
-from postroad.stores.base import Deferral
+from postroad.stores.base import PROBES_PER_SECOND, Deferral, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from postroad.errors import Refusal
-    from postroad.message import StoredMessage
     from postroad.retry import RetryPolicy
     from postroad.stores.base import Claim, Claimed, Loaded, Recorded
 
 __all__ = ["Heads", "Trouble", "freed_by", "split"]
 
 Heads = dict[str, int]
-"""For each key in trouble, the position of the message that later ones wait for."""
+"""For each key (or line) in trouble, the position of the message that later ones wait for."""
+
+Line = Callable[[StoredMessage], str | None]
+"""What a message is kept in order with: its key, or its key and source."""
 
 
 def split(
-    messages: Sequence[StoredMessage], heads: Mapping[str, int]
+    messages: Sequence[StoredMessage], heads: Mapping[str, int], line: Line = attrgetter("key")
 ) -> tuple[Sequence[StoredMessage], Sequence[StoredMessage]]:
     """Which of the messages may go, and which must wait for an earlier one of their key."""
     if not heads:
@@ -41,8 +47,9 @@ def split(
     free: list[StoredMessage] = []
     held: list[StoredMessage] = []
     for message in messages:
-        position = message.position
-        (held if position > heads.get(message.key or "", position) else free).append(message)
+        position, key = message.position, line(message)
+        waits = key is not None and (position > heads.get(key, position) or position > heads.get(key_of(key), position))
+        (held if waits else free).append(message)
     return free, held
 
 
@@ -59,13 +66,19 @@ class Trouble:
         policy: RetryPolicy,
         *,
         on_dead: Literal["release", "hold"] = "release",
+        line: Line = attrgetter("key"),
         ordered: bool = True,
         longest_pause: float = 5.0,
+        drops_unroutable: bool = False,
+        route_timeout: float | None = None,
     ) -> None:
         self._policy = policy
         self._on_dead = on_dead
+        self.line = line
         self._ordered = ordered
         self._longest_pause = longest_pause
+        self._drops_unroutable = drops_unroutable
+        self._route_timeout = float("inf") if route_timeout is None else route_timeout
         self.heads: Heads = {}
         self.released: set[str] = set()
         """Routes that work again, and whose messages have not all gone yet."""
@@ -95,41 +108,58 @@ class Trouble:
         """Something waits: for its time, for its route, for an earlier message of its key, or for a person."""
         return bool(self.released or self.heads) or self.due_at is not None
 
+    @property
+    def routes(self) -> frozenset[str]:
+        """The routes that messages wait for."""
+        return frozenset(self._probes)
+
     def is_out(self, route: str) -> bool:
         """Messages are known to wait for this route."""
         return route in self._probes or route in self._pauses
 
     # -- what became of messages -------------------------------------------------------------------------------------
 
-    def refused(self, message: StoredMessage, refusal: Refusal, attempts: int, *, unsure: bool = False) -> Deferral:
-        """Decide about a message that was refused, after so many attempts before this one. Unsure: the broker may have
-        it all the same.
+    def refused(
+        self, message: StoredMessage, refusal: Refusal, attempts: int, waited: float = 0.0, *, unsure: bool = False
+    ) -> Deferral:
+        """Decide about a message that was refused, after so many attempts before this one, and after it has waited so
+        many seconds since it was first deferred. Unsure: the broker may have it all the same.
         """
-        return msgspec.structs.replace(self._decided(message, refusal, attempts), unsure=unsure)
+        return msgspec.structs.replace(self._decided(message, refusal, attempts, waited), unsure=unsure)
 
-    def _decided(self, message: StoredMessage, refusal: Refusal, attempts: int) -> Deferral:
-        key = message.key if self._ordered else None
+    def _decided(self, message: StoredMessage, refusal: Refusal, attempts: int, waited: float) -> Deferral:
+        key = self.line(message) if self._ordered else None
         if key is not None and self.heads.get(key, message.position) > message.position:
             self._ask_anew()
+        if refusal.unroutable and self._drops_unroutable:
+            return Deferral(
+                message.position, key, State.DROPPED, attempts, None, refusal.route, refusal.reason, blocks=False
+            )
+        error = refusal.reason
+        if refusal.route is not None and not refusal.permanent and waited >= self._route_timeout:
+            error += f"; it has waited {waited:,.0f} s, and route_timeout is {self._route_timeout:,g} s"
+            return self._dead(message.position, key, attempts + 1, error)
         if refusal.route is not None and not refusal.permanent:
             return self._waits_for_route(message.position, key, refusal.route, refusal.reason, attempts)
         attempts += 1
         again = self._policy.again_in(attempts, refusal)
-        error = refusal.reason
         if again is None:
-            return Deferral(
-                message.position, key, State.DEAD, attempts, None, None, error, self._on_dead == "hold", counted=True
-            )
+            return self._dead(message.position, key, attempts, error)
         due_in = again.total_seconds()
         return Deferral(message.position, key, State.RETRYING, attempts, due_in, None, error, counted=True)
+
+    def _dead(self, position: int, key: str | None, attempts: int, error: str) -> Deferral:
+        return Deferral(position, key, State.DEAD, attempts, None, None, error, self._on_dead == "hold", counted=True)
 
     def _waits_for_route(self, position: int, key: str | None, route: str, reason: str, attempts: int) -> Deferral:
         due_in = None
         self.released.discard(route)
         if route not in self._probes:
             self._probes.add(route)
-            due_in = self._pauses.get(route, min(FIRST_PAUSE, self._longest_pause))
-            self._pauses[route] = min(2 * due_in, self._longest_pause)
+            pause = self._pauses.get(route, min(FIRST_PAUSE, self._longest_pause))
+            self._pauses[route] = min(2 * pause, self._longest_pause)
+            # Whole seconds, so that those that are due in one second go in one round.
+            due_in = max(pause, float(len(self._probes) // PROBES_PER_SECOND))
         return Deferral(position, key, State.HELD, attempts, due_in, route, reason)
 
     def _ask_anew(self) -> None:
@@ -142,7 +172,7 @@ class Trouble:
         because the relay is stopping.
         """
         message, attempts = claimed.message, claimed.attempts
-        key = message.key if self._ordered else None
+        key = self.line(message) if self._ordered else None
         if attempts:
             return Deferral(message.position, key, State.RETRYING, attempts, 0.0, claimed.route, unsure=due)
         return Deferral(message.position, key, State.HELD, 0, 0.0 if due else None, claimed.route, unsure=due)
@@ -164,6 +194,8 @@ class Trouble:
             if each.route is not None and each.route not in self.released:
                 self._probes.discard(each.route)
         if claim.due_in != 0 and not any(each.route in self.released for each in claim.claimed):
+            for route in self.released - self._probes:
+                self._pauses.pop(route, None)  # no message waits for it any more
             self.released.clear()  # else those of a route may be among what was left for the next claim
         self.due_at = None
         self._due_in(claim.due_in, now)

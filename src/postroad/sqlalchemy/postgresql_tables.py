@@ -268,7 +268,14 @@ def _leases(metadata: MetaData, schema: str) -> list[Table]:
         CheckConstraint("(lock_key is null) = (server_started is null)", name="relays_lock"),
         schema=schema,
     )  # fmt: skip
-    return [relays]
+    sinks = Table(
+        "sinks", metadata,
+        Column("served_at", TIMESTAMP(timezone=True), nullable=False, server_default=clock),
+        Column("sink", TEXT, primary_key=True),
+        Column("destination", TEXT),
+        schema=schema,
+    )  # fmt: skip
+    return [relays, sinks]
 
 
 def _inbox(metadata: MetaData, schema: str) -> list[Table]:

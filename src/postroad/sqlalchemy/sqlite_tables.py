@@ -234,7 +234,14 @@ def _leases(metadata: MetaData, schema: str) -> list[Table]:
         Column("version", TEXT, nullable=False),
         sqlite_with_rowid=False,
     )  # fmt: skip
-    return [leases, relays]
+    sinks = Table(
+        f"{schema}_sinks", metadata,
+        Column("served_at", INTEGER, nullable=False, server_default=text(_NOW)),
+        Column("sink", TEXT, primary_key=True),
+        Column("destination", TEXT),
+        sqlite_with_rowid=False,
+    )  # fmt: skip
+    return [leases, relays, sinks]
 
 
 def _inbox(metadata: MetaData, schema: str) -> list[Table]:

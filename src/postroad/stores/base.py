@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 __all__ = [
     "ANY_SIZE",
     "FOLLOWERS",
+    "PROBES_PER_SECOND",
     "Claim",
     "Claimed",
     "Cleaned",
     "Deferral",
+    "Held",
     "Lease",
     "Listener",
     "Listening",
@@ -41,6 +43,8 @@ __all__ = [
     "Tick",
     "Writer",
     "as_held",
+    "key_of",
+    "line",
 ]
 
 Start = Literal["oldest", "now"]
@@ -49,6 +53,10 @@ ANY_SIZE: Final = (1 << 63) - 1
 FOLLOWERS: Final = 100
 """How many messages of a key a claim takes at most behind a head that was only held."""
 
+PROBES_PER_SECOND: Final = 50
+"""So many routes are asked for in a second, by one lane: where very many are out, each is asked for less often."""
+
+_SEPARATOR: Final = "\x1f"
 _LONGEST_ERROR: Final = 2_000
 
 
@@ -155,12 +163,26 @@ class Deferral(msgspec.Struct, frozen=True):
         return self.error[:_LONGEST_ERROR].replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
 
 
-def as_held(held: Iterable[StoredMessage], unsure_through: int) -> list[Deferral]:
+Held = tuple[int, str | None]
+"""The position of a message that waits for an earlier one of its key, and that key, or line."""
+
+
+def as_held(held: Iterable[Held], unsure_through: int) -> list[Deferral]:
     """What is to be written of those that wait for an earlier message of their key."""
-    return [
-        Deferral(message.position, message.key, State.HELD, unsure=message.position <= unsure_through)
-        for message in held
-    ]
+    return [Deferral(position, key, State.HELD, unsure=position <= unsure_through) for position, key in held]
+
+
+def line(message: StoredMessage) -> str | None:
+    """What a message is kept in order with when keys are those of their source: its key and its source.
+
+    The key comes first, so that what a person asks of a key can be found by it (`key_of`; in SQL, split_part).
+    """
+    return None if message.key is None else f"{message.key}{_SEPARATOR}{message.all_headers.get('source', '')}"
+
+
+def key_of(line: str) -> str:
+    """The key in a line; a key is its own."""
+    return line.partition(_SEPARATOR)[0]
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -173,6 +195,8 @@ class Claimed(msgspec.Struct, frozen=True):
     """It is published again, because of this rewind."""
     new_id: UUID | None = None
     """The id to publish it under, unless it is its own."""
+    waited: float = 0.0
+    """Seconds since it was first deferred."""
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -334,12 +358,13 @@ class Store(Protocol):
     async def close(self) -> None:
         """Let go of all connections."""
 
-    async def load(self, lease: Lease) -> Loaded:
+    async def load(self, lease: Lease, *, by_source: bool = False) -> Loaded:
         """The lane as it is now, put in order: this is how every owner begins, and how it begins again.
 
         In one transaction that writes (so that an owner who can't write finds out before it publishes): what was being
         sent, by whomever, is due; so is the head of each key that merely waited for one before it, and the first
-        message of each route, which is asked anew. Nothing is due of a key that a person holds.
+        message of each route, which is asked anew (PROBES_PER_SECOND of them in a second). Nothing is due of a
+        key that a person holds. `by_source`: messages of a key are kept in order by source, see `line`.
         Raises LeaseLost when the lane has another owner or epoch.
         """
         ...
@@ -372,7 +397,7 @@ class Store(Protocol):
         cursor: Cursor,
         *,
         deferred: Sequence[Deferral] = (),
-        held: Sequence[StoredMessage] = (),
+        held: Sequence[Held] = (),
         unsure_through: int = 0,
         published: Sequence[int] = (),
         freed: Collection[str] = (),

@@ -8,15 +8,16 @@ import asyncio
 import time
 from abc import abstractmethod
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 from uuid import UUID
 
 import msgspec
 
-from postroad.errors import InvalidSetting
+from postroad.errors import InvalidSetting, NothingMatches
 from postroad.lifecycle import State
 from postroad.message import new_id, slot_of
 from postroad.stores.asking import Rows
+from postroad.stores.leases import NOWHERE, elsewhere, still_served
 from postroad.stores.looking import (
     Looking,
     as_microseconds,
@@ -54,6 +55,12 @@ class Changing(Looking):
     @abstractmethod
     async def delete_passed(self, *, after: int, older_than: timedelta, batch: int) -> Cleaned:
         """A batch of retention, as a store does it."""
+
+    removals: ClassVar[tuple[str, ...]] = (
+        "remove_deferred", "remove_attempts", "remove_progress", "remove_delivered", "remove_holds", "remove_pauses",
+        "remove_ahead", "remove_rewound", "remove_relays", "remove_lanes", "remove_sink",
+    )  # fmt: skip
+    """The queries that leave nothing of a sink."""
 
     # -- messages ----------------------------------------------------------------------------------------------------
 
@@ -174,6 +181,42 @@ class Changing(Looking):
                 return Done(0)
             await _Noting(command, {"sink": sink}, by).note(ask, len(lanes), lanes)
         return Done(len(lanes))
+
+    async def retarget(self, sink: str, destination: str, by: By) -> Done:
+        await self._check_sink(sink)
+        async with self.session(changes=True) as ask:
+            kept = await self._lock_unserved(ask, sink)
+            if kept == destination:
+                return Done(0)
+            if destination == NOWHERE:
+                raise elsewhere(sink, kept, destination)
+            lanes = {(name, lane) for name, lane, _, _ in await ask("lock_for_change", sink)}
+            await ask("free_sink", sink)
+            await ask("retarget", sink, destination)
+            arguments = {"sink": sink, "from": kept, "to": destination}
+            await _Noting("sink retarget", arguments, by).note(ask, len(lanes), lanes)
+        return Done(len(lanes))
+
+    async def remove_sink(self, sink: str, by: By) -> Done:
+        await self._check_sink(sink)
+        async with self.session(changes=True) as ask:
+            kept = await self._lock_unserved(ask, sink)
+            lanes = await ask("lock_for_change", sink)
+            for query in self.removals:
+                await ask(query, sink)
+            await _Noting("sink remove", {"sink": sink, "destination": kept}, by).note(ask, len(lanes), set())
+        return Done(len(lanes))
+
+    async def _lock_unserved(self, ask: Ask, sink: str) -> str | None:
+        """Keep relays from a sink that none of them serves until the transaction ends; where it delivers to."""
+        found = await ask("lock_sink", sink)
+        if not found:
+            raise NothingMatches(f"sink {sink!r} is gone; somebody has removed it")
+        ((relays, lanes),) = await ask("serving", sink)
+        if relays or lanes:
+            raise still_served(sink, relays)
+        destination: str | None = found[0][0]
+        return destination
 
     async def _check_sink(self, sink: str | None) -> None:
         if sink is not None and sink not in (there := await self.sinks()):

@@ -7,9 +7,11 @@ names owner, epoch and version, and every taking changes them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import msgspec
+
+from postroad.errors import InvalidSetting, NothingMatches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from postroad.stores.base import Lease, Start
 
 __all__ = [
+    "NOWHERE",
     "Beat",
     "Leases",
     "Peer",
@@ -28,8 +31,13 @@ __all__ = [
     "Runner",
     "Standing",
     "Suspect",
+    "elsewhere",
     "relay_state",
+    "still_served",
 ]
+
+NOWHERE: Final = "null://"
+"""The destination that confirms everything and keeps nothing. A sink that has delivered elsewhere never gets it."""
 
 RelayState = Literal["active", "standby", "dead"]
 """It has lanes; it waits for some; it is heard of no more."""
@@ -38,6 +46,30 @@ RelayState = Literal["active", "standby", "dead"]
 def relay_state(*, alive: bool, lanes: Collection[int]) -> RelayState:
     """What is true of a relay."""
     return "dead" if not alive else "active" if lanes else "standby"
+
+
+def elsewhere(sink: str, kept: str | None, wanted: str) -> InvalidSetting:
+    """What is raised for a relay that would deliver to another destination than its sink does."""
+    place = (
+        f"sink {sink!r} delivers to {kept}" if kept else f"sink {sink!r} was made by a version that kept no destination"
+    )
+    if wanted == NOWHERE:
+        return InvalidSetting(
+            f"{place}, and {NOWHERE} would confirm its messages and keep none of them; "
+            f"give {NOWHERE} a sink of its own: --sink NAME"
+        )
+    return InvalidSetting(
+        f"{place}, and this relay would deliver to {wanted}; give it a sink of its own (--sink NAME), or move this "
+        f"sink there, after stopping its relays: postroad sink retarget {sink} --to URL"
+    )
+
+
+def still_served(sink: str, relays: int) -> NothingMatches:
+    """What is raised for a sink that can't be moved or removed now."""
+    return NothingMatches(
+        f"sink {sink!r} is still served, by {relays} relay{'' if relays == 1 else 's'}; stop its relays first "
+        "(`postroad relays` shows them). One that died counts until its lease is over (the setting lease)"
+    )
 
 
 class Runner(msgspec.Struct, frozen=True):
@@ -49,6 +81,8 @@ class Runner(msgspec.Struct, frozen=True):
     host: str
     pid: int
     version: str
+    destination: str
+    """What its publisher calls its destination: it gets lanes only while that is the sink's."""
 
 
 class Peer(msgspec.Struct, frozen=True):
@@ -75,6 +109,8 @@ class Standing(msgspec.Struct, frozen=True):
     """How things stand with a sink, from one snapshot."""
 
     lanes: int
+    destination: str | None
+    """Where the sink delivers to; None also when there is no such sink (any more)."""
     mine: Mapping[int, int]
     """The lanes that are this relay's, and their epochs."""
     renewed: Collection[int]
@@ -143,8 +179,13 @@ class Beat(msgspec.Struct, frozen=True):
 class Leases(Protocol):
     """Who has which lane of a sink until when. Whatever goes wrong with the connection is StoreUnavailable."""
 
-    async def create(self, sink: str, *, lanes: int, start: Start) -> None:
-        """Give a new sink its lanes. One that is there stays as it is."""
+    async def create(self, sink: str, destination: str, *, lanes: int, start: Start) -> None:
+        """Give a new sink its destination and its lanes. One that is there stays as it is; one without a destination,
+        which was made by a version that kept none, gets this one, unless it is NOWHERE.
+
+        Raises InvalidSetting, and writes nothing, when the sink delivers elsewhere. Of several relays that create a
+        sink at once, one decides where it delivers to.
+        """
 
     async def beat(self, runner: Runner, seconds: float, presence: Presence | None = None) -> Standing:
         """The relay lives, and has its lanes, for so many seconds from now; and how things stand.
@@ -182,7 +223,8 @@ class Leases(Protocol):
         """Make the relay the owner of up to so many lanes that are free, raising their epochs.
 
         First come, of the lanes that are its own already, those of `again`; those of `but` are left alone. Whoever
-        owned a lane before finds out at its next write. What somebody has locked is passed over: nobody waits.
+        owned a lane before finds out at its next write. What somebody has locked is passed over: nobody waits. Nothing
+        is taken unless the sink delivers to the relay's destination.
         """
         ...
 
@@ -203,4 +245,8 @@ class Leases(Protocol):
 
     async def relays(self) -> Sequence[RelayStatus]:
         """Every relay of every sink."""
+        ...
+
+    async def unserved(self) -> Mapping[str, float]:
+        """For each sink, how many seconds ago a relay last served it; about 0 while one does."""
         ...

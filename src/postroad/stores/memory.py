@@ -25,6 +25,7 @@ from postroad.schedule import Cancellation
 from postroad.stores.base import (
     ANY_SIZE,
     FOLLOWERS,
+    PROBES_PER_SECOND,
     Claim,
     Claimed,
     Cleaned,
@@ -34,6 +35,8 @@ from postroad.stores.base import (
     Recorded,
     Tick,
     as_held,
+    key_of,
+    line,
 )
 from postroad.stores.cursor import turn_page
 from postroad.stores.memory_leases import MemoryLeases
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
 
     from postroad.message import NewRow, StoredMessage
     from postroad.schedule import Later
-    from postroad.stores.base import Deferral, Tally
+    from postroad.stores.base import Deferral, Held, Tally
     from postroad.stores.cursor import Cursor, Page, PageLimit
 
 __all__ = ["MemoryStore", "MemoryTransaction"]
@@ -68,6 +71,7 @@ class _Trouble(msgspec.Struct):
     blocks: bool
     first_failed_at: float | None
     last_failed_at: float | None
+    deferred_at: float
     epoch: int | None = None
     unsure: bool = False
 
@@ -170,12 +174,13 @@ class MemoryStore:
     async def close(self) -> None:
         """The log stays for as long as the object does."""
 
-    async def load(self, lease: Lease) -> Loaded:
+    async def load(self, lease: Lease, *, by_source: bool = False) -> Loaded:
         found = self._lanes[lease.sink, lease.lane]
         if (found.owner, found.epoch) != (lease.owner, lease.epoch):
             raise lease.lost()
         loaded = self._lanes[lease.sink, lease.lane] = found.settled(found.cursor)
         now, rows = self._clock(), self._rows_of(lease)
+        self._scope_keys(rows, by_source=by_source)
         heads = _heads(rows)
         for row in rows:
             if row.state is State.SENDING:
@@ -185,11 +190,17 @@ class MemoryStore:
                 row.due_at = _at_latest(now, row.due_at)
         waiting = [row for row in rows if row.route and row.state is State.HELD and _may_go(row, heads)]
         first_of_route = {row.route: row for row in reversed(waiting)}
-        for row in first_of_route.values():
-            row.due_at = _at_latest(now, row.due_at)
+        for number, row in enumerate(sorted(first_of_route.values(), key=lambda row: row.position)):
+            row.due_at = _at_latest(now + number // PROBES_PER_SECOND, row.due_at)
         due = [row.due_at for row in rows if row.due_at is not None]
         due_in = max(0.0, min(due) - now) if due else None
         return Loaded(loaded, heads, list(filter(None, first_of_route)), due_in, log_end=self._end)
+
+    def _scope_keys(self, rows: Sequence[_Trouble], *, by_source: bool) -> None:
+        for row in rows:
+            message = self._message(row.position)
+            if row.key is not None and message is not None and (key_of(row.key) == row.key) is by_source:
+                row.key = line(message) if by_source else message.key
 
     async def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> Page:
         rows: list[StoredMessage] = []
@@ -223,7 +234,7 @@ class MemoryStore:
         cursor: Cursor,
         *,
         deferred: Sequence[Deferral] = (),
-        held: Sequence[StoredMessage] = (),
+        held: Sequence[Held] = (),
         unsure_through: int = 0,
         published: Sequence[int] = (),
         freed: Collection[str] = (),
@@ -253,7 +264,8 @@ class MemoryStore:
         due_at = None if new.due_in is None else now + new.due_in
         self._deferred[lease.sink, new.position] = _Trouble(
             lease.lane, new.position, new.key, new.state, new.attempts, due_at, new.route, error, new.blocks,
-            first_failed_at, last_failed_at, unsure=new.unsure or (old is not None and old.unsure),
+            first_failed_at, last_failed_at, old.deferred_at if old else now,
+            unsure=new.unsure or (old is not None and old.unsure),
         )  # fmt: skip
 
     async def claim(
@@ -276,7 +288,10 @@ class MemoryStore:
         more = len(heads) > len(chosen)
         for row in chosen:
             row.state, row.due_at, row.epoch = State.SENDING, None, lease.epoch
-        claimed = [Claimed(each, row.attempts, row.route) for each, row in zip(messages, chosen, strict=True)]
+        claimed = [
+            Claimed(each, row.attempts, row.route, waited=now - row.deferred_at)
+            for each, row in zip(messages, chosen, strict=True)
+        ]
         claimed.sort(key=lambda each: each.message.position)
         due = [row.due_at for row in rows if row.due_at is not None and row.due_at > now]
         return Claim(settled, claimed, 0.0 if more else min(due) - now if due else None)
@@ -411,5 +426,5 @@ def _choose(
 
 def _behind(rows: Sequence[_Trouble], head: _Trouble) -> list[_Trouble]:
     """Those that follow a head in an unbroken line: what is due at a time, or dead, ends it."""
-    line = [row for row in rows if row.key == head.key and row.blocks and row.position > head.position]
-    return list(takewhile(lambda row: row.waits_in_line, line[:FOLLOWERS]))
+    behind = [row for row in rows if row.key == head.key and row.blocks and row.position > head.position]
+    return list(takewhile(lambda row: row.waits_in_line, behind[:FOLLOWERS]))

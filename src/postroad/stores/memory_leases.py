@@ -12,10 +12,10 @@ import msgspec
 from postroad.message import SLOTS
 from postroad.stores.base import Lease
 from postroad.stores.cursor import Cursor
-from postroad.stores.leases import Peer, RelayStatus, Runner, Standing, relay_state
+from postroad.stores.leases import Peer, RelayStatus, Runner, Standing, elsewhere, relay_state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from postroad.stores.base import Start
     from postroad.stores.leases import Presence, Suspect
@@ -46,8 +46,14 @@ class MemoryLeases:
         self._end = end
         self._until: dict[tuple[str, int], float] = {}
         self._relays: dict[UUID, _Row] = {}
+        self._destinations: dict[str, str] = {}
+        self._served_at: dict[str, float] = {}
 
-    async def create(self, sink: str, *, lanes: int, start: Start) -> None:
+    async def create(self, sink: str, destination: str, *, lanes: int, start: Start) -> None:
+        kept = self._destinations.setdefault(sink, destination)
+        if kept != destination:
+            raise elsewhere(sink, kept, destination)
+        self._served_at[sink] = self._clock()
         if any(name == sink for name, _ in self._lanes):
             return
         begin = Cursor(self._end() if start == "now" else 0)
@@ -81,6 +87,8 @@ class MemoryLeases:
         again: Collection[int] = (),
         but: Collection[int] = (),
     ) -> Sequence[Lease]:
+        if self._destinations.get(runner.sink) != runner.destination:
+            return []
         own = [(runner.sink, lane) for lane in again if (runner.sink, lane) in self._lanes_of(runner.owner)]
         free = [place for place in self._lanes if place[0] == runner.sink and self._is_free(place, runner.owner)]
         chosen = [place for place in own + free if place[1] not in but][:at_most]
@@ -101,6 +109,7 @@ class MemoryLeases:
         for place in self._lanes_of(runner.owner):
             self._free(place)
         self._relays.pop(runner.owner, None)
+        self._served_at[runner.sink] = self._clock()
 
     async def attend(self, runner: Runner, lock: int | None, stirred: Callable[[], None]) -> Presence | None:
         return None
@@ -109,10 +118,22 @@ class MemoryLeases:
         now = self._clock()
         return [self._status(row, now) for row in sorted(self._relays.values(), key=lambda row: row.started_at)]
 
+    async def unserved(self) -> Mapping[str, float]:
+        now = self._clock()
+        served_at = dict(self._served_at)
+        for row in self._relays.values():
+            served_at[row.runner.sink] = max(served_at.get(row.runner.sink, 0.0), row.heartbeat_at)
+        return {sink: now - at for sink, at in served_at.items()}
+
     def _status(self, row: _Row, now: float) -> RelayStatus:
         lanes = [lane for _, lane in self._lanes_of(row.runner.owner)]
+        runner = row.runner
         return RelayStatus(
-            **msgspec.structs.asdict(row.runner),
+            owner=runner.owner,
+            sink=runner.sink,
+            host=runner.host,
+            pid=runner.pid,
+            version=runner.version,
             lanes=lanes,
             started_at=datetime.fromtimestamp(row.started_at, UTC),
             heartbeat_seconds=now - row.heartbeat_at,
@@ -126,6 +147,7 @@ class MemoryLeases:
         live = [row for row in self._relays.values() if row.runner.sink == runner.sink and row.alive_until > now]
         return Standing(
             lanes=len(places),
+            destination=self._destinations.get(runner.sink),
             mine={lane: self._lanes[sink, lane].epoch for sink, lane in self._lanes_of(runner.owner)},
             renewed=renewed,
             free=[place[1] for place in places if self._is_free(place, runner.owner)],

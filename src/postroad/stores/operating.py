@@ -208,6 +208,8 @@ class LaneReport(msgspec.Struct, frozen=True, kw_only=True):
     """Retrying, or being sent after trouble."""
     held: int
     dead: int
+    unroutable: int
+    """Dropped, because no consumer had subscribed to them; as long as they are in the log."""
     paused: bool
     owner: UUID | None
     published_last_hour: int
@@ -218,6 +220,12 @@ class SinkReport(msgspec.Struct, frozen=True, kw_only=True):
     """A sink, and its lanes."""
 
     sink: str
+    destination: str | None
+    """Where its relays deliver to; None while no relay of a version that keeps it has served the sink."""
+    served_at: datetime
+    """When a relay last served it; about now while one does."""
+    relays: int
+    """How many serve it now."""
     lanes: Sequence[LaneReport]
     published_per_minute: Sequence[int]
     """MINUTES numbers, the oldest first; the last one is of the minute under way, whole minutes of the clock."""
@@ -356,6 +364,20 @@ class Operating(Protocol):
 
     async def resume(self, sink: str, by: By) -> Done:
         """Let the lanes go on. `changed` is how many were paused."""
+        ...
+
+    async def retarget(self, sink: str, destination: str, by: By) -> Done:
+        """Let the sink deliver to another destination: what it has not delivered goes there. `changed` is 0 when it
+        delivers there already.
+
+        Raises NothingMatches while a relay serves the sink, and InvalidSetting for NOWHERE, unless it is there already.
+        """
+        ...
+
+    async def remove_sink(self, sink: str, by: By) -> Done:
+        """Forget the sink and all that is known of it: what it has not delivered is not delivered there, and retention
+        does not wait for it. `changed` is how many lanes it had. Raises NothingMatches while a relay serves the sink.
+        """
         ...
 
     # the log

@@ -21,6 +21,7 @@ from postroad.config import DEFAULT_SCHEMA, checked_schema
 from postroad.errors import InvalidSetting, LogNotReadable, MissingExtra, StoreUnavailable
 from postroad.message import StoredMessage
 from postroad.stores.base import ANY_SIZE, Claim, Cleaned, Lease, Loaded, Moved, Recorded
+from postroad.stores.connections.transient import is_transient
 from postroad.stores.cursor import Cursor, turn_page
 from postroad.stores.migrations import check_version, missing_migrations, not_migrated
 from postroad.stores.postgresql_leases import PostgreSQLLeases
@@ -33,7 +34,7 @@ from postroad.stores.urls import driver_url, place_of
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 
-    from postroad.stores.base import Deferral, Tally
+    from postroad.stores.base import Deferral, Held, Tally
     from postroad.stores.cursor import Page, PageLimit
 
 try:
@@ -120,18 +121,25 @@ class PostgreSQLStore:
                 # A prepared statement belongs to a session, so behind a pooler none can be kept.
                 statement_cache_size=0 if self._pooled else STATEMENTS_KEPT,
             )
-            # The first one alone: it may have to restore the log.
-            made = [await self._pool.acquire()]
-            made += await asyncio.gather(*(self._pool.acquire() for _ in range(1, self._connections)))
-            for connection in made:
-                await self._pool.release(connection)
+            try:
+                await self._fill(self._pool)
+            except BaseException:
+                await self.close()
+                raise
+
+    async def _fill(self, pool: asyncpg.Pool[asyncpg.Record]) -> None:
+        # The first one alone: it may have to restore the log.
+        made = [await pool.acquire()]
+        made += await asyncio.gather(*(pool.acquire() for _ in range(1, self._connections)))
+        for connection in made:
+            await pool.release(connection)
 
     async def close(self) -> None:
         if self._pool is not None:
             self._pool.terminate()  # nothing is under way that must be waited for, and a dead server can't be
             self._pool = None
 
-    async def load(self, lease: Lease) -> Loaded:
+    async def load(self, lease: Lease, *, by_source: bool = False) -> Loaded:
         async with self._connection() as connection:
             # The schema may have been restored from another cluster while this connection was open.
             await self._check_server(connection)
@@ -143,7 +151,7 @@ class PostgreSQLStore:
                 raise lease.lost()
             *lane, paused = row
             trouble = PostgreSQLTrouble(connection, self._sql, lease)
-            heads, routes = await trouble.put_in_order()
+            heads, routes = await trouble.put_in_order(by_source=by_source)
             ahead = await trouble.ahead()
             log_end = await connection.fetchval(self._sql["log_end"])
             loaded = Loaded(_lease(lane), heads, list(routes), await trouble.due_in(), ahead, paused, log_end)
@@ -195,7 +203,7 @@ class PostgreSQLStore:
         cursor: Cursor,
         *,
         deferred: Sequence[Deferral] = (),
-        held: Sequence[StoredMessage] = (),
+        held: Sequence[Held] = (),
         unsure_through: int = 0,
         published: Sequence[int] = (),
         freed: Collection[str] = (),
@@ -416,11 +424,12 @@ def _errors_translated(schema: str, url: str) -> Iterator[None]:
     except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError) as error:
         raise not_migrated(schema) from error
     except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
-        raise StoreUnavailable(f"PostgreSQL: {error}") from error
+        raise StoreUnavailable(f"PostgreSQL: {error}", transient=is_transient(error)) from error
     except (OSError, TimeoutError) as error:
         place = f" at {place}" if (place := place_of(url)) else ""
         reason = str(error) or type(error).__name__
-        raise StoreUnavailable(f"PostgreSQL{place} can't be reached: {reason}") from error
+        transient = is_transient(error)
+        raise StoreUnavailable(f"PostgreSQL{place} can't be reached: {reason}", transient=transient) from error
 
 
 @contextmanager

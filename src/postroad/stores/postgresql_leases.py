@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from postroad.errors import StoreUnavailable
-from postroad.stores.leases import Beat, Peer, RelayStatus, Standing, Suspect, relay_state
+from postroad.stores.leases import NOWHERE, Beat, Peer, RelayStatus, Standing, Suspect, elsewhere, relay_state
 from postroad.stores.postgresql_patience import in_transaction
 
 if TYPE_CHECKING:
@@ -53,11 +53,12 @@ class PostgreSQLLeases:
         self._translated = translated
         self._taken = taken
 
-    async def create(self, sink: str, *, lanes: int, start: Start) -> None:
+    async def create(self, sink: str, destination: str, *, lanes: int, start: Start) -> None:
         async with self._connection() as connection, in_transaction(connection):
-            if not await connection.fetchval(self._sql["count_lanes"], sink):
-                await connection.execute(self._sql["lock_lanes"])
-                await connection.execute(self._sql["create_lanes"], sink, lanes, start)
+            kept = await connection.fetchval(self._sql["create_sink"], sink, destination, destination != NOWHERE)
+            if kept != destination:
+                raise elsewhere(sink, kept, destination)
+            await connection.execute(self._sql["create_lanes"], sink, lanes, start)
 
     async def beat(self, runner: Runner, seconds: float, presence: Presence | None = None) -> Standing:
         async with self._connection() as connection:
@@ -92,7 +93,7 @@ class PostgreSQLLeases:
         but: Collection[int] = (),
     ) -> Sequence[Lease]:
         async with self._connection() as connection:
-            values = (runner.sink, runner.owner, at_most, seconds, list(again), list(but))
+            values = (runner.sink, runner.owner, at_most, seconds, list(again), list(but), runner.destination)
             rows = await connection.fetch(self._sql["take_lanes"], *values)
         return sorted(map(self._taken, rows), key=lambda lease: lease.lane)
 
@@ -103,7 +104,7 @@ class PostgreSQLLeases:
     async def leave(self, runner: Runner) -> None:
         async with self._connection() as connection, in_transaction(connection):
             await connection.execute(self._sql["free_lanes"], [runner.owner])
-            await connection.execute(self._sql["leave"], runner.owner)
+            await connection.execute(self._sql["leave"], runner.owner, runner.sink)
 
     async def attend(self, runner: Runner, lock: int | None, stirred: Callable[[], None]) -> Presence | None:
         if not self._has_sessions():
@@ -134,6 +135,11 @@ class PostgreSQLLeases:
         async with self._connection() as connection:
             rows = await connection.fetch(self._sql["relays"])
         return [_status(row) for row in rows]
+
+    async def unserved(self) -> Mapping[str, float]:
+        async with self._connection() as connection:
+            rows = await connection.fetch(self._sql["sink_reports"])
+        return {sink: (now - served_at) / 1e6 for sink, _, served_at, _, now in rows}
 
 
 class PostgreSQLPresence:
@@ -211,6 +217,7 @@ def standing(row: Any, runner: Runner, *, has_beaten: bool) -> Standing:
         peers.append(Peer(runner.owner, len(row["mine"]), beats=1))
     return Standing(
         lanes=row["lanes"],
+        destination=row["destination"],
         mine=dict(zip(row["mine"], row["epochs"], strict=True)),
         renewed=row["renewed"],
         free=row["free"],

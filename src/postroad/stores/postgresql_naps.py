@@ -84,7 +84,7 @@ class PostgreSQLNaps:
         word: str,
         beat: Beat | None = None,
     ) -> Tick:
-        me = looking(Runner(owner, sink, "", 0, "")) if beat is None else beating(beat)
+        me = looking(Runner(owner, sink, "", 0, "", "")) if beat is None else beating(beat)
         async with self._connection() as connection:
             row = await connection.fetchrow(self._sql["beat"], *me, list(naps), seconds, channel, _ECHO + word)
         return Tick(

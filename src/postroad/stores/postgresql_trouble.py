@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from postroad.message import StoredMessage
-from postroad.stores.base import FOLLOWERS, Claimed
+from postroad.stores.base import FOLLOWERS, PROBES_PER_SECOND, Claimed, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from postroad.stores.base import Deferral, Lease, Tally
+    from postroad.stores.base import Deferral, Held, Lease, Tally
 
 __all__ = ["PostgreSQLTrouble"]
 
@@ -33,14 +33,15 @@ class PostgreSQLTrouble:
 
     # -- loading -----------------------------------------------------------------------------------------------------
 
-    async def put_in_order(self) -> tuple[dict[str, int], dict[str, int]]:
+    async def put_in_order(self, *, by_source: bool) -> tuple[dict[str, int], dict[str, int]]:
         """Let what was being sent be due, and what nothing holds; the heads, and the routes that are waited for."""
+        await self._connection.execute(self._sql["scope_keys"], *self._lane, by_source)
         await self._connection.execute(self._sql["put_back"], *self._lane)
         heads = dict(await self._connection.fetch(self._sql["heads"], *self._lane))
         routes = dict(await self._connection.fetch(self._sql["routes"], *self._lane))
-        held = [key for (key,) in await self._connection.fetch(self._sql["holds"], self._sink, *self._slots)]
-        await self._make_due(position for key, position in heads.items() if key not in held)
-        await self._make_due(routes.values(), routed=True)
+        held = {key for (key,) in await self._connection.fetch(self._sql["holds"], self._sink, *self._slots)}
+        await self._make_due(position for key, position in heads.items() if not held.intersection((key, key_of(key))))
+        await self._make_due(sorted(routes.values()), routed=True, per_second=PROBES_PER_SECOND)
         return heads | dict.fromkeys(held, 0), routes
 
     async def ahead(self) -> frozenset[int]:
@@ -52,9 +53,12 @@ class PostgreSQLTrouble:
         seconds = await self._connection.fetchval(self._sql["due_in"], *self._lane, not later_than_now)
         return None if seconds is None else max(0.0, seconds)
 
-    async def _make_due(self, positions: Iterable[int], *, routed: bool = False) -> None:
+    async def _make_due(
+        self, positions: Iterable[int], *, routed: bool = False, per_second: float = float("inf")
+    ) -> None:
         if positions := list(positions):
-            await self._connection.execute(self._sql["make_due"], self._sink, positions, routed)
+            after = [float(number // per_second) for number in range(len(positions))]
+            await self._connection.execute(self._sql["make_due"], self._sink, positions, routed, after)
 
     # -- recording ---------------------------------------------------------------------------------------------------
 
@@ -72,11 +76,10 @@ class PostgreSQLTrouble:
         if failed:
             await self._connection.execute(self._sql["note_attempts"], self._sink, *_columns(failed))
 
-    async def hold(self, held: Sequence[StoredMessage], unsure_through: int) -> None:
+    async def hold(self, held: Sequence[Held], unsure_through: int) -> None:
         """Write who waits for an earlier message of its key: they may be many, and there is little to say of each."""
         if held:
-            rows = [(message.position, message.key) for message in held]
-            await self._connection.execute(self._sql["hold_behind"], *self._lane, *_columns(rows), unsure_through)
+            await self._connection.execute(self._sql["hold_behind"], *self._lane, *_columns(held), unsure_through)
 
     async def forget(self, published: Sequence[int]) -> None:
         """They are published: no row says so, because most messages never had one."""
@@ -106,7 +109,14 @@ class PostgreSQLTrouble:
         if any(row["position"] is None for row in rows):
             return None, True
         claimed = [
-            Claimed(StoredMessage(*row[_MESSAGE]), row["attempts"], row["route"], row["rewind"], row["new_id"])
+            Claimed(
+                StoredMessage(*row[_MESSAGE]),
+                row["attempts"],
+                row["route"],
+                row["rewind"],
+                row["new_id"],
+                row["waited"],
+            )
             for row in rows
         ]
         return claimed, bool(rows) and rows[0]["more"]

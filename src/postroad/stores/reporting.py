@@ -30,9 +30,14 @@ async def status_report(ask: Ask) -> StatusReport:
     """Ask, and put the answers together."""
     ((scheduled, due_at, at),) = await ask("scheduled_report", WALK)
     lanes = await ask("lane_reports", WALK)
+    about = {sink: (to, _datetime(served), relays) for sink, to, served, relays, _ in await ask("sink_reports")}
+    unknown = (None, _datetime(at), 0)  # it was removed, or created, between two of these questions
     troubles: dict[Place, dict[State, tuple[int, float]]] = defaultdict(dict)
-    for sink, lane, state, number, age in await ask("trouble_reports"):
+    unroutable: dict[Place, int] = {}
+    for sink, lane, state, number, age, routed in await ask("trouble_reports"):
         troubles[sink, lane][State(state)] = (number, age or 0.0)
+        if state == State.DROPPED:
+            unroutable[sink, lane] = routed
     minutes: dict[Place, dict[int, tuple[int, int]]] = defaultdict(dict)
     for sink, lane, ago, published, refused in await ask("throughput", MINUTES):
         minutes[sink, lane][ago] = (published, refused)
@@ -40,12 +45,15 @@ async def status_report(ask: Ask) -> StatusReport:
     reports: dict[str, list[LaneReport]] = defaultdict(list)
     for row in lanes:
         place = (row[0], row[1])
-        reports[row[0]].append(_lane_report(row, troubles[place], minutes[place]))
+        reports[row[0]].append(_lane_report(row, troubles[place], minutes[place], unroutable.get(place, 0)))
     return StatusReport(
         at=_datetime(at),
         sinks=[
             SinkReport(
                 sink=sink,
+                destination=about.get(sink, unknown)[0],
+                served_at=about.get(sink, unknown)[1],
+                relays=about.get(sink, unknown)[2],
                 lanes=reports_of_sink,
                 published_per_minute=_per_minute(sink, minutes),
                 held_keys=[each for each in held if each.sink == sink],
@@ -58,7 +66,10 @@ async def status_report(ask: Ask) -> StatusReport:
 
 
 def _lane_report(
-    row: Sequence[Any], troubles: Mapping[State, tuple[int, float]], minutes: Mapping[int, tuple[int, int]]
+    row: Sequence[Any],
+    troubles: Mapping[State, tuple[int, float]],
+    minutes: Mapping[int, tuple[int, int]],
+    unroutable: int,
 ) -> LaneReport:
     _, lane, position, owner, paused, seen, mine, through, log_end, late_seen, late_mine, lag = row
     unsent = [age for state, (_, age) in troubles.items() if state in BLOCKING]
@@ -77,6 +88,7 @@ def _lane_report(
         failing=number(State.RETRYING, State.SENDING),
         held=number(State.HELD),
         dead=number(State.DEAD),
+        unroutable=unroutable,
         paused=bool(paused),
         owner=UUID(str(owner)) if owner else None,
         published_last_hour=sum(published for published, _ in minutes.values()),

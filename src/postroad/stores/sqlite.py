@@ -19,6 +19,7 @@ from postroad.config import DEFAULT_SCHEMA, checked_schema
 from postroad.errors import StoreUnavailable
 from postroad.message import StoredMessage
 from postroad.stores.base import ANY_SIZE, Claim, Cleaned, Lease, Loaded, Moved, Recorded, as_held
+from postroad.stores.connections.transient import is_transient
 from postroad.stores.cursor import Cursor, turn_page
 from postroad.stores.migrations import check_version, missing_migrations, not_migrated
 from postroad.stores.queries import named_queries, sql_file
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
     from datetime import timedelta
 
-    from postroad.stores.base import Deferral, Tally
+    from postroad.stores.base import Deferral, Held, Tally
     from postroad.stores.cursor import Page, PageLimit
 
 __all__ = ["SQLiteStore", "migrate_sqlite"]
@@ -66,7 +67,7 @@ class SQLiteStore:
             self._thread.shutdown()
             self._thread = None
 
-    async def load(self, lease: Lease) -> Loaded:
+    async def load(self, lease: Lease, *, by_source: bool = False) -> Loaded:
         def load() -> Loaded:
             with self._on_disk() as connection:
                 owner = (lease.sink, lease.lane, str(lease.owner), lease.epoch)
@@ -75,7 +76,7 @@ class SQLiteStore:
                     raise lease.lost()
                 *lane, paused, now = rows[0]
                 trouble = SQLiteTrouble(connection, self._sql, lease, now)
-                heads, routes = trouble.put_in_order()
+                heads, routes = trouble.put_in_order(by_source=by_source)
                 ahead = trouble.ahead()
                 ((log_end,),) = connection.execute(self._sql["log_end"])
                 return Loaded(_lease(lane), heads, list(routes), trouble.due_in(), ahead, bool(paused), log_end)
@@ -118,7 +119,7 @@ class SQLiteStore:
         cursor: Cursor,
         *,
         deferred: Sequence[Deferral] = (),
-        held: Sequence[StoredMessage] = (),
+        held: Sequence[Held] = (),
         unsure_through: int = 0,
         published: Sequence[int] = (),
         freed: Collection[str] = (),
@@ -250,7 +251,7 @@ class SQLiteStore:
         except sqlite3.Error as error:
             if "no such table" in str(error):
                 raise not_migrated(self._schema) from error
-            raise StoreUnavailable(f"SQLite ({self._path}): {error}") from error
+            raise StoreUnavailable(f"SQLite ({self._path}): {error}", transient=is_transient(error)) from error
 
 
 class _Immediate:

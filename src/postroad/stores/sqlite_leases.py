@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from postroad.stores.leases import Peer, RelayStatus, Standing, relay_state
+from postroad.stores.leases import NOWHERE, Peer, RelayStatus, Standing, elsewhere, relay_state
 
 if TYPE_CHECKING:
     import sqlite3
@@ -42,8 +42,12 @@ class SQLiteLeases:
         self._writing = writing
         self._lease = lease
 
-    async def create(self, sink: str, *, lanes: int, start: Start) -> None:
+    async def create(self, sink: str, destination: str, *, lanes: int, start: Start) -> None:
         def create(connection: Connection) -> None:
+            values = (sink, destination, destination != NOWHERE)
+            ((kept,),) = connection.execute(self._sql["create_sink"], values).fetchall()
+            if kept != destination:
+                raise elsewhere(sink, kept, destination)
             connection.execute(self._sql["create_lanes"], (sink, lanes, start))
             connection.execute(self._sql["undate_lanes"], (sink,))
 
@@ -87,6 +91,8 @@ class SQLiteLeases:
     ) -> Sequence[Lease]:
         def take(connection: Connection) -> list[Lease]:
             now = self._now(connection)
+            if self._destination(connection, runner.sink) != runner.destination:
+                return []
             every = connection.execute(self._sql["look"], (runner.sink, now)).fetchall()
             lanes = [row for row in every if row[0] not in but]
             own = [lane for lane, owner, _, _ in lanes if owner == str(runner.owner) and lane in again]
@@ -108,6 +114,7 @@ class SQLiteLeases:
         def leave(connection: Connection) -> None:
             connection.execute(self._sql["free_lanes"], (str(runner.owner),))
             connection.execute(self._sql["leave"], (str(runner.owner),))
+            connection.execute(self._sql["note_served"], (runner.sink, self._now(connection)))
 
         await self._write(leave)
 
@@ -124,6 +131,10 @@ class SQLiteLeases:
         relays: list[RelayStatus] = await self._run(ask)
         return relays
 
+    async def unserved(self) -> Mapping[str, float]:
+        rows = await self._run(lambda: self._connection().execute(self._sql["sink_reports"]).fetchall())
+        return {sink: (now - served_at) / 1e6 for sink, _, served_at, _, now in rows}
+
     def _status(self, connection: Connection, row: Any, now: int) -> RelayStatus:
         owner, sink, host, pid, version, started_at, heartbeat_seconds, alive = row
         every = connection.execute(self._sql["look"], (sink, now)).fetchall()
@@ -139,12 +150,17 @@ class SQLiteLeases:
         mine = {lane: epoch for lane, owner, epoch, _ in lanes if owner == str(runner.owner)}
         return Standing(
             lanes=len(lanes),
+            destination=self._destination(connection, runner.sink),
             mine=mine,
             renewed=list(mine) if renewed else (),
             free=[lane for lane, owner, _, free in lanes if free and owner != str(runner.owner)],
             peers=[Peer(UUID(owner), owners.count(owner), beats) for owner, beats in peers],
             suspects=(),
         )
+
+    def _destination(self, connection: Connection, sink: str) -> str | None:
+        row = connection.execute(self._sql["destination"], (sink,)).fetchone()
+        return row[0] if row else None
 
     def _now(self, connection: Connection) -> int:
         now: int = connection.execute(self._sql["clock"]).fetchone()[0]

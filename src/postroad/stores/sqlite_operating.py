@@ -27,6 +27,8 @@ __all__ = ["SQLiteOperating"]
 class SQLiteOperating(SQLiteStore, Changing):
     """See `Operating` for the contract."""
 
+    removals = (*Changing.removals, "remove_leases")
+
     def __init__(self, path: Path | str, *, schema: str = DEFAULT_SCHEMA, busy_timeout: float = 30.0) -> None:
         super().__init__(path, schema=schema, busy_timeout=busy_timeout)
         self._turn = asyncio.Lock()

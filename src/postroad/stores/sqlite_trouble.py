@@ -11,7 +11,7 @@ from uuid import UUID
 
 from postroad.lifecycle import State
 from postroad.message import StoredMessage
-from postroad.stores.base import FOLLOWERS, Claimed
+from postroad.stores.base import FOLLOWERS, PROBES_PER_SECOND, Claimed, key_of
 
 if TYPE_CHECKING:
     import sqlite3
@@ -46,14 +46,15 @@ class SQLiteTrouble:
 
     # -- loading -----------------------------------------------------------------------------------------------------
 
-    def put_in_order(self) -> tuple[dict[str, int], dict[str, int]]:
+    def put_in_order(self, *, by_source: bool) -> tuple[dict[str, int], dict[str, int]]:
         """Let what was being sent be due, and what nothing holds; the heads, and the routes that are waited for."""
+        self._connection.execute(self._sql["scope_keys"], (*self._lane, by_source))
         self._connection.execute(self._sql["put_back"], (*self._lane, self._now))
         heads = dict(self._fetch("heads", *self._lane))
         routes = dict(self._fetch("routes", *self._lane))
-        held = [key for (key,) in self._fetch("holds", self._sink, *self._slots)]
-        self._make_due(position for key, position in heads.items() if key not in held)
-        self._make_due(routes.values(), routed=True)
+        held = {key for (key,) in self._fetch("holds", self._sink, *self._slots)}
+        self._make_due(position for key, position in heads.items() if not held.intersection((key, key_of(key))))
+        self._make_due(sorted(routes.values()), routed=True, per_second=PROBES_PER_SECOND)
         return heads | dict.fromkeys(held, 0), routes
 
     def ahead(self) -> frozenset[int]:
@@ -66,8 +67,11 @@ class SQLiteTrouble:
         ((microseconds,),) = self._fetch("due_in", *self._lane, self._now, self._now if later_than_now else -1)
         return None if microseconds is None else max(0.0, microseconds / 1e6)
 
-    def _make_due(self, positions: Iterable[int], *, routed: bool = False) -> None:
-        values = [(self._sink, position, routed, self._now) for position in positions]
+    def _make_due(self, positions: Iterable[int], *, routed: bool = False, per_second: float = float("inf")) -> None:
+        values = [
+            (self._sink, position, routed, self._now + int(number // per_second) * 1_000_000)
+            for number, position in enumerate(positions)
+        ]
         self._connection.executemany(self._sql["make_due"], values)
 
     # -- recording ---------------------------------------------------------------------------------------------------
@@ -141,11 +145,13 @@ class SQLiteTrouble:
         return [follower for follower, _ in takewhile(lambda row: row[1], line)]
 
     def _mark(self, position: int) -> Claimed | None:
-        ((attempts, route, rewind, new_id),) = self._fetch("claim", self._sink, position, self._epoch)
+        values = (self._sink, position, self._epoch, self._now)
+        ((attempts, route, waited, rewind, new_id),) = self._fetch("claim", *values)
         message = self._fetch("read_one", position)
         if not message:
             return None
-        return Claimed(_stored_message(message[0]), attempts, route, rewind, UUID(new_id) if new_id else None)
+        other_id = UUID(new_id) if new_id else None
+        return Claimed(_stored_message(message[0]), attempts, route, rewind, other_id, waited)
 
     def forget_gone(self) -> int:
         """Messages that are no longer in the log can't be sent; how many there were."""

@@ -23,6 +23,9 @@ __all__ = ["show_lanes", "show_status", "status_for_programs"]
 _STANDING_STILL = 120
 """Seconds of lag, without anything published in the last minutes, from which on it is said."""
 
+_UNSERVED = 86_400
+"""Seconds without a relay, from which on it is said."""
+
 _SINKS = (
     Column("sink"),
     Column("", whole=True, optional=True),
@@ -133,8 +136,19 @@ def _notes(status: Status) -> Iterator[str]:
         elif sums.lag_seconds > _STANDING_STILL and not any(sink.published_per_minute[-2:]):
             waiting = count(sums.pending, "message")
             yield f"sink {name!r}: {waiting} wait and none moves; is a relay running? its log says why"
+        unserved = (status.report.at - sink.served_at).total_seconds()
+        if unserved >= _UNSERVED:
+            yield (
+                f"sink {name!r}: no relay has served it for {age(unserved)}, and retention keeps all messages for it; "
+                f"start one, or `postroad sink remove {name}`"
+            )
         if sums.dead:
             yield f"sink {name!r}: {count(sums.dead, 'message')} dead, which need a person; `postroad dead list`"
+        if sums.unroutable:
+            yield (
+                f"sink {name!r}: {count(sums.unroutable, 'message')} dropped, to which no consumer had subscribed; "
+                "`postroad messages --state dropped`"
+            )
         for held in sink.held_keys:
             why = f": {said(held.reason, 200)}" if held.reason else ""
             by = f"by {one_line(held.who)} since {when(held.since)}"

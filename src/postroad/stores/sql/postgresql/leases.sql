@@ -1,12 +1,14 @@
 -- Named queries about lanes and who has them. The same names stand in ../sqlite/leases.sql where the idea is the same.
 -- A lane is free when it has no owner, or when its lease is over. `clock_timestamp()`, because a statement may have waited.
 
--- name: count_lanes
-select count(*) from {schema}.lanes where sink = $1
-
--- name: lock_lanes
--- Two relays that meet a new sink at once: one creates its lanes. No other sink's heartbeat waits for that.
-select pg_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.create'))
+-- name: create_sink
+-- A relay is being started for this sink, and would deliver to $2. Gives where the sink delivers to. Of two relays that
+-- meet a new sink at once, the second waits here for the first. $3: a sink that has no destination may get this one.
+insert into {schema}.sinks as s (sink, destination) values ($1, $2)
+on conflict (sink) do update
+   set served_at = clock_timestamp(),
+       destination = case when $3::boolean then coalesce(s.destination, excluded.destination) else s.destination end
+returning destination
 
 -- name: create_lanes
 -- Equal ranges of slots. "oldest" begins before the first row, "now" behind the last: nobody knows when those were
@@ -82,6 +84,7 @@ cleared as (
 notified as materialized (
     select pg_notify($11, $12) where $12::text is not null and pg_notification_queue_usage() <= 0.5)
 select (select so from present) as present,
+       (select destination from {schema}.sinks where sink = $2) as destination,
        (select count(*) from {schema}.lanes where sink = $2) as lanes,
        array(select lane from {schema}.lanes where sink = $2 and owner = $1 order by lane) as mine,
        array(select epoch from {schema}.lanes where sink = $2 and owner = $1 order by lane) as epochs,
@@ -140,10 +143,14 @@ select pg_notify('{schema}_lanes', '')
 
 -- name: take_lanes
 -- Take free lanes, and one's own again where that is asked for; nobody waits for anybody. Every taking raises the epoch.
--- $1: sink; $2: owner; $3: how many; $4: lease in seconds; $5: lanes of one's own; $6: lanes to leave alone.
-with free as materialized (
+-- $1: sink; $2: owner; $3: how many; $4: lease in seconds; $5: lanes of one's own; $6: lanes to leave alone;
+-- $7: where the relay delivers to. If the sink is being moved elsewhere, or removed, that is waited for.
+with served as materialized (
+    select from {schema}.sinks where sink = $1 and destination = $7 for share),
+free as materialized (
     select lane as number from {schema}.lanes
-     where sink = $1 and lane <> all($6::smallint[])
+     where exists (select from served)
+       and sink = $1 and lane <> all($6::smallint[])
        and case when owner = $2 then lane = any($5::smallint[])
                 else owner is null or coalesce(lease_until < clock_timestamp(), true) end
      order by (owner = $2) is true desc, lane
@@ -168,6 +175,8 @@ select pg_notify('{schema}_lanes', '')
 -- name: leave
 -- The relay ends. If it has a lane left, because somebody has locked it, and others can see that it is gone, they come
 -- back for the lane.
+with served as (
+    update {schema}.sinks set served_at = clock_timestamp() where sink = $2)
 delete from {schema}.relays r
  where r.owner = $1 and (r.lock_key is null or not exists (select from {schema}.lanes l where l.owner = $1))
 

@@ -4,6 +4,69 @@
 -- name: sinks
 select distinct sink from {schema}.lanes order by sink
 
+-- name: sink_reports
+-- Where each sink delivers to, when a relay last served it, how many relays do so now, and what time it is.
+select s.sink, s.destination,
+       greatest(s.served_at,
+                (select max(heartbeat_at) from {schema}.relays r where r.sink = s.sink),
+                (select max(least(lease_until, now())) from {schema}.lanes l
+                  where l.sink = s.sink and lease_until is not null)) as served_at,
+       (select count(*) from {schema}.relays r where r.sink = s.sink and r.alive_until > now()) as relays,
+       now() as at
+  from {schema}.sinks s
+ order by s.sink
+
+-- name: lock_sink
+-- Until the transaction ends, no relay takes a lane of the sink or is started for it.
+select destination from {schema}.sinks where sink = $1 for update
+
+-- name: serving
+-- How many relays serve a sink, and how many lanes have a lease that is not over.
+select (select count(*) from {schema}.relays where sink = $1 and alive_until > clock_timestamp()) as relays,
+       (select count(*) from {schema}.lanes
+         where sink = $1 and owner is not null and lease_until > clock_timestamp()) as lanes
+
+-- name: free_sink
+-- Whoever had a lane has lost it: a relay that was frozen must not go on with the old destination.
+update {schema}.lanes set owner = null, lease_until = null where sink = $1
+
+-- name: retarget
+update {schema}.sinks set destination = $2 where sink = $1
+
+-- name: remove_sink
+-- The sink itself; the next queries remove what is known of it.
+delete from {schema}.sinks where sink = $1
+
+-- name: remove_lanes
+delete from {schema}.lanes where sink = $1
+
+-- name: remove_relays
+delete from {schema}.relays where sink = $1
+
+-- name: remove_deferred
+delete from {schema}.deferred where sink = $1
+
+-- name: remove_attempts
+delete from {schema}.attempts where sink = $1
+
+-- name: remove_progress
+delete from {schema}.progress where sink = $1
+
+-- name: remove_delivered
+delete from {schema}.delivered where sink = $1
+
+-- name: remove_holds
+delete from {schema}.holds where sink = $1
+
+-- name: remove_pauses
+delete from {schema}.pauses where sink = $1
+
+-- name: remove_ahead
+delete from {schema}.ahead where sink = $1
+
+-- name: remove_rewound
+delete from {schema}.rewound where sink = $1
+
 -- name: lane_reports
 -- Per lane what waits, from the first $1 rows ahead of its position, and the first $1 that its snapshot does not see.
 -- All slots are walked, so that the walk ends; `seen` says how many rows those were, and `mine` how many are the lane's.
@@ -40,9 +103,10 @@ select l.sink, l.lane, l.position, l.owner,
 -- How many messages of each lane are in which state, and the age of the first.
 -- "position > 0" lets the planner take the primary key; else, with sequential scans forbidden, every plan costs too much
 -- for it to see that hashing is cheaper than sorting.
+-- The last column: how many of them name a route.
 select sink, lane, state, number,
-       extract(epoch from now() - (select created_at from {schema}.outbox o where o.position = first))::float8 as age
-  from (select sink, lane, state, count(*) as number, min(position) as first
+       extract(epoch from now() - (select created_at from {schema}.outbox o where o.position = first))::float8 as age, routed
+  from (select sink, lane, state, count(*) as number, min(position) as first, count(route) as routed
           from {schema}.deferred
          where position > 0
          group by sink, lane, state) troubles
@@ -130,7 +194,7 @@ select sink, position from {schema}.deferred d
  where (position, sink) > ($10::bigint, $11::text)
    and ($1::text is null or sink = $1)
    and state = any($2::text[])
-   and ($3::text is null or key = $3)
+   and ($3::text is null or $3 in (key, split_part(key, chr(31), 1)))
    and ($4::text is null or strpos(lower(error), lower($4)) > 0)
    and (not $5::boolean
         or (select ($6::text is null or o.type = $6)
@@ -150,7 +214,7 @@ select d.sink, d.lane, d.position, o.id, o.type, o.topic, o.key, d.state, d.atte
              where position < $10::bigint
                and ($1::text is null or sink = $1)
                and state = any($2::text[])
-               and ($3::text is null or key = $3)
+               and ($3::text is null or $3 in (key, split_part(key, chr(31), 1)))
                and ($4::text is null or strpos(lower(error), lower($4)) > 0)
              order by position desc, sink
              limit $11) newest
@@ -179,7 +243,7 @@ select count(*) as seen,
   from (select position from {schema}.deferred
          where ($1::text is null or sink = $1)
            and state = any($2::text[])
-           and ($3::text is null or key = $3)
+           and ($3::text is null or $3 in (key, split_part(key, chr(31), 1)))
            and ($4::text is null or strpos(lower(error), lower($4)) > 0)
          order by position desc
          limit $10) d
@@ -191,7 +255,7 @@ select count(*) as seen, min(position) as through
          where position < $5
            and ($1::text is null or sink = $1)
            and state = any($2::text[])
-           and ($3::text is null or key = $3)
+           and ($3::text is null or $3 in (key, split_part(key, chr(31), 1)))
            and ($4::text is null or strpos(lower(error), lower($4)) > 0)
          order by position desc
          limit $6) looked_at
@@ -251,7 +315,7 @@ update {schema}.deferred d
        attempts = 0, blocks = true, route = null, epoch = null
   from (select dead.sink, dead.position,
                dead.key is not null
-               and (exists (select from {schema}.holds h where h.sink = dead.sink and h.key = dead.key)
+               and (exists (select from {schema}.holds h where h.sink = dead.sink and h.key in (dead.key, split_part(dead.key, chr(31), 1)))
                     or exists (select from {schema}.deferred head
                                 where head.sink = dead.sink and head.lane = dead.lane and head.key = dead.key
                                   and head.blocks and head.position < dead.position)) as blocked
@@ -321,7 +385,7 @@ returning 1
 -- name: hold_trouble
 -- What is in trouble of a key waits for a person from now on.
 update {schema}.deferred set state = 'held', due_at = null
- where sink = $1 and lane = $2 and key = $3 and blocks and state in ('retrying', 'held')
+ where sink = $1 and lane = $2 and $3 in (key, split_part(key, chr(31), 1)) and blocks and state in ('retrying', 'held')
 
 -- name: release
 delete from {schema}.holds where sink = $1 and key = $2

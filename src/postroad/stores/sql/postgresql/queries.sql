@@ -264,7 +264,7 @@ update {schema}.lanes
 -- a person holds it.
 with sent as (
     select position, attempts,
-           exists (select from {schema}.holds h where h.sink = d.sink and h.key = d.key) as held,
+           exists (select from {schema}.holds h where h.sink = d.sink and h.key in (d.key, split_part(d.key, chr(31), 1))) as held,
            position = coalesce((select min(position) from {schema}.deferred head
                                  where sink = $1 and lane = $2 and head.key = d.key and blocks), position) as first
       from {schema}.deferred d
@@ -275,6 +275,15 @@ update {schema}.deferred d
        epoch = null, unsure = true
   from sent
  where d.sink = $1 and d.position = sent.position
+
+-- name: scope_keys
+-- What belongs together is written as the lane keeps it in order: by key, or by key and source ($3), as base.line says.
+-- Rows that a person made have the key alone, and the setting may have been another one.
+update {schema}.deferred d
+   set key = case when $3 then o.key || chr(31) || coalesce(o.headers ->> 'source', '') else o.key end
+  from {schema}.outbox o
+ where d.sink = $1 and d.lane = $2 and (strpos(d.key, chr(31)) = 0) = $3::boolean
+   and o.position = d.position and ($3 or d.key <> o.key)
 
 -- name: holds
 -- The keys that a person holds, in some slots.
@@ -316,15 +325,16 @@ select route, min(position) as position
  where sink = $1 and lane = $2 and route is not null and state = 'held'
    and position = coalesce((select min(position) from {schema}.deferred head
                              where sink = $1 and lane = $2 and head.key = d.key and blocks), position)
-   and not exists (select from {schema}.holds h where h.sink = $1 and h.key = d.key)
+   and not exists (select from {schema}.holds h where h.sink = $1 and h.key in (d.key, split_part(d.key, chr(31), 1)))
  group by route
 
 -- name: make_due
--- Let these be due now, if they are held. $2: positions; $3: also those that wait for a route.
-update {schema}.deferred
-   set due_at = now()
- where sink = $1 and position = any($2) and state = 'held' and ($3 or route is null)
-   and (due_at is null or due_at > now())
+-- Let these be due, if they are held. $2: positions; $3: also those that wait for a route; $4: in how many seconds.
+update {schema}.deferred d
+   set due_at = now() + make_interval(secs => after)
+  from unnest($2::bigint[], $4::float8[]) as these (position, after)
+ where d.sink = $1 and d.position = these.position and d.state = 'held' and ($3 or d.route is null)
+   and (d.due_at is null or d.due_at > now() + make_interval(secs => after))
 
 -- name: due_in
 -- Seconds until something is due. $3: or has been.
@@ -392,7 +402,7 @@ routed as (
       from unnest($5::text[]) as open (route),
            lateral (select position, key, state, due_at, d.route from {schema}.deferred d
                      where sink = $1 and lane = $2 and d.route = open.route and state in ('retrying', 'held')
-                       and not exists (select from {schema}.holds h where h.sink = $1 and h.key = d.key)
+                       and not exists (select from {schema}.holds h where h.sink = $1 and h.key in (d.key, split_part(d.key, chr(31), 1)))
                        and position = coalesce((select min(position) from {schema}.deferred head
                                                  where sink = $1 and lane = $2 and head.key = d.key and blocks), position)
                      order by position limit $4::integer + 1) found),
@@ -427,9 +437,9 @@ marked as (
        set state = 'sending', due_at = null, epoch = $3
       from chosen
      where d.sink = $1 and d.position = chosen.position and d.state in ('retrying', 'held')
-    returning d.position, d.attempts, d.route)
+    returning d.position, d.attempts, d.route, extract(epoch from now() - d.deferred_at)::float8 as waited)
 select o.position, o.id, o.topic, o.key, o.slot, o.type, o.payload, o.content_type, o.headers, o.created_at,
-       marked.attempts, marked.route, r.rewind, r.new_id,
+       marked.attempts, marked.route, r.rewind, r.new_id, marked.waited,
        exists (select from heads where position not in (select position from chosen)) as more
   from marked
   left join {schema}.outbox o on o.position = marked.position

@@ -4,6 +4,18 @@
 -- name: clock
 select cast((julianday('now') - 2440587.5) * 86400000000 as integer)
 
+-- name: create_sink
+-- A relay is being started for this sink, and would deliver to ?2. Gives where the sink delivers to. ?3: a sink that has
+-- no destination may get this one.
+insert into {schema}_sinks as s (sink, destination) values (?1, ?2)
+on conflict (sink) do update
+   set served_at = cast((julianday('now') - 2440587.5) * 86400000000 as integer),
+       destination = iif(?3, coalesce(s.destination, excluded.destination), s.destination)
+returning destination
+
+-- name: destination
+select destination from {schema}_sinks where sink = ?1
+
 -- name: create_lanes
 -- Equal ranges of slots. "oldest" begins before the first row, "now" behind the last.
 with recursive numbers (n) as (select 0 union all select n + 1 from numbers where n + 1 < ?2)
@@ -69,6 +81,9 @@ update {schema}_lanes set owner = null, version = version + 1 where owner = ?1
 -- name: leave
 -- The relay ends.
 delete from {schema}_relays where owner = ?1
+
+-- name: note_served
+update {schema}_sinks set served_at = ?2 where sink = ?1
 
 -- name: forget
 -- Relays that died more than a day ago. ?1: now.

@@ -4,6 +4,76 @@
 -- name: sinks
 select distinct sink from {schema}_lanes order by sink
 
+-- name: sink_reports
+-- Where each sink delivers to, when a relay last served it, how many relays do so now, and what time it is.
+select s.sink, s.destination,
+       max(s.served_at,
+           coalesce((select max(heartbeat_at) from {schema}_relays r where r.sink = s.sink), 0),
+           coalesce((select max(min(e.lease_until, clock.now))
+                       from {schema}_leases e join {schema}_lanes l on l.sink = e.sink and l.lane = e.lane
+                      where e.sink = s.sink and l.owner is not null), 0)),
+       (select count(*) from {schema}_relays r where r.sink = s.sink and r.alive_until > clock.now),
+       clock.now
+  from {schema}_sinks s, (select cast((julianday('now') - 2440587.5) * 86400000000 as integer) as now) clock
+ order by s.sink
+
+-- name: lock_sink
+select destination from {schema}_sinks where sink = ?1
+
+-- name: serving
+-- How many relays serve a sink, and how many lanes have a lease that is not over.
+select (select count(*) from {schema}_relays
+         where sink = ?1 and alive_until > (julianday('now') - 2440587.5) * 86400000000),
+       (select count(*) from {schema}_lanes l
+         where sink = ?1 and owner is not null
+           and exists (select 1 from {schema}_leases e
+                        where e.sink = l.sink and e.lane = l.lane
+                          and e.lease_until > (julianday('now') - 2440587.5) * 86400000000))
+
+-- name: free_sink
+-- Whoever had a lane has lost it: a relay that was frozen must not go on with the old destination.
+update {schema}_lanes set owner = null where sink = ?1
+
+-- name: retarget
+update {schema}_sinks set destination = ?2 where sink = ?1
+
+-- name: remove_sink
+-- The sink itself; the next queries remove what is known of it.
+delete from {schema}_sinks where sink = ?1
+
+-- name: remove_lanes
+delete from {schema}_lanes where sink = ?1
+
+-- name: remove_relays
+delete from {schema}_relays where sink = ?1
+
+-- name: remove_deferred
+delete from {schema}_deferred where sink = ?1
+
+-- name: remove_attempts
+delete from {schema}_attempts where sink = ?1
+
+-- name: remove_progress
+delete from {schema}_progress where sink = ?1
+
+-- name: remove_delivered
+delete from {schema}_delivered where sink = ?1
+
+-- name: remove_holds
+delete from {schema}_holds where sink = ?1
+
+-- name: remove_pauses
+delete from {schema}_pauses where sink = ?1
+
+-- name: remove_ahead
+delete from {schema}_ahead where sink = ?1
+
+-- name: remove_rewound
+delete from {schema}_rewound where sink = ?1
+
+-- name: remove_leases
+delete from {schema}_leases where sink = ?1
+
 -- name: lane_reports
 -- Per lane what waits, from the first ?1 rows ahead of its position. There are no late rows.
 select l.sink, l.lane, l.position, l.owner,
@@ -28,8 +98,8 @@ select l.sink, l.lane, l.position, l.owner,
 -- How many messages of each lane are in which state, and the age of the first.
 select sink, lane, state, number,
        ((julianday('now') - 2440587.5) * 86400000000
-        - (select created_at from {schema}_outbox o where o.position = first)) / 1e6 as age
-  from (select sink, lane, state, count(*) as number, min(position) as first
+        - (select created_at from {schema}_outbox o where o.position = first)) / 1e6 as age, routed
+  from (select sink, lane, state, count(*) as number, min(position) as first, count(route) as routed
           from {schema}_deferred
          group by sink, lane, state)
 
@@ -111,7 +181,7 @@ select sink, position from {schema}_deferred d
  where (position, sink) > (?10, ?11)
    and (?1 is null or sink = ?1)
    and state in (select value from json_each(?2))
-   and (?3 is null or key = ?3)
+   and (?3 is null or ?3 in (key, substr(key, 1, instr(key || char(31), char(31)) - 1)))
    and (?4 is null or instr(lower(error), lower(?4)) > 0)
    and (not ?5
         or (select (?6 is null or o.type = ?6)
@@ -131,7 +201,7 @@ select d.sink, d.lane, d.position, o.id, o.type, o.topic, o.key, d.state, d.atte
              where position < ?10
                and (?1 is null or sink = ?1)
                and state in (select value from json_each(?2))
-               and (?3 is null or key = ?3)
+               and (?3 is null or ?3 in (key, substr(key, 1, instr(key || char(31), char(31)) - 1)))
                and (?4 is null or instr(lower(error), lower(?4)) > 0)
              order by position desc, sink
              limit ?11) d
@@ -159,7 +229,7 @@ select count(*) as seen,
   from (select position from {schema}_deferred
          where (?1 is null or sink = ?1)
            and state in (select value from json_each(?2))
-           and (?3 is null or key = ?3)
+           and (?3 is null or ?3 in (key, substr(key, 1, instr(key || char(31), char(31)) - 1)))
            and (?4 is null or instr(lower(error), lower(?4)) > 0)
          order by position desc
          limit ?10) d
@@ -171,7 +241,7 @@ select count(*) as seen, min(position) as through
          where position < ?5
            and (?1 is null or sink = ?1)
            and state in (select value from json_each(?2))
-           and (?3 is null or key = ?3)
+           and (?3 is null or ?3 in (key, substr(key, 1, instr(key || char(31), char(31)) - 1)))
            and (?4 is null or instr(lower(error), lower(?4)) > 0)
          order by position desc
          limit ?6) looked_at
@@ -226,7 +296,7 @@ update {schema}_deferred
        attempts = 0, blocks = 1, route = null
   from (select dead.sink as its_sink, dead.position as its_position,
                dead.key is not null
-               and (exists (select 1 from {schema}_holds h where h.sink = dead.sink and h.key = dead.key)
+               and (exists (select 1 from {schema}_holds h where h.sink = dead.sink and h.key in (dead.key, substr(dead.key, 1, instr(dead.key || char(31), char(31)) - 1)))
                     or exists (select 1 from {schema}_deferred head
                                 where head.sink = dead.sink and head.lane = dead.lane and head.key = dead.key
                                   and head.blocks and head.position < dead.position)) as blocked
@@ -298,7 +368,8 @@ returning 1
 -- name: hold_trouble
 -- What is in trouble of a key waits for a person from now on.
 update {schema}_deferred set state = 'held', due_at = null
- where sink = ?1 and lane = ?2 and key = ?3 and blocks and state in ('retrying', 'held')
+ where sink = ?1 and lane = ?2 and ?3 in (key, substr(key, 1, instr(key || char(31), char(31)) - 1))
+   and blocks and state in ('retrying', 'held')
 
 -- name: release
 delete from {schema}_holds where sink = ?1 and key = ?2

@@ -145,16 +145,27 @@ returning cast((julianday('now') - 2440587.5) * 86400000000 as integer)
 -- a person holds it. ?3: now.
 update {schema}_deferred
    set state = iif(attempts > 0
-                     and not exists (select 1 from {schema}_holds h where h.sink = ?1 and h.key = {schema}_deferred.key),
+                     and not exists (select 1 from {schema}_holds h
+                                      where h.sink = ?1 and h.key in ({schema}_deferred.key, substr({schema}_deferred.key, 1, instr({schema}_deferred.key || char(31), char(31)) - 1))),
                    'retrying', 'held'),
        due_at = iif((attempts > 0
                        or position = coalesce((select min(position) from {schema}_deferred head
                                                 where sink = ?1 and lane = ?2 and head.key = {schema}_deferred.key
                                                   and blocks), position))
-                     and not exists (select 1 from {schema}_holds h where h.sink = ?1 and h.key = {schema}_deferred.key),
+                     and not exists (select 1 from {schema}_holds h
+                                      where h.sink = ?1 and h.key in ({schema}_deferred.key, substr({schema}_deferred.key, 1, instr({schema}_deferred.key || char(31), char(31)) - 1))),
                     ?3, null),
        epoch = null, unsure = 1
  where sink = ?1 and lane = ?2 and epoch is not null
+
+-- name: scope_keys
+-- As in PostgreSQL. ?3: by key and source.
+update {schema}_deferred
+   set key = (select iif(?3, o.key || char(31) || coalesce(json_extract(o.headers, '$.source'), ''), o.key)
+                from {schema}_outbox o where o.position = {schema}_deferred.position)
+ where sink = ?1 and lane = ?2 and key is not null and (instr(key, char(31)) = 0) = ?3
+   and exists (select 1 from {schema}_outbox o
+                where o.position = {schema}_deferred.position and (?3 or o.key <> {schema}_deferred.key))
 
 -- name: holds
 -- The keys that a person holds, in some slots.
@@ -191,11 +202,11 @@ select route, min(position) as position
  where sink = ?1 and lane = ?2 and route is not null and state = 'held'
    and position = coalesce((select min(position) from {schema}_deferred head
                              where sink = ?1 and lane = ?2 and head.key = d.key and blocks), position)
-   and not exists (select 1 from {schema}_holds h where h.sink = ?1 and h.key = d.key)
+   and not exists (select 1 from {schema}_holds h where h.sink = ?1 and h.key in (d.key, substr(d.key, 1, instr(d.key || char(31), char(31)) - 1)))
  group by route
 
 -- name: make_due
--- Let this one be due now, if it is held. ?2: position; ?3: also if it waits for a route; ?4: now.
+-- Let this one be due, if it is held. ?2: position; ?3: also if it waits for a route; ?4: when.
 update {schema}_deferred
    set due_at = ?4
  where sink = ?1 and position = ?2 and state = 'held' and (?3 or route is null)
@@ -245,7 +256,7 @@ select position, key, state, due_at, route from {schema}_deferred d
 -- What waits for a route, and is the head of its key if it has one. ?3: route; ?4: rows.
 select position, key, state, due_at, route from {schema}_deferred d
  where sink = ?1 and lane = ?2 and route = ?3 and state in ('retrying', 'held')
-   and not exists (select 1 from {schema}_holds h where h.sink = ?1 and h.key = d.key)
+   and not exists (select 1 from {schema}_holds h where h.sink = ?1 and h.key in (d.key, substr(d.key, 1, instr(d.key || char(31), char(31)) - 1)))
    and position = coalesce((select min(position) from {schema}_deferred head
                              where sink = ?1 and lane = ?2 and head.key = d.key and blocks), position)
  order by position limit ?4
@@ -258,11 +269,11 @@ select position, state = 'held' and due_at is null and route is null as goes
  order by position limit ?5
 
 -- name: claim
--- ?2: position; ?3: epoch.
+-- ?2: position; ?3: epoch; ?4: now.
 update {schema}_deferred
    set state = 'sending', due_at = null, epoch = ?3
  where sink = ?1 and position = ?2
-returning attempts, route,
+returning attempts, route, (?4 - deferred_at) / 1e6,
           (select rewind from {schema}_rewound r where r.sink = ?1 and r.position = ?2),
           (select new_id from {schema}_rewound r where r.sink = ?1 and r.position = ?2)
 

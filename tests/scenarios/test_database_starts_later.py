@@ -1,0 +1,152 @@
+"""Relays and consumers that are started before their database: they wait for it, but not for what never comes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from postroad import Outbox
+from postroad.stores.postgresql import migrate_postgresql
+from tests.conftest import serving
+from tests.destinations import consumed
+from tests.scenarios.test_consumers import Service, has_effects, order, put, rows, services, until
+from tests.services.postgresql import PostgreSQL
+
+WAITING = "waiting for the database"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgreSQL]:
+    """One of its own, because it is stopped."""
+    with serving(lambda: PostgreSQL(15, durable=False)) as server:
+        yield server
+
+
+@pytest.fixture
+async def database(server: PostgreSQL) -> str:
+    server.start()
+    url = server.create_database()
+    await migrate_postgresql(url)
+    await rows(url, 'create table effects ("order" int, attempt int)')
+    return url
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Service]]:
+    with services(tmp_path) as start:
+        yield start
+
+
+def relay(start: Callable[..., Service], database: str, to: str, *options: str, **environment: str) -> Service:
+    return start("relay", "--database", database, "--to", to, *options, **environment)
+
+
+def consumer(start: Callable[..., Service], database: str, broker: str, *options: str, driver: str) -> Service:
+    app = ("consume", "--app", "tests.scenarios.silent_service:consumer", *options)
+    return start(*app, SERVICE_DATABASE=database, SERVICE_BROKER=broker, SERVICE_DRIVER=driver)
+
+
+def refusing(server: PostgreSQL) -> None:
+    """Start the server as a standby that takes no connections: it says what one says that is starting."""
+    server.stop()
+    (server.data / "standby.signal").touch()
+    settings = "-c hot_standby=off -c restore_command=false"
+    server.run("pg_ctl", "start", "--no-wait", "-D", str(server.data), "-l", str(server.log), "-o", settings)
+
+
+def accepting(server: PostgreSQL) -> None:
+    server.stop("immediate")
+    (server.data / "standby.signal").unlink(missing_ok=True)
+    server.start()
+
+
+@pytest.mark.parametrize("state", ["stopped", "starting up"])
+async def test_a_relay_waits_until_the_database_is_there(
+    server: PostgreSQL, database: str, vhost: str, start: Callable[..., Service], state: str
+) -> None:
+    await put(vhost, "orders")  # a queue that is bound
+    await add_one(database)
+    (server.stop if state == "stopped" else lambda: refusing(server))()
+    services = [relay(start, database, vhost), relay(start, database, "null://", "--sink", "other", "--until-empty")]
+    for service in services:
+        await until(lambda service=service: says(service, WAITING))  # type: ignore[misc]
+    assert [service.process.poll() for service in services] == [None, None]
+    accepting(server)
+    await until(lambda: arrived(vhost))
+    assert services[1].process.wait(60) == 0, "it carried all there was"
+    code, _ = services[0].stop()
+    assert code == 0
+    for service in services:
+        assert service.said().count(WAITING) == 1, "said once, and then at growing intervals"
+        assert "started, to" in service.said()
+
+
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg", "async-session"])
+async def test_a_consumer_waits_until_the_database_is_there(
+    server: PostgreSQL, database: str, vhost: str, start: Callable[..., Service], driver: str
+) -> None:
+    await put(vhost, "alone", order(1))
+    server.stop()
+    service = consumer(start, database, vhost, driver=driver)
+    await until(lambda: says(service, WAITING))
+    assert service.process.poll() is None
+    server.start()
+    await until(lambda: has_effects(database, [1]))
+    code, _ = service.stop()
+    assert code == 0
+    assert service.said().count(WAITING) == 1
+
+
+async def test_what_waits_can_be_stopped_and_gives_up_when_it_is_to_end(
+    server: PostgreSQL, database: str, vhost: str, start: Callable[..., Service]
+) -> None:
+    server.stop()
+    waiting = [relay(start, database, vhost), consumer(start, database, vhost, driver="asyncpg")]
+    ending = relay(start, database, vhost, "--until-empty", POSTROAD_UNTIL_EMPTY_TIMEOUT="1s")
+    assert ending.process.wait(60) == 1
+    assert "gave up after waiting 1 s (until_empty_timeout) for the database: PostgreSQL at 127.0.0.1:" in ending.said()
+    for service in waiting:
+        await until(lambda service=service: says(service, WAITING))  # type: ignore[misc]
+        code, _ = service.stop()
+        assert code == 0
+
+
+@pytest.mark.parametrize(
+    "wrong", [("missing database", "does not exist"), ("unknown role", "does not exist"), ("no schema", "migrate")]
+)
+async def test_what_no_waiting_mends_ends_them_at_once(
+    server: PostgreSQL, database: str, vhost: str, start: Callable[..., Service], wrong: tuple[str, str]
+) -> None:
+    mistake, said = wrong
+    url = {
+        "missing database": server.url("no_such"),
+        "unknown role": database.replace("postgres@", "stranger@"),
+        "no schema": server.create_database(),
+    }[mistake]
+    drivers = ("asyncpg", "psycopg", "async-session")
+    started = [relay(start, url, vhost), *(consumer(start, url, vhost, driver=driver) for driver in drivers)]
+    for service in started:
+        assert await asyncio.to_thread(service.process.wait, 60) == 1, service.said()
+        assert said in service.said()
+        assert WAITING not in service.said()
+        assert "Traceback" not in service.said()
+
+
+async def says(service: Service, text: str) -> bool:
+    assert service.process.poll() is None, service.said()
+    return text in service.said()
+
+
+async def arrived(vhost: str) -> bool:
+    return len(await consumed(vhost, "orders")) == 1
+
+
+async def add_one(database: str) -> None:
+    connection = await asyncpg.connect(database)
+    async with connection.transaction():
+        await Outbox(source="/x").add(connection, {"order": 1}, type="order.created")
+    await connection.close()
