@@ -62,3 +62,7 @@ __all__ = [
     "event",
     "retry_on_conflict",
 ]
+
+# The logger "postroad" gets no NullHandler, which libraries often add: where an application has not set logging up,
+# Python then writes warnings and errors to stderr (`logging.lastResort`). With a NullHandler, an embedded relay that
+# can't reach its broker would say nothing at all.

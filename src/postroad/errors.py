@@ -152,7 +152,11 @@ class BrokerUnavailable(PostroadError):
 
 
 class LoginRefused(BrokerUnavailable):
-    """The broker refuses the user or its password. At the start of a relay that is final; later it is an outage."""
+    """The broker refuses the user or its password. That ends a relay or a consumer that is being started.
+
+    For one that has run it is an outage like any other: an operator changes a password, or the broker can't ask its own
+    directory of users for a while.
+    """
 
 
 class LaneChanged(PostroadError):

@@ -20,6 +20,7 @@ from postroad.config import is_url
 from postroad.django.databases import database_url
 from postroad.stores.queries import migration_files
 from postroad.stores.sqlite import migrate_sqlite
+from tests.conftest import GUARDED_PASSWORD
 from tests.services.postgresql import PostgreSQL
 
 SITE = """
@@ -156,6 +157,7 @@ def test_a_router_decides_where_the_tables_are(tmp_path: Path) -> None:
 # -- commands of manage.py -------------------------------------------------------------------------------------------
 
 STOCK = """
+import os
 from contextlib import contextmanager
 from django.contrib.contenttypes.models import ContentType  # can be imported only after django.setup()
 from django.db import connection, transaction
@@ -166,7 +168,7 @@ def begin():
     with transaction.atomic():
         yield connection
 
-consumer = Consumer(None, name="stock", begin=begin, inbox=Inbox(schema="shop"))
+consumer = Consumer(os.environ.get("BROKER"), name="stock", begin=begin, inbox=Inbox(schema="shop"))
 
 @consumer.on(dict, type="order.created")
 def reserve(event, tx, message):
@@ -203,6 +205,97 @@ def test_a_module_of_a_django_project_is_imported_after_setup(site: Site, monkey
     assert "has no broker" in site.run("-m", "postroad", "consume", "--app", "stock:consumer", fails=True)
 
 
+def test_messages_go_through_rabbitmq(site: Site, vhost: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BROKER", vhost)
+    (site.folder / "stock.py").write_text(STOCK.replace("from django.contrib.contenttypes.models", "#"))
+
+    def consumed() -> str:
+        return site.manage("postroad_consume", "--app", "stock:consumer", "--until-empty", POSTROAD_SCHEMA="shop")
+
+    site.manage("postroad_migrate", POSTROAD_SCHEMA="shop")
+    assert "reserved" not in consumed(), "it has made its queue"
+    site.run("adding.py", POSTROAD_SCHEMA="shop")
+    relayed = site.manage("postroad_relay", "--to", vhost, "--until-empty", POSTROAD_SCHEMA="shop")
+    assert "published 1 messages" in relayed
+    assert "reserved 1" in consumed()
+    assert "reserved" not in consumed()
+
+
+def test_the_project_s_database_and_schema_win_over_variables(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POSTROAD_DATABASE", "sqlite:///elsewhere.sqlite")
+    monkeypatch.setenv("POSTROAD_SCHEMA", "elsewhere")
+    assert "schema 'postroad' is ready" in site.manage("postroad_migrate")
+    assert "No migrations to apply" not in site.manage("migrate"), "Django has not noted them"
+    assert "no issues" in site.manage("check", "--database", "default")
+    assert not (site.folder / "elsewhere.sqlite").exists()
+
+
+def test_help_shows_the_options_of_both(site: Site) -> None:
+    for said in (site.manage("postroad_relay", "--help"), site.manage("help", "postroad_relay")):
+        assert "An alias of DATABASES" in said
+        assert "--until-empty" in said
+
+
+# -- how DATABASES names a server ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def guarded_site(guarded: PostgreSQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """A project whose database wants the password of its user; a password file and a service file are there."""
+    url = guarded.create_database()
+    name = urlsplit(url).path[1:]
+    guarded.psql(url, f"alter database {name} owner to shop")
+    passwords = tmp_path / "passwords"
+    passwords.write_text(f"*:*:*:*:{GUARDED_PASSWORD}\n")
+    passwords.chmod(0o600)
+    (tmp_path / "services").write_text(f"[shop]\nhost=127.0.0.1\nport={guarded.port}\ndbname={name}\nuser=shop\n")
+    monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
+    where = {"NAME": name, "USER": "shop", "HOST": "127.0.0.1", "PORT": str(guarded.port)}
+    return Site(tmp_path, {"ENGINE": "django.db.backends.postgresql", **where})
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"PASSWORD": GUARDED_PASSWORD, "CONN_MAX_AGE": 60},
+        {"PASSWORD": GUARDED_PASSWORD, "OPTIONS": {"sslmode": "disable", "pool": False, "gssencmode": "disable"}},
+        {"OPTIONS": {"passfile": "passwords"}},
+        {"OPTIONS": {"passfile": "passwords"}, "HOST": "socket", "PORT": ""},
+        {"OPTIONS": {"passfile": "passwords", "service": "shop"}, "NAME": "", "USER": "", "HOST": "", "PORT": ""},
+    ],
+    ids=["password", "options", "passfile", "socket", "service"],
+)  # fmt: skip
+def test_the_relay_connects_as_django_does(
+    guarded_site: Site, guarded: PostgreSQL, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any]
+) -> None:
+    if how.get("HOST") == "socket":
+        how = how | {"HOST": str(guarded.folder)}
+        monkeypatch.setenv("PGPORT", str(guarded.port))
+    guarded_site.database |= how
+    assert "postroad.W001" in guarded_site.manage("check", "--database", "default")
+    assert "schema 'postroad' is ready" in guarded_site.manage("postroad_migrate")
+    assert "no issues" in guarded_site.manage("check", "--database", "default")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"PASSWORD": "battery-staple"}, 'password authentication failed for user "shop"'),
+        ({"PASSWORD": GUARDED_PASSWORD, "OPTIONS": {"sslmode": "require"}}, "SSL"),
+        ({"OPTIONS": {"service": "stock"}}, "database names the service 'stock'; "),
+        ({"OPTIONS": {"channel_binding": "require"}}, "DATABASES['default']: OPTIONS has 'channel_binding', which"),
+        ({"NAME": "nowhere", "PASSWORD": GUARDED_PASSWORD}, 'database "nowhere" does not exist'),
+    ],
+)
+def test_what_is_wrong_with_a_server_is_one_line(guarded_site: Site, wrong: dict[str, Any], said: str) -> None:
+    guarded_site.database |= wrong
+    for command in (("postroad_migrate",), ("postroad_relay", "--to", "null://")):
+        (line,) = guarded_site.manage(*command, fails=True).splitlines()
+        assert said in line
+        assert "battery-staple" not in line
+        assert GUARDED_PASSWORD not in line
+
+
 def test_what_is_wrong_with_a_command_is_one_line(site: Site) -> None:
     said = site.manage("postroad_relay", "--database", "elsewhere", fails=True)
     assert said == "CommandError: --database is 'elsewhere'; DATABASES has 'default'\n"
@@ -214,40 +307,56 @@ def test_what_is_wrong_with_a_command_is_one_line(site: Site) -> None:
 
 def test_async_views_and_atomic_requests(site: Site) -> None:
     (site.folder / "urls.py").write_text(
-        "from django.db import transaction\nfrom django.urls import include, path\n"
+        "from functools import partial\nfrom django.db import transaction\n"
+        "from django.urls import include, path\nfrom django.views import View\n"
         "async def place(request): ...\n"
         "@transaction.non_atomic_requests\nasync def look(request): ...\n"
         "def plain(request): ...\n"
-        "urlpatterns = [path('api/', include([path('a', place), path('b', look)])), path('c', plain)]\n"
+        "class Offers(View):\n    async def get(self, request): ...\n"
+        "urlpatterns = [path('api/', include([path('a', place), path('b', look)])), path('c', plain),\n"
+        "    path('d', Offers.as_view()), path('e', partial(place)), path('f', partial(plain))]\n"
     )
     assert "no issues" in site.manage("check", ROOT_URLCONF="urls")
     site.database["ATOMIC_REQUESTS"] = True
     said = site.manage("check", ROOT_URLCONF="urls")
     assert "(postroad.W002) view urls.place is async, and ATOMIC_REQUESTS works with sync views only" in said
-    assert said.count("postroad.W002") == 1
+    assert "(postroad.W002) view urls.Offers is async" in said
+    assert "(postroad.W002) view functools.partial(<function place" in said
+    assert said.count("postroad.W002") == 3
 
 
 @pytest.mark.parametrize(
     ("vendor", "settings", "url"),
     [
         ("sqlite", {"NAME": Path("/srv/a b.db")}, "sqlite:////srv/a%20b.db"),
-        ("postgresql", {"NAME": "shop"}, "postgresql:///shop"),
+        ("postgresql", {"NAME": "shop", "PORT": ""}, "postgresql:///shop"),
+        ("postgresql", {"NAME": None}, "postgresql:///postgres"),
         (
             "postgresql",
             {"NAME": "s/p", "USER": "me@corp", "PASSWORD": "p:@/ 1", "HOST": "db.example", "PORT": 5433},
-            "postgresql://me%40corp:p%3A%40%2F%201@db.example:5433/s%2Fp",
+            "postgresql://me%40corp:p%3A%40%2F%201@/s%2Fp?host=db.example&port=5433",
         ),
         (
             "postgresql",
             {"NAME": "x", "USER": "u", "HOST": "/run/pg", "PORT": "5433",
-             "OPTIONS": {"sslmode": "require", "pool": True, "isolation_level": 4}},
-            "postgresql://u@/x?sslmode=require&host=%2Frun%2Fpg&port=5433",
+             "OPTIONS": {"sslmode": "require", "pool": True, "isolation_level": 4, "assume_role": "owner"}},
+            "postgresql://u@/x?sslmode=require&role=owner&host=%2Frun%2Fpg&port=5433",
         ),
+        ("postgresql", {"NAME": "x", "HOST": "::1,db2"}, "postgresql:///x?host=%5B%3A%3A1%5D%2Cdb2"),
+        ("postgresql", {"NAME": "", "OPTIONS": {"service": "shop"}}, "postgresql://?service=shop"),
     ],
 )  # fmt: skip
 def test_a_database_of_django_as_a_url(vendor: str, settings: dict[str, Any], url: str) -> None:
     assert database_url(vendor, settings) == url
     assert is_url(url)
+
+
+@pytest.mark.parametrize("name", [":memory:", "file:shop?mode=memory&cache=shared"])
+def test_a_database_in_memory_is_refused(tmp_path: Path, name: str) -> None:
+    site = Site(tmp_path, {"ENGINE": "django.db.backends.sqlite3", "NAME": name})
+    said = site.manage("postroad_migrate", fails=True)
+    assert said.startswith(f"CommandError: DATABASES['default']: NAME is {name!r}; it must be the path of a file, ")
+    assert said.count("\n") == 1
 
 
 def test_a_kind_of_database_that_postroad_does_not_know() -> None:

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -101,25 +100,27 @@ def test_an_application_with_a_wrong_password_of_the_broker_does_not_start(
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
+        ("password", 'password authentication failed for user "shop"'),
         ("role", 'role "stranger" does not exist'),
         ("database", 'database "nowhere" does not exist'),
         ("schema", "run: postroad migrate"),
     ],
 )
 def test_an_application_whose_relay_can_t_start_does_not_start(
-    log: PostgreSQLLog, postgresql15: PostgreSQL, tmp_path: Path, wrong: str, words: str
+    guarded: PostgreSQL, tmp_path: Path, wrong: str, words: str
 ) -> None:
-    parts = urlsplit(log.url)
+    url = guarded.create_database()
     urls = {
-        "role": parts._replace(netloc=f"stranger:Tr0ub4dor@{parts.hostname}:{parts.port}").geturl(),
-        "database": parts._replace(path="/nowhere").geturl(),
-        "schema": postgresql15.create_database(),
+        "password": url.replace("postgres@", "shop:battery-staple@"),
+        "role": url.replace("postgres@", "stranger:battery-staple@"),
+        "database": guarded.url("nowhere"),
+        "schema": url,
     }
     code, said = started(tmp_path, urls[wrong], "null://", logs=False)
     assert code == 3
     assert words in said
     assert "Application startup failed" in said
-    assert "Tr0ub4dor" not in said
+    assert "battery-staple" not in said
 
 
 async def owners(log: PostgreSQLLog) -> dict[int, int]:

@@ -16,7 +16,7 @@ from postroad.brokers.amqp_frames import Properties, publish_frames, short_strin
 from postroad.brokers.envelope import CannotEncode, Envelope
 from postroad.brokers.routing import RoutingKey
 from postroad.config import duration
-from postroad.errors import BrokerUnavailable, InvalidSetting, LoginRefused, MissingExtra, Refusal
+from postroad.errors import BrokerUnavailable, InvalidSetting, MissingExtra, Refusal
 
 try:
     from postroad.brokers.amqp_address import Address
@@ -111,11 +111,11 @@ class RabbitMQPublisher:
     # -- the contract ------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Make the connection, and see to the exchange. Raises BrokerUnavailable when that fails."""
+        """Make the connection, and see to the exchange. See `Publisher`."""
         try:
             connection, channel = await self._channel()
         except LinkLost as lost:
-            raise (LoginRefused if lost.login_refused else BrokerUnavailable)(f"{self.name}: {lost}") from lost
+            raise lost.outage(f"{self.name}: {lost}") from lost
         connection.give_back(channel)
 
     async def publish(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:

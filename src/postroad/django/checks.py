@@ -46,7 +46,7 @@ def check_views(app_configs: Any, **_: Any) -> list[checks.CheckMessage]:
         return []
     return [
         checks.Warning(
-            f"view {view.__module__}.{view.__qualname__} is async, and ATOMIC_REQUESTS works with sync views only: "
+            f"view {_name(view)} is async, and ATOMIC_REQUESTS works with sync views only: "
             "Django raises RuntimeError when it is called",
             hint="mark it with transaction.non_atomic_requests, and add messages in a sync function inside "
             "transaction.atomic(), called by sync_to_async",
@@ -63,3 +63,8 @@ def _views(resolver: URLResolver) -> Iterator[Any]:
             yield from _views(each)
         else:
             yield each.callback
+
+
+def _name(view: Any) -> str:
+    view = getattr(view, "view_class", view)  # of a view that is a class, as_view() makes functions without its name
+    return f"{view.__module__}.{view.__qualname__}" if hasattr(view, "__qualname__") else repr(view)

@@ -10,6 +10,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DEFAULT_DB_ALIAS, connections
 
+from postroad.config import DEFAULT_SCHEMA
 from postroad.django.databases import database_url
 from postroad.errors import InvalidSetting
 from postroad.ops import main
@@ -38,8 +39,12 @@ class PostroadCommand(BaseCommand):
 
     def run_from_argv(self, argv: list[str]) -> None:
         """As `manage.py` calls it. Django has read its own options already."""
-        parser = self.create_parser(argv[0], argv[1], allow_abbrev=False)
+        # Without argparse's --help, which would show Django's options alone.
+        parser = self.create_parser(argv[0], argv[1], allow_abbrev=False, add_help=False)
         known, rest = parser.parse_known_args(argv[2:])
+        if {"-h", "--help"} & set(rest):
+            self.print_help(argv[0], argv[1])
+            sys.exit(0)
         try:
             code = self._run(known.database, rest)
         except CommandError as error:
@@ -61,8 +66,8 @@ class PostroadCommand(BaseCommand):
             os.environ["POSTROAD_DATABASE"] = database_url(connection.vendor, connection.settings_dict)
         except InvalidSetting as error:
             raise CommandError(f"DATABASES[{alias!r}]: {error}") from None
-        if schema := getattr(settings, "POSTROAD_SCHEMA", None):
-            os.environ["POSTROAD_SCHEMA"] = schema
+        # The schema that `manage.py migrate` has made, also where a file or a variable names another.
+        os.environ["POSTROAD_SCHEMA"] = getattr(settings, "POSTROAD_SCHEMA", DEFAULT_SCHEMA)
         return _postroad(self.command, *arguments)
 
 

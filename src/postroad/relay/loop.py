@@ -299,7 +299,7 @@ class Relay:
             await self._publisher.open()
         except BrokerUnavailable as outage:
             if isinstance(outage, LoginRefused):
-                raise
+                raise  # only now: a relay that has run waits until its login is right again, as in any outage
             tell(events.BrokerOutAtStart(self._sink, reason=str(outage)))
             if wait:
                 self._breaker.trip(outage)
