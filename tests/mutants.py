@@ -19,22 +19,24 @@ SOURCE = ROOT / "src"
 
 CURSOR = "postroad/stores/cursor.py"
 LANE = "postroad/relay/lane.py"
+MESSAGE = "postroad/message.py"
 HANDLING = "postroad/consumer/handling.py"
 TREATMENT = "postroad/consumer/treatment.py"
 TRANSACTIONS = "postroad/consumer/transactions.py"
+PROBE = "postroad/consumer/probe.py"
 SENDING = "postroad/relay/sending.py"
 TROUBLE = "postroad/relay/trouble.py"
 WAKEUP = "postroad/relay/wakeup.py"
 PG = "postroad/stores/postgresql.py"
 PG_LEASES = "postroad/stores/sql/postgresql/leases.sql"
-PG_LEASES_SCHEMA = "postroad/stores/sql/postgresql/0005_leases.sql"
 PG_PATIENCE = "postroad/stores/postgresql_patience.py"
 ATTENDANCE = "postroad/relay/attendance.py"
 TENURE = "postroad/relay/tenure.py"
 HOLDINGS = "postroad/relay/leases.py"
-PG_SCHEMA = "postroad/stores/sql/postgresql/0001_log.sql"
 PG_NAPS = "postroad/stores/sql/postgresql/0004_naps.sql"
+PG_LIMITS = "postroad/stores/sql/postgresql/0008_limits.sql"
 PG_QUERIES = "postroad/stores/sql/postgresql/queries.sql"
+PG_RIGHTS = "postroad/stores/sql/postgresql/0007_rights.sql"
 PG_TROUBLE = "postroad/stores/sql/postgresql/0002_trouble.sql"
 SQLITE_SCHEMA = "postroad/stores/sql/sqlite/0001_log.sql"
 VERIFY = "postroad/verify.py"
@@ -46,6 +48,7 @@ STORE_CONTRACT = "postroad/stores/base.py"
 
 STORES = "tests/contracts/test_stores.py"
 POSTGRESQL = "tests/contracts/test_postgresql.py"
+LIMITS = "tests/security/test_limits.py"
 RELAY = "tests/contracts/test_relay.py"
 REFUSALS = "tests/contracts/test_refusals.py"
 ORDER = "tests/properties/test_order.py"
@@ -73,11 +76,14 @@ RESTARTS = "tests/scenarios/test_database_restarts.py"
 INBOX = "tests/contracts/test_inbox.py"
 CONSUMER = "tests/contracts/test_consumer.py"
 CONSUMER_TROUBLE = "tests/contracts/test_consumer_trouble.py"
+BEGIN = "tests/contracts/test_begin.py"
+OUTAGES = "tests/contracts/test_consumer_outages.py"
 HANDLERS_THAT_END = "tests/contracts/test_handlers_that_end.py"
 CONSUMER_STOPS = "tests/contracts/test_consumer_stops.py"
 CONSUMERS = "tests/scenarios/test_consumers.py"
 KEYS = "tests/unit/test_keys.py"
 ACKS = "tests/unit/test_amqp_acks.py"
+SEARCH_PATH = "tests/security/test_search_path.py"
 SINKS = "tests/contracts/test_sinks.py"
 UNROUTABLE = "tests/contracts/test_unroutable.py"
 PAYLOADS = "tests/unit/test_payload.py"
@@ -120,6 +126,11 @@ MUTANTS = [
            "position = rows[-1].position if rows else log_end", (POSTGRESQL, STORES)),
     Mutant("a quiet lane never advances", CURSOR, "position = max(before.position, log_end)",
            "position = max(before.position, rows[-1].position if rows else 0)", (STORES,)),
+    Mutant("headers do not count in a page that they cut short", MESSAGE,
+           "return len(self.payload) + len(self.headers_json)", "return len(self.payload)", (STORES,)),
+    Mutant("a row that is too large goes out empty", SENDING,
+           "if message.is_unread}", "if message.is_unread and False}", (LIMITS,)),
+    Mutant("a slot is not checked", PG_LIMITS, "or new.slot <>", "or 1 = 0 and new.slot <>", (LIMITS,), times=2),
     Mutant("the late query is written naively", PG_QUERIES,
            "and position + 0 <= $3\n                 order by position + 0",
            "and position <= $3\n                 order by position", (POSTGRESQL,)),
@@ -181,7 +192,7 @@ MUTANTS = [
            "select $8::integer is null or $8 in", "select true or $8 in", (LEASES,)),
     Mutant("leases: that the server knows of no session goes unheard", HOLDINGS,
            "if not standing.present:", "if False:", (HOLDINGS_TEST,)),
-    Mutant("leases: a crash of the server makes suspects", PG_LEASES_SCHEMA,
+    Mutant("leases: a crash of the server makes suspects", PG_RIGHTS,
            "coalesce(' ' || (select stats_reset::text from pg_stat_bgwriter), '')", "''", (LEASES,)),
     Mutant("leases: a silent server is waited for", PG_PATIENCE,
            "await pool.release(connection, timeout=FAREWELL_SECONDS)", "await pool.release(connection)", (LEASES,)),
@@ -258,10 +269,10 @@ MUTANTS = [
     # Retention
     Mutant("retention goes by age alone", PG_QUERIES, "and not {schema}.passed(batch.position, batch.xid, l))",
            "and false)", (STORES,)),
-    Mutant("retention goes by age and position", PG_SCHEMA,
-           "$1 <= ($3).position and pg_visible_in_snapshot($2, ($3).snapshot)", "$1 <= ($3).position", (POSTGRESQL,)),
-    Mutant("again, for the property test", PG_SCHEMA,
-           "$1 <= ($3).position and pg_visible_in_snapshot($2, ($3).snapshot)", "$1 <= ($3).position", (LOG_MACHINE,)),
+    Mutant("retention goes by age and position", PG_RIGHTS,
+           "($3).position and pg_catalog.pg_visible_in_snapshot($2, ($3).snapshot)", "($3).position", (POSTGRESQL,)),
+    Mutant("again, for the property test", PG_RIGHTS,
+           "($3).position and pg_catalog.pg_visible_in_snapshot($2, ($3).snapshot)", "($3).position", (LOG_MACHINE,)),
     Mutant("retention before there is a sink", PG_QUERIES, "and exists (select from {schema}.lanes)", "", (STORES,)),
     Mutant("retention goes by age alone (SQLite)", SQLITE_QUERIES, "and {schema}_outbox.position > l.position)",
            "and false)", (STORES,)),
@@ -315,9 +326,19 @@ MUTANTS = [
            "target = hand.ready(connection)  #", "target = connection  #", (OUTBOX,)),
     Mutant("a forgotten await is silent", "postroad/stores/connections/pending.py",
            "if not self._started:\n            text", "if False:\n            text", (OUTBOX,)),
-    Mutant("SQL and Python disagree on slots", PG_SCHEMA, "% 1024)::smallint", "% 1023)::smallint", (POSTGRESQL,)),
-    Mutant("an application may choose its row's position", "postroad/stores/sql/postgresql/grants.sql",
+    Mutant("SQL and Python disagree on slots", PG_RIGHTS, "1024)::pg_catalog.int2", "1023)::pg_catalog.int2",
+           (POSTGRESQL,)),
+    Mutant("an application may choose its row's position", "postroad/stores/sql/postgresql/grants/application.sql",
            "headers) on {schema}.outbox", "headers, xid, position) on {schema}.outbox", (POSTGRESQL,)),
+    # Other roles
+    Mutant("rights: a relay trusts a search_path", PG, "    {PIN_SESSION};\n    set plan", "    set plan",
+           (SEARCH_PATH,)),
+    Mutant("rights: behind a pooler it trusts one", PG_QUERIES,
+           "select pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),", "select", (SEARCH_PATH,)),
+    Mutant("rights: a migration trusts a search_path", PG, "        await connection.execute(PIN_TRANSACTION)\n", "",
+           (SEARCH_PATH,)),
+    Mutant("rights: adding trusts a search_path", PG_QUERIES, "at operator(pg_catalog.*) interval", "at * interval",
+           (SEARCH_PATH,)),
     # Being woken
     Mutant("waking: nobody is asked who may have missed the nap", WAKEUP,
            "self._unaware = self._writers = await self._wakeup.naps.writers()", "self._unaware = self._writers = ()",
@@ -325,7 +346,9 @@ MUTANTS = [
     Mutant("waking: a prepared transaction's new name is not known", WAKEUP, "if left != set(unaware):", "if False:",
            (WAKEUP_SEARCH,)),
     Mutant("waking: what was heard is forgotten before sleeping", WAKEUP, "        self.asleep = True\n",
-           "        self.asleep = True\n        self._signal.clear()\n", (WAKEUP_SEARCH,)),
+           "        self.asleep = True\n        self._bell._signal.clear()\n", (WAKEUP_SEARCH,)),
+    Mutant("waking: what is heard while too many were in vain is dropped", "postroad/relay/bell.py",
+           "            if self._heard:\n                self._signal.set()\n", "", ("tests/security/test_waking.py",)),
     Mutant("waking: a nap that was not renewed is slept on", WAKEUP,
            "if rest.nap in naps and rest.nap not in found.kept:", "if False:", (WAKING,)),
     Mutant("waking: who never heard itself sleeps", WAKEUP, "        self.hears = False\n        \"\"\"Our",
@@ -347,15 +370,15 @@ MUTANTS = [
            "if pg_notification_queue_usage() <= 0.5 then", "if true then", (NAPS,), times=2),
     Mutant("waking: who listened is remembered for a transaction", PG_NAPS,
            "loop\n            perform pg_stat_clear_snapshot();", "loop\n", (NAPS,)),
-    Mutant("waking: marks are wiped without the lock", PG_NAPS, "and pg_try_advisory_xact_lock(x'706F7374'::int,",
-           "and 0 <> length('x') + (", (NAPS,)),
-    Mutant("waking: marks are wiped though others nap", PG_NAPS, "coalesce((select bit_or(n.marks)",
+    Mutant("waking: marks are wiped without the lock", PG_RIGHTS, "where name = 'naps' for update skip locked;",
+           "where name = 'naps';", (NAPS,)),
+    Mutant("waking: marks are wiped though others nap", PG_RIGHTS, "coalesce((select bit_or(n.marks)",
            "coalesce((select 0", (NAPS,)),
-    Mutant("waking: marks are wiped by an old snapshot", PG_NAPS,
-           "if current_setting('transaction_isolation') = 'read committed'\n", "if true\n", (NAPS,)),
-    Mutant("waking: who has wiped keeps others from napping", PG_NAPS, "raise sqlstate 'PR000';", "null;", (NAPS,)),
+    Mutant("waking: marks are wiped by an old snapshot", PG_RIGHTS,
+           "if current_setting('transaction_isolation') <> 'read committed' then", "if false then", (NAPS,)),
+    Mutant("waking: who has wiped keeps others from napping", PG_RIGHTS, "raise sqlstate 'PR000';", "null;", (NAPS,)),
     Mutant("waking: a nap is renewed without its marks", PG_LEASES,
-           "and marks & ~ coalesce(pg_sequence_last_value('{schema}.napping'), 0) = 0", "", (NAPS,)),
+           "and marks & ~ coalesce(pg_sequence_last_value('{schema}.napping'::regclass), 0) = 0", "", (NAPS,)),
     Mutant("waking: what was told is remembered for a session", PG_NAPS, "(told | mark)::text, true)",
            "(told | mark)::text, false)",
            (NAPS,)),
@@ -369,12 +392,17 @@ MUTANTS = [
     # Receiving
     Mutant("a batch asks the inbox in any order", PG_QUERIES, "order by new.id collate \"C\"", "", (INBOX,)),
     Mutant("the inbox's lock timeout stays with the transaction", PG_QUERIES,
-           "where set_config('lock_timeout', before, true) is null", "where before is null", (INBOX,), times=2),
+           "where pg_catalog.set_config('lock_timeout', before, true) is null", "where before is null",
+           (INBOX,), times=2),
     Mutant("a handler is called whether or not it is the first time", HANDLING, "if not noted.new[0]:\n",
            "if False:\n", (CONSUMER,), times=2),
     Mutant("of a batch all are handled, known or not", HANDLING,
            "found = [message for message, first in zip(messages, new, strict=True) if first]",
            "found = [message for message, first in zip(messages, new, strict=True) if True]", (CONSUMER,)),
+    Mutant("a handler that hides that it was cancelled has handled its message", HANDLING, "if limit.expired():",
+           "if False:", ("tests/contracts/test_handler_timeout.py",)),
+    Mutant("a body that is too large is lost on the way to the dead letters", "postroad/brokers/amqp_reading.py",
+           "self._spool.write(frame)", "self._spool.size += len(frame)", ("tests/unit/test_amqp_reading.py",)),
     Mutant("nothing says which message led to which", HANDLING, "causation_id=message.id,", "", (CONSUMER,)),
     Mutant("a key's messages overtake each other", "postroad/consumer/keys.py",
            "self._behind[key].append(item)\n            return", "self._ready.append((None, item))\n            return",
@@ -404,9 +432,18 @@ MUTANTS = [
            (HANDLERS_THAT_END,)),
     Mutant("again, on SQLite", SQLITE_QUERIES, "where processed_at = ? and consumer = ? and id in",
            "where ? > 0 and consumer = ? and id in", (HANDLERS_THAT_END,)),
+    Mutant("a begin that does not commit is taken", PROBE, "if not await probe.run(probe.was_committed):", "if False:",
+           (BEGIN,)),
+    Mutant("a begin that commits after an error is taken", PROBE, "    if await probe.run(probe.was_committed):",
+           "    if False:", (BEGIN,)),
+    Mutant("a transaction that is still open looks committed", PROBE,
+           "return False  # it is still the same one", "return True", (BEGIN,)),
+    Mutant("a lost connection that a handler hides is an attempt", HANDLING, "if state is State.LOST:", "if False:",
+           (OUTAGES,)),
     Mutant("what met an outage is marked again and counts as a death", TREATMENT,
            "self._marks.get(message.identity) or", "", (CONSUMER_TROUBLE,)),
-    Mutant("a stop counts as a death", "postroad/consumer/run.py", "await self._treatment.break_off()", "pass",
+    Mutant("a stop counts as a death", "postroad/consumer/run.py",
+           "asyncio.create_task(self._treatment.break_off())", "asyncio.create_task(asyncio.sleep(0))",
            (CONSUMER_STOPS,)),
     Mutant("a lost connection is an attempt", TRANSACTIONS, "if is_passing(first) or is_passing(error):", "if False:",
            (CONSUMER_TROUBLE,)),

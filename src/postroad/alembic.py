@@ -14,6 +14,8 @@ from postroad.stores.scripts import (
     dialect_named,
     lock_statement,
     migration_statements,
+    pin_statements,
+    restore_statements,
     there_statement,
     version_statement,
 )
@@ -27,6 +29,8 @@ except ModuleNotFoundError as error:
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
+
+    from postroad.stores.queries import Dialect
 
 __all__ = ["PostroadMigrate", "migrate"]
 
@@ -60,17 +64,25 @@ def _apply(operations: Operations, wanted: PostroadMigrate) -> None:
     context = operations.migration_context
     dialect = dialect_named(context.dialect.name)
     if context.as_sql:
-        for statement in migration_statements(dialect, wanted.schema, after=wanted.after, through=wanted.through):
+        statements = migration_statements(dialect, wanted.schema, after=wanted.after, through=wanted.through)
+        for statement in (*pin_statements(dialect), *statements, *restore_statements(dialect)):
             context.impl.static_output(statement + ";")
         return
     connection = operations.get_bind()
-    if dialect == "postgresql":
-        _run(connection, lock_statement(wanted.schema))
-    version = wanted.after
-    if _run(connection, there_statement(dialect, wanted.schema)).first():
-        version = max(version, _run(connection, version_statement(dialect, wanted.schema)).one()[0] or 0)
-    for statement in migration_statements(dialect, wanted.schema, after=version, through=wanted.through):
+    for statement in pin_statements(dialect):
         _run(connection, statement)
+    version = max(wanted.after, _version(connection, dialect, wanted.schema))
+    statements = migration_statements(dialect, wanted.schema, after=version, through=wanted.through)
+    for statement in (*statements, *restore_statements(dialect)):
+        _run(connection, statement)
+
+
+def _version(connection: Connection, dialect: Dialect, schema: str) -> int:
+    if dialect == "postgresql":
+        _run(connection, lock_statement(schema))
+    elif not _run(connection, there_statement(dialect, schema)).first():
+        return 0
+    return _run(connection, version_statement(dialect, schema)).one()[0] or 0
 
 
 def _run(connection: Connection, sql: str) -> Any:

@@ -249,6 +249,11 @@ class CommandSettings(_Checked):
         _url("postgresql://user@host/name or sqlite:///path/to/file"),
         "The database with the log: postgresql://user@host/name, or sqlite:///path/to/file.",
     )
+    database_password_file: str | None = _setting(
+        None,
+        _FILE,
+        "A file with the password of the PostgreSQL user in `database` and `direct`, read when the command starts.",
+    )
     direct: str | None = _setting(
         None,
         _url("postgresql://user@host/name"),
@@ -297,7 +302,7 @@ class RelaySettings(_Checked):
     page_bytes: int = _setting(
         4 * 1024 * 1024,
         _whole(1, 1 << 30),
-        "What is read at once ends with the message whose payload reaches this many bytes.",
+        "What is read at once ends with the message whose payload and headers reach this many bytes.",
     )
     wakeup: Literal["notify", "off"] = _setting(
         "notify",

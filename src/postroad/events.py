@@ -66,6 +66,7 @@ __all__ = [
     "MessagesSuspected",
     "PagePublished",
     "PageTaken",
+    "PasswordFileReadable",
     "PasswordInArguments",
     "Progress",
     "Receiving",
@@ -86,6 +87,7 @@ __all__ = [
     "StoreOut",
     "StoreOutAtStart",
     "SubscriberOut",
+    "TLSUnverified",
     "is_wanted",
     "tell",
 ]
@@ -305,8 +307,8 @@ class RelayEnded(_OfSink, frozen=True, kw_only=True):
     """The summary of a relay that has ended."""
 
     text = (
-        "relay {e.sink}: published {e.published:,} messages in {e.pages:,} pages, {e.refused} refused, {e.died} died, "
-        "{e.skipped} skipped, {e.lanes_lost} lanes lost; ended"
+        "relay {e.sink}: ended; {e.published:,} published, {e.refused:,} refused, {e.died:,} dead, "
+        "{e.skipped:,} skipped, {e.lanes_lost} lanes lost"
     )
     published: int
     pages: int
@@ -524,8 +526,8 @@ class ConsumerEnded(_OfConsumer, frozen=True, kw_only=True):
     """The summary of a consumer that has ended."""
 
     text = (
-        "consumer {e.consumer}: handled {e.handled:,}, {e.duplicates:,} had been processed before, "
-        "{e.failed:,} attempts failed, {e.dead:,} dead letters; ended"
+        "consumer {e.consumer}: ended; {e.handled:,} handled, {e.dead:,} dead-lettered, "
+        "{e.duplicates:,} processed before, {e.failed:,} attempts failed"
     )
     handled: int
     duplicates: int
@@ -743,6 +745,30 @@ class FileReadable(Event, frozen=True, kw_only=True):
     logger = logging.getLogger("postroad.ops")
     text = "{e.file} has a password in it, and every user of this machine may read it; run: chmod o-r {e.file}"
     file: str
+
+
+class PasswordFileReadable(Event, frozen=True, kw_only=True):
+    """A file that has a password in it can be read by everybody."""
+
+    level = logging.WARNING
+    logger = logging.getLogger("postroad.ops")
+    text = "{e.setting} is {e.file}, which every user of this machine may read; run: chmod o-r {e.file}"
+    setting: str
+    file: str
+
+
+class TLSUnverified(Event, frozen=True, kw_only=True):
+    """A connection is encrypted, at best, but the other side's certificate is not checked."""
+
+    level = logging.WARNING
+    logger = logging.getLogger("postroad.ops")
+    text = (
+        "{e.setting} has {e.option}, so the server's certificate is not verified, and another machine could take its "
+        "place; use {e.instead}"
+    )
+    setting: str
+    option: str
+    instead: str
 
 
 class CommandFailed(Event, frozen=True, kw_only=True):

@@ -43,7 +43,9 @@ __all__ = [
 SLOTS: Final = 1024
 LONGEST_NAME: Final = 255  # bytes of a topic, type or correlation id: what AMQP can carry of each
 LONGEST_KEY: Final = 1024  # bytes of a key
-LARGEST_PAYLOAD: Final = 1024 * 1024
+LARGEST_PAYLOAD: Final = 1024 * 1024  # unless an Outbox says otherwise
+LARGEST_PAYLOAD_OF_ALL: Final = 16 * 1024 * 1024  # bytes; what RabbitMQ takes by default
+LONGEST_HEADERS: Final = 64 * 1024  # bytes of all headers, as JSON
 RESERVED_HEADERS: Final = frozenset({"source", "correlation_id", "causation_id"})
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -244,7 +246,13 @@ def _encode_headers(message: Message, source: str) -> str:
         headers["causation_id"] = _checked_text("causation_id", causation, longest=LONGEST_NAME)
     if message.headers:
         headers |= _checked_headers(message.headers)
-    return msgspec.json.encode(headers).decode()
+    encoded = msgspec.json.encode(headers)
+    if len(encoded) > LONGEST_HEADERS:
+        raise InvalidMessage(
+            f"headers has {len(encoded):,} bytes as JSON and the limit is {LONGEST_HEADERS:,}; "
+            "put large data into the event itself"
+        )
+    return encoded.decode()
 
 
 # -- checks ----------------------------------------------------------------------------------------------------------
@@ -321,6 +329,16 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False):
     headers_json: str
     created_us: int
     """When the transaction that added it began, in microseconds since 1970."""
+
+    @property
+    def is_unread(self) -> bool:
+        """It is too large: its payload, content type and headers were not read, and are empty here."""
+        return not self.headers_json
+
+    @property
+    def size(self) -> int:
+        """What it counts for in a page, as the named queries count it."""
+        return len(self.payload) + len(self.headers_json)
 
     @property
     def all_headers(self) -> dict[str, str]:

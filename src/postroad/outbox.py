@@ -7,7 +7,7 @@ from uuid import UUID
 
 from postroad.config import DEFAULT_SCHEMA, checked_schema
 from postroad.errors import InvalidMessage, InvalidSetting
-from postroad.message import LARGEST_PAYLOAD, UNSET, Message, encode
+from postroad.message import LARGEST_PAYLOAD, LARGEST_PAYLOAD_OF_ALL, UNSET, Message, encode
 from postroad.schedule import later
 from postroad.stores.connections import add_through, cancel_through
 
@@ -29,8 +29,11 @@ class Outbox:
         """`source` says who adds (CloudEvents' `source`), such as "/orders"; `schema` is where the tables are."""
         if not _is_text(source):
             raise InvalidSetting(f"source is {source!r}; say which service adds the messages, such as '/orders'")
-        if largest_payload < 1:
-            raise InvalidSetting(f"largest_payload is {largest_payload!r}; it must be a number of bytes")
+        if not 1 <= largest_payload <= LARGEST_PAYLOAD_OF_ALL:
+            raise InvalidSetting(
+                f"largest_payload is {largest_payload!r}; it must be a number of bytes from 1 to "
+                f"{LARGEST_PAYLOAD_OF_ALL:,}, which is the most that the database takes"
+            )
         self.source = source
         self.schema = checked_schema(schema)
         self.largest_payload = largest_payload

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["Cancellation", "Later", "later"]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+# What the databases take, and every time zone can show: what is outside is due at once, or never.
+_FIRST: Final = datetime(1900, 1, 1, tzinfo=UTC)
+_LAST: Final = datetime(9998, 12, 31, 23, 59, 59, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
@@ -51,7 +54,7 @@ def later(message: Message, row: NewRow) -> Later:
     if at is not None and after is not None:
         raise InvalidMessage(f"deliver_at is {at!r:.80} and deliver_in is {after!r:.80}; give one of them, not both")
     if at is not None:
-        return Later(row, (_checked_time(at) - _EPOCH) // _MICROSECOND, None)
+        return Later(row, (min(max(_checked_time(at), _FIRST), _LAST) - _EPOCH) // _MICROSECOND, None)
     return Later(row, None, _checked_delay(after) // _MICROSECOND)
 
 

@@ -531,7 +531,10 @@ async def test_settings_of_the_queue_that_are_wrong(one_place: Place, settings: 
         (lambda it: it.on(int), "a handler can't be given"),
         (lambda it: it.on(dict), "has no type of its own"),
         (lambda it: it.on(dict, type=""), "type is empty"),
-        (lambda it: it.on(Numbered)(lambda event, tx, message: None), "where handlers are `def`, it must give sync"),
+        (
+            lambda it: it.on(Numbered)(lambda event, tx, message: None),
+            "is `def`, and begin is .*, which gives an async context manager",
+        ),
         (lambda it: (it.on(Numbered)(handle), it.on(Numbered)(handle)), "has a handler for 'numbered' already"),
         (lambda it: (it.on(Numbered)(handle), it.on(dict, type="x")(print)), "must be of one kind"),
         (lambda it: (it.on(Numbered)(handle), it.on_batch(dict, type="x")(handle)), "has handlers already"),

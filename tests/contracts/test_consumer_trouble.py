@@ -76,7 +76,8 @@ async def test_nothing_is_asked_for_that(pg_place: Place, queue: MemoryQueue) ->
     it.on(Numbered)(pg_place.handler())
     put(queue, 1)
     await consumed(it)
-    assert [query.split()[0] for query in asked] == ["select", "with", "insert"], "at the start, the inbox, the effect"
+    words = [query.split()[0] for query in asked]
+    assert (set(words[:-2]), words[-2:]) == ({"select"}, ["with", "insert"]), "at the start, the inbox, the effect"
 
 
 async def test_begin_must_not_swallow_errors(each_sqlite_place: Place, queue: MemoryQueue) -> None:
@@ -174,7 +175,7 @@ async def test_what_was_processed_after_all_is_not_counted(one_place: Place, que
 async def test_an_outage_is_not_the_death_of_a_message_that_was_delivered_before(
     one_place: Place, queue: MemoryQueue
 ) -> None:
-    outages = iter([False, False, True, True, True, True])  # the start and the mark, and then the handler's own
+    outages = iter([*[False] * 6, True, True, True, True])  # the start and the mark, and then the handler's own
 
     @asynccontextmanager
     async def begin() -> AsyncIterator[Any]:

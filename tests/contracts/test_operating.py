@@ -21,9 +21,10 @@ from postroad.lifecycle import State
 from postroad.message import new_id
 from postroad.relay import Relay, Summary
 from postroad.retry import Backoff
-from postroad.stores.operating import MINUTES, By, Done, Filter, MessageRow, Operating, Rewind
+from postroad.stores.operating import MINUTES, By, Done, Filter, KeyCount, MessageRow, Operating, Rewind
 from postroad.stores.postgresql_operating import PostgreSQLOperating
 from postroad.stores.sqlite_operating import SQLiteOperating
+from tests.contracts.test_progress import query
 from tests.logs import Arrivals, Log, PostgreSQLLog, SQLiteLog, numbered
 
 ME = By("anna", "because")
@@ -675,3 +676,51 @@ async def test_a_large_rewind_goes_in_batches_under_a_running_relay(
         firsts = list(dict.fromkeys(n for n in again if n % 3 == key))
         assert firsts == sorted(firsts), "a key's messages are published again in order"
     assert (await ops.audit())[0].changed == 60
+
+
+# -- forgetting ------------------------------------------------------------------------------------------------------
+
+
+async def test_forget_erases_what_was_delivered_of_a_key_and_nothing_else(log: Log, ops: Operating) -> None:
+    await log.add(*numbered(1, 2, key="ann"), *numbered(3, key="bob"))
+    broker = refusing(2)
+    await carry(log, broker, max_attempts=1)
+    await log.add(*numbered(4, key="ann"), Message("5", key="ann", type="test.number", deliver_in="1h"))
+    assert await ops.count_of_key("ann") == KeyCount(delivered=1, undelivered=2, scheduled=1)
+    assert (await ops.forget("ann", By("me", "she asked for it"))).changed == 1
+    assert await states(ops, all=True) == {2: "dead", 3: "published", 4: "waiting"}
+    assert await ops.count_of_key("ann") == KeyCount(delivered=0, undelivered=2, scheduled=1)
+
+
+async def test_forget_leaves_the_errors_of_nothing_that_it_erased(log: Log, ops: Operating) -> None:
+    await log.add(*numbered(1, key="ann"))
+    broker = refusing(1)
+    await carry(log, broker, max_attempts=1)
+    await ops.drop(Filter(key="ann"), ME)
+    assert (await ops.forget("ann", ME)).changed == 1
+    assert list((await ops.messages(EVERYTHING)).messages) == []
+    for table in ("outbox", "deferred", "attempts"):
+        assert await query(log, f"select count(*) from {{{table}}}") == [(0,)], table
+
+
+async def test_the_audit_keeps_what_was_done_to_a_forgotten_key_without_the_key(log: Log, ops: Operating) -> None:
+    await log.add(*numbered(1, key="ann"), *numbered(2, key="bob"))
+    await carry(log, Arrivals())
+    await ops.hold("default", "ann", By("me", "ann moves to Rome"))
+    await ops.hold("default", "bob", By("me", "bob waits"))
+    await ops.forget("ann", By("me", "request 7"))
+    forgot, bob, ann = await ops.audit()
+    assert (forgot.command, forgot.changed, forgot.reason) == ("forget", 1, "request 7")
+    assert "ann" not in f"{forgot.arguments} {ann.arguments} {ann.reason}"
+    assert (ann.command, ann.who) == ("hold", "me")
+    assert (bob.arguments["key"], bob.reason) == ("bob", "bob waits")
+
+
+async def test_forget_walks_through_the_whole_log(log: Log, ops: Operating, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("postroad.stores.changing.BATCH", 3)
+    monkeypatch.setattr("postroad.stores.changing.REWIND_BATCH", 4)
+    await log.add(*(message for n in range(20) for message in numbered(n, key="ann" if n % 9 == 1 else "bob")))
+    await carry(log, Arrivals())
+    assert (await ops.count_of_key("ann")).delivered == 3
+    assert (await ops.forget("ann", ME)).changed == 3
+    assert (await ops.count_of_key("bob")).delivered == 17

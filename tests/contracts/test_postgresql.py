@@ -652,7 +652,7 @@ LOOKED_AT_MOST = [
     ("forget_published", ("s", [1, 99_999]), 20),
     ("routes", ("s", 0), 20),
     ("heads", ("s", 0), 75_000),  # every row that blocks and has a key, and no other
-    ("delete_passed", (40_000, 100, timedelta(0)), 1_000),
+    ("delete_passed", (40_000, 100, timedelta(0), None), 1_000),
 ]
 
 

@@ -238,9 +238,9 @@ class Batches(MemoryStore):
         super().__init__()
         self.afters: list[int] = []
 
-    async def delete_passed(self, *, after: int, older_than: timedelta, batch: int) -> Cleaned:
+    async def delete_passed(self, *, after: int, older_than: timedelta, batch: int, key: str | None = None) -> Cleaned:
         self.afters.append(after)
-        return await super().delete_passed(after=after, older_than=older_than, batch=batch)
+        return await super().delete_passed(after=after, older_than=older_than, batch=batch, key=key)
 
 
 async def test_retention_goes_on_where_it_stopped_and_begins_again_once_in_a_while() -> None:

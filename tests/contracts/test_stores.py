@@ -147,10 +147,19 @@ async def test_a_page_ends_with_the_message_that_reaches_its_bytes(log: Log) -> 
     (lane,) = await take(log)
     sizes, cursor = [], lane.cursor
     for _ in range(4):
-        page = await log.store.read(lane, cursor, PageLimit(rows=10, payload_bytes=10))
+        page = await log.store.read(lane, cursor, PageLimit(rows=10, payload_bytes=60))  # 19 of each are headers
         sizes.append([len(message.payload) for message in page.messages])
         cursor = page.after
     assert sizes == [[4, 5, 6], [200], [1], []]
+
+
+async def test_a_page_counts_headers_in_characters_and_loses_nothing(log: Log) -> None:
+    """A database and a relay that counted differently would disagree about whether a page was cut short."""
+    await log.add(*(numbered(each, headers={"a": "ä€😀" * 1000})[0] for each in range(10)))
+    (lane,) = await take(log)
+    page = await log.store.read(lane, lane.cursor, PageLimit(rows=100, payload_bytes=8_000))
+    assert [message.payload for message in page.messages] == [b"0", b"1", b"2"]
+    assert await read_all(log.store, lane, PageLimit(rows=100, payload_bytes=8_000)) == list(range(10))
 
 
 async def test_a_quiet_lane_comes_as_far_as_the_log(log: Log) -> None:
@@ -431,9 +440,9 @@ async def test_a_route_is_asked_by_a_message_that_nothing_else_holds(log: Log) -
 
 async def test_a_claim_ends_with_the_message_that_reaches_the_bytes(log: Log) -> None:
     lane = await lane_with(log, 3, *(retrying(position, key=None) for position in (1, 2, 3)))
-    claim = await log.store.claim(lane, 10, payload_bytes=2)
+    claim = await log.store.claim(lane, 10, payload_bytes=21)  # each has 1 of payload and 19 of headers
     assert ([each.message.position for each in claim.claimed], claim.due_in) == ([1, 2], 0.0)
-    claim = await log.store.claim(claim.lease, 10, payload_bytes=2)
+    claim = await log.store.claim(claim.lease, 10, payload_bytes=21)
     assert ([each.message.position for each in claim.claimed], claim.due_in) == ([3], None)
 
 

@@ -290,10 +290,22 @@ def test_the_relay_connects_as_django_does(
 def test_what_is_wrong_with_a_server_is_one_line(guarded_site: Site, wrong: dict[str, Any], said: str) -> None:
     guarded_site.database |= wrong
     for command in (("postroad_migrate",), ("postroad_relay", "--to", "null://")):
-        (line,) = guarded_site.manage(*command, fails=True).splitlines()
-        assert said in line
-        assert "battery-staple" not in line
-        assert GUARDED_PASSWORD not in line
+        text = guarded_site.manage(*command, fails=True)
+        assert said in text.splitlines()[-1]
+        assert "Traceback" not in text
+        assert "battery-staple" not in text
+        assert GUARDED_PASSWORD not in text
+
+
+def test_the_check_of_a_user_without_rights(guarded_site: Site, guarded: PostgreSQL) -> None:
+    guarded_site.database |= {"PASSWORD": GUARDED_PASSWORD}
+    guarded_site.manage("postroad_migrate")
+    url = guarded.url(guarded_site.database["NAME"])
+    guarded.psql(url, "alter table postroad.migrations owner to postgres; revoke all on postroad.migrations from shop")
+    said = guarded_site.manage("check", "--database", "default")
+    assert "(postroad.W001)" in said
+    assert "the version of the postroad tables in 'postroad' can't be read: permission denied" in said
+    assert "Traceback" not in said
 
 
 def test_what_is_wrong_with_a_command_is_one_line(site: Site) -> None:

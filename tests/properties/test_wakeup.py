@@ -16,7 +16,7 @@ from uuid import UUID
 import pytest
 
 from postroad.config import RelaySettings
-from postroad.relay import wakeup
+from postroad.relay import bell, wakeup
 from postroad.relay.wakeup import NO_LIMIT, Rest, Wakeup, still_unaware
 from postroad.stores.base import Lease, Writer
 from postroad.stores.cursor import Cursor
@@ -119,7 +119,7 @@ async def delivery(world: World, rest: Rest) -> None:
     while True:
         await Step("deliver", lambda: world.notifications > 0)
         world.notifications -= 1
-        rest.wake()
+        rest.hear()
 
 
 # -- transactions ----------------------------------------------------------------------------------------------------
@@ -272,7 +272,9 @@ class Run:
                 rest.nap,
                 frozenset(rest._unaware),
                 bool(rest._unaware) and frozenset(rest._writers),
-                rest._signal.is_set(),
+                rest._bell._signal.is_set(),
+                rest._bell._heard,
+                rest._bell._paid_until,
             ),
             (
                 world.napping,
@@ -347,6 +349,15 @@ def test_no_wake_up_is_lost_by_two(first: Transaction, second: Transaction) -> N
     assert lost(first, second) is None
 
 
+@pytest.mark.parametrize("transaction", [read_committed, repeatable_read])
+def test_no_wake_up_is_lost_where_every_other_one_has_to_wait(
+    transaction: Transaction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bell, "WAKES_AT_ONCE", 0)
+    assert lost(transaction) is None
+    assert lost(transaction, transaction) is None
+
+
 def test_the_search_comes_to_an_end_with_everything_read() -> None:
     ended = list(orders([repeatable_read], Rest))
     assert ended
@@ -376,7 +387,7 @@ class DoesNotLookOnceMore(Rest):
 
 class ForgetsWhatItHeard(Rest):
     async def _sleep(self, due_in: float | None) -> None:
-        self._signal.clear()
+        self._bell._signal.clear()
         await super()._sleep(due_in)
 
 

@@ -67,7 +67,7 @@ async def test_the_broker_is_restarted_and_killed(log: PostgreSQLLog, server: Ra
     traffic = Traffic(100_000, keys=400)
     await with_queue(server.url())
     await traffic.add_to(log)
-    with relay(log, server.url(), tmp_path / "log", UNTIL_EMPTY) as running:
+    with relay(log, server.url(), tmp_path / "log", UNTIL_EMPTY, "--until-empty-timeout", "10m") as running:
         await running.until(25_000)
         assert not running.interrupted()
         await asyncio.to_thread(server.restart)

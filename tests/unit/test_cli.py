@@ -126,7 +126,7 @@ def test_from_an_empty_file_to_everything_carried(file: Path, url: str) -> None:
 
     relay = postroad("relay", "--until-empty", "--lanes", "2", "--sink", "audit", environment=environment)
     assert relay.returncode == 0
-    assert relay.stdout.startswith("published 20 messages in ")
+    assert relay.stdout.startswith("20 published in ")
     assert "INFO     relay audit: took 2 lanes" in relay.stderr
 
     add(file, 3)
@@ -139,7 +139,7 @@ def test_from_an_empty_file_to_everything_carried(file: Path, url: str) -> None:
 
     again = postroad("relay", "--until-empty", "--sink", "audit", "--log-level", "ERROR", environment=environment)
     assert (again.returncode, again.stderr) == (0, "")
-    assert again.stdout.startswith("published 3 messages in ")
+    assert again.stdout.startswith("3 published in ")
     report = json.loads(postroad("status", "--json", environment=environment).stdout)
     assert [lane["pending"]["number"] for lane in report["sinks"][0]["lanes"]] == [0, 0]
     assert report["totals"]["published_last_hour"] == 23
@@ -172,7 +172,7 @@ def test_a_signal_stops_the_relay_and_that_is_no_error(file: Path, url: str, num
         out, err = relay.communicate(timeout=60)
     assert relay.returncode == 0
     assert "INFO     stopping: " in err
-    assert out.startswith("published ")
+    assert " published in " in out
 
 
 RELAY_WHOSE_BROKER_NEVER_CONFIRMS = """
@@ -250,7 +250,7 @@ def test_what_a_relay_prints_at_its_end(capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(typer.Exit) as end:
         _end(Outcome(Summary(3, 1, 0.5, 2, 1, 0), stopped=False, until_empty=True))
     assert end.value.exit_code == 1
-    assert capsys.readouterr().out == "published 3 messages in 0.50 s (6/s); 2 attempts failed; 1 message is dead\n"
+    assert capsys.readouterr().out == "3 published, 2 attempts failed, 1 dead in 0.50 s (6/s)\n"
 
 
 # -- errors ----------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import logging
 import os
@@ -377,6 +378,59 @@ def test_with_two_sinks_a_key_needs_to_know_which(shop: Shop, orders: Orders) ->
     assert shop.postroad("key", "hold", "customer-1", "--reason", "x", "--sink", "audit").code == 0
 
 
+# -- less to type ----------------------------------------------------------------------------------------------------
+
+
+def test_an_id_may_be_shortened_wherever_one_is_asked_for(shop: Shop, orders: Orders) -> None:
+    later = shop.add({"total": 5}, deliver_in="1h")
+    for id in (orders.fine, orders.dead, later):
+        assert f"message {id}\n" in shop.postroad("message", "show", str(id)[-8:]).out
+    assert f"message {orders.dead}\n" in shop.postroad("dead", "show", orders.dead.hex[-9:].upper()).out
+    said = shop.postroad("dead", "retry", str(orders.dead)[-15:], str(orders.odd)[:-1], "--yes")
+    assert (said.code, said.out) == (0, "2 dead messages will be tried again\n")
+    assert shop.postroad("message", "skip", str(orders.waiting)[-9:], "--reason", "x", "--yes").code == 0
+
+
+def test_a_part_of_several_ids_names_them_and_does_nothing(shop: Shop) -> None:
+    ids = [UUID(f"01a1e1a4-b273-7de5-a691-00000000{number:04x}") for number in range(8)]
+    for id in ids:
+        shop.add({}, id=id)
+    said = shop.postroad("message", "show", "01a1-E1A4")
+    assert said.code == 2
+    assert said.err == (
+        f"postroad: ID is '01a1e1a4', which may be {', '.join(map(str, ids[:5]))} and more; give more of it\n"
+    )
+    assert f"message {ids[7]}\n" in shop.postroad("message", "show", "0007").out
+    said = shop.postroad("message", "show", "beef")
+    assert (said.code, said.err) == (
+        1, "postroad: no message's id ends or begins with 'beef'; give more of it, or all of it\n",
+    )  # fmt: skip
+
+
+def test_messages_before_the_first_relay_are_those_in_the_log(shop: Shop) -> None:
+    first, second = shop.add({}, key="a"), shop.add({}, key="b", type="order.paid")
+    said = shop.postroad("messages")
+    assert [line.split()[:2] for line in said.out.splitlines()[1:]] == [
+        [str(second), "waiting"],
+        [str(first), "waiting"],
+    ]
+    assert said.err == "2 messages; no relay has run yet, so none was sent.\n"
+    assert [row["id"] for row in shop.postroad("messages", "--json", "--key", "a").json["messages"]] == [str(first)]
+    assert shop.postroad("messages", "--state", "published").out == "No message matches.\n"
+    assert shop.postroad("messages", "--json", "--limit", "1").json["total"] == {"number": 2, "exact": True}
+
+
+def test_held_keys_are_listed(shop: Shop, orders: Orders) -> None:
+    assert shop.postroad("key", "list").out == "No key is held.\n"
+    shop.postroad("key", "hold", "customer-1", "--who", "anna", "--reason", "customs")
+    names, held = shop.postroad("key", "list").out.splitlines()
+    assert names.split() == ["sink", "key", "since", "(UTC)", "who", "why"]
+    assert re.fullmatch(r"default +customer-1 +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d +anna +customs", held)
+    (key,) = shop.postroad("key", "list", "--json").json
+    assert (key["sink"], key["key"], key["who"], key["reason"]) == ("default", "customer-1", "anna", "customs")
+    assert shop.postroad("key", "list", "--sink", "defualt").code == 2
+
+
 # -- in a terminal ---------------------------------------------------------------------------------------------------
 
 
@@ -429,6 +483,28 @@ def terminal(shop: Shop) -> Iterator[Callable[..., Terminal]]:
         each.process.wait()
 
 
+@pytest.mark.parametrize("command", ["relay", "config"])
+def test_help_fits_on_a_screen_and_all_of_it_is_there_when_asked_for(
+    shop: Shop, terminal: Callable[..., Terminal], command: str
+) -> None:
+    short, long = terminal(command, "--help", columns=80), terminal(command, "--help-all", columns=80)
+    assert (short.ended(), long.ended()) == (0, 0)
+    assert len(short.said.splitlines()) <= 50
+    assert all(cell_len(re.sub(r"\x1b\[[0-9;]*m", "", line)) <= 80 for line in short.said.splitlines())
+    assert "From where, to where" in short.said
+    assert "Fine tuning" not in short.said
+    assert "Fine tuning" in long.said
+
+
+@pytest.mark.parametrize("command", [[], ["relay"], ["key"], ["dead", "list"]])
+def test_no_box_is_drawn_into_a_pipe(shop: Shop, command: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "postroad", *command, "--help"], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.startswith("Usage: postroad ")
+    assert done.stdout.isascii()
+
+
 def test_a_person_is_asked_with_the_count(shop: Shop, orders: Orders, terminal: Callable[..., Terminal]) -> None:
     before = shop.content()
     refused = terminal("dead", "retry", "--all")
@@ -472,3 +548,33 @@ def test_a_table_fits_its_terminal_whatever_it_shows(
         assert all(each.isprintable() or each in "\r\n" for each in text), ascii(text)
         if columns >= 80 and command != ["status"]:  # whose sentences go on in the next line
             assert max(cell_len(line) for line in text.splitlines()) <= columns
+
+
+# -- forgetting ------------------------------------------------------------------------------------------------------
+
+
+def test_forget_says_what_it_would_erase_asks_and_erases(
+    shop: Shop, orders: Orders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.add({"name": "Ann"}, key="customer-1")
+    before = shop.content()
+    said = shop.postroad("forget", "--key", "customer-1", "--dry-run")
+    assert said.out == (
+        "1 delivered message of this key would be erased; "
+        "1 message not delivered yet will stay, to be forgotten later. Nothing was changed.\n"
+    )
+    said = shop.postroad("forget", "--key", "customer-1", "--reason", "asked")
+    assert said.code == 2
+    assert "--yes" in said.err
+    assert shop.content() == before
+    monkeypatch.setattr("sys.stdin", io.StringIO("customer-1\n"))
+    said = shop.postroad("forget", "--key", "-", "--reason", "asked", "--yes")
+    assert said.out == "erased 1 message; 1 message not delivered yet will stay, to be forgotten later\n"
+    assert "customer-1" not in shop.postroad("audit", "--json").out
+    assert "forget" in shop.postroad("audit").out
+
+
+def test_forget_names_no_key_that_has_nothing_to_erase(shop: Shop, orders: Orders) -> None:
+    said = shop.postroad("forget", "--key", "customer-4", "--reason", "asked", "--yes")
+    assert said.code == 1
+    assert "no delivered message of that key is in the log; 1 that is not delivered yet will stay" in said.err

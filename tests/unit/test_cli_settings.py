@@ -189,7 +189,7 @@ def test_a_relay_logs_json_line_by_line() -> None:
         "--log-format", "json", "--log-level", "debug", "--sink", "audit",
     )  # fmt: skip
     assert done.returncode == 0
-    assert done.stdout.startswith("published 25 messages in ")
+    assert done.stdout.startswith("25 published in ")
     told = lines(done.stderr)
     assert all(list(line)[:5] == ["time", "level", "logger", "event", "message"] for line in told)
     assert {line["sink"] for line in told} == {"audit"}

@@ -39,11 +39,26 @@ def test_a_moment_is_microseconds_since_1970_wherever_it_was_said() -> None:
     assert scheduled(deliver_at=datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC))[1:] == (-1_000_000, None)
 
 
-@given(st.datetimes(timezones=st.sampled_from([UTC, timezone(timedelta(hours=-12)), timezone(timedelta(hours=14))])))
+@given(
+    st.datetimes(
+        datetime.fromisoformat("1900-01-02"),
+        datetime.fromisoformat("9998-12-30"),
+        timezones=st.sampled_from([UTC, timezone(timedelta(hours=-12)), timezone(timedelta(hours=14))]),
+    )
+)
 def test_every_moment_is_kept_to_the_microsecond(moment: datetime) -> None:
     at = scheduled(deliver_at=moment).at
     assert at is not None
     assert timedelta(microseconds=at) == moment - datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("moment", "kept"), [("0001-01-01", "1900-01-01T00:00:00"), ("9999-12-31", "9998-12-31T23:59:59")]
+)
+def test_a_moment_outside_what_databases_keep_becomes_the_nearest_one_inside(moment: str, kept: str) -> None:
+    at = scheduled(deliver_at=datetime.fromisoformat(f"{moment}T00:00:00-12:00")).at
+    assert at is not None
+    assert datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at) == datetime.fromisoformat(f"{kept}+00:00")
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_every_setting_can_be_given_in_the_file_and_in_the_environment() -> None
         "rabbitmq.username": "me", "rabbitmq.password": "geheim", "rabbitmq.confirm_timeout": "18s",
         "rabbitmq.connect_timeout": "19s", "rabbitmq.heartbeat": "20s", "rabbitmq.max_message_size": 21,
     }  # fmt: skip
-    assert set(given) | {"rabbitmq.password_file"} == set(all_settings())
+    assert set(given) | {"rabbitmq.password_file", "database_password_file"} == set(all_settings())
     lines = [f"{name} = {value!r}" for name, value in given.items()]
     from_file = load("\n".join(lines))
     variables = {all_settings()[name].variable: str(value) for name, value in given.items()}
@@ -269,7 +269,7 @@ def test_a_file_with_a_password_that_everybody_may_read(text: str) -> None:
 def test_a_password_on_the_command_line() -> None:
     secret = {"database": "postgresql://me:p@h/x", "to": "amqp://me:p@h"}
     assert load(options=secret).warnings == [
-        PasswordInArguments(option="--database", instead="POSTROAD_DATABASE or the file with settings"),
+        PasswordInArguments(option="--database", instead="POSTROAD_DATABASE or database_password_file"),
         PasswordInArguments(option="--to", instead="POSTROAD_TO or rabbitmq.password_file"),
     ]
     assert load(options={"database": "postgresql://me@h/x"}).warnings == []
@@ -277,6 +277,80 @@ def test_a_password_on_the_command_line() -> None:
 
 
 # -- what becomes of them --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("setting", ["rabbitmq.password_file", "database_password_file"])
+def test_a_password_file_that_everybody_may_read(setting: str, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("geheim\n")
+    given = {all_settings()[setting].variable: str(secret), "POSTROAD_DATABASE": "postgresql://me@host/shop"}
+    secret.chmod(0o640)
+    assert Settings.load(environment=given).warnings == []
+    secret.chmod(0o644)
+    (warning,) = Settings.load(environment=given).warnings
+    assert str(warning) == f"{setting} is {secret}, which every user of this machine may read; run: chmod o-r {secret}"
+
+
+@pytest.mark.parametrize(
+    ("setting", "url", "option"),
+    [
+        *(
+            ("database", f"postgresql://me@db/shop?sslmode={mode}", f"sslmode={mode}")
+            for mode in ("allow", "prefer", "require")
+        ),
+        ("direct", "postgresql://me@db/shop?a=b&sslmode=require", "sslmode=require"),
+        ("to", "amqps://me@broker/?no_verify_ssl=1", "no_verify_ssl=1"),
+    ],
+)
+def test_tls_that_verifies_nothing(setting: str, url: str, option: str) -> None:
+    (warning,) = Settings.load({setting: url}, environment={}).warnings
+    assert str(warning).startswith(f"{setting} has {option}, so the server's certificate is not verified")
+
+
+@pytest.mark.parametrize(
+    ("setting", "url"),
+    [
+        ("database", "postgresql://me@db/shop"), ("database", "postgresql://me@db/shop?sslmode=verify-full"),
+        ("database", "postgresql://me@db/shop?sslmode=verify-ca"), ("database", "postgresql://db/x?sslmode=disable"),
+        ("database", "postgresql://me@db/shop?sslmode=require&sslrootcert=/ca.pem"),
+        ("to", "amqps://me@broker/"), ("to", "amqps://me@broker/?no_verify_ssl=0"), ("to", "amqp://b/?no_verify_ssl=1"),
+    ],
+)  # fmt: skip
+def test_tls_that_verifies_or_that_there_is_none_of(setting: str, url: str) -> None:
+    assert Settings.load({setting: url}, environment={}).warnings == []
+
+
+@pytest.mark.parametrize(
+    ("url", "whole"),
+    [
+        ("postgresql://me@host:5432/shop?a=b", "postgresql://me:ge%2Fhe%40im@host:5432/shop?a=b"),
+        ("postgresql://one:1,two:2/shop?user=me", "postgresql://:ge%2Fhe%40im@one:1,two:2/shop?user=me"),
+        ("postgres://me@corp@host", "postgres://me@corp:ge%2Fhe%40im@host"),
+    ],
+)
+def test_the_password_of_the_database_from_a_file(url: str, whole: str, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("ge/he@im\r\n")
+    secret.chmod(0o600)
+    loaded = Settings.load({"database": url, "direct": url, "database_password_file": str(secret)}, environment={})
+    assert (loaded.needed("database"), loaded.needed("direct")) == (whole, whole)
+    assert "im" not in str(shown(all_settings()["database"], loaded.value("database"))).partition("@")[0]
+    assert "ge%2F" not in repr(loaded)
+
+
+@pytest.mark.parametrize(
+    ("url", "file", "wrong"),
+    [
+        ("postgresql://me:QzXgeheim@host/shop", "secret", "and database has a password; give one of them"),
+        ("sqlite:///a.db", "secret", "and database is no PostgreSQL database"),
+        ("postgresql://me@host/shop", "missing", "which cannot be read"),
+    ],
+)
+def test_a_password_file_that_is_wrong(url: str, file: str, wrong: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("geheim")
+    with pytest.raises(InvalidSetting, match=f"^database_password_file is .*{wrong}") as refused:
+        Settings.load({"database": url, "database_password_file": str(tmp_path / file)}, environment={})
+    assert "QzX" not in str(refused.value)
 
 
 def test_the_publisher_is_that_of_the_url() -> None:

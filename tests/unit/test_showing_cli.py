@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from postroad import InvalidSetting
-from postroad.ops.given import did_you_mean, read_id, read_moment, read_place
+from postroad.ops.given import did_you_mean, read_digits, read_moment, read_place
 from postroad.ops.showing import LARGEST_SHOWN, age, bars, count, one_line, payload_view, said, when
 from postroad.ops.terminal import as_json
 
@@ -150,7 +150,7 @@ def test_a_number_alone_is_a_position() -> None:
 @given(HOSTILE)
 def test_whatever_is_typed_is_understood_or_refused(text: str) -> None:
     for read in (
-        lambda: read_id(text),
+        lambda: read_digits(text),
         lambda: read_moment("--since", text, NOW),
         lambda: read_place("--to", text, NOW),
     ):

@@ -10,9 +10,14 @@ from yarl import URL
 
 from postroad.config import duration, is_url
 from postroad.errors import InvalidSetting
+from postroad.events import PasswordFileReadable, TLSUnverified
+from postroad.permissions import all_may_read
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from postroad.config import Duration
+    from postroad.events import Event
 
 __all__ = ["Address"]
 
@@ -60,6 +65,15 @@ class Address:
 
     def __repr__(self) -> str:
         return f"Address({self.name!r}, username={self.user!r})"
+
+    def warnings(self) -> Iterator[Event]:
+        """What is not wrong, but unwise."""
+        if self._password_file is not None and all_may_read(self._password_file):
+            yield PasswordFileReadable(setting="password_file", file=str(self._password_file))
+        if self._url.scheme == "amqps" and self._url.query.get("no_verify_ssl") == "1":
+            yield TLSUnverified(
+                setting=self.name, option="no_verify_ssl=1", instead="cafile=FILE with the CA's certificate"
+            )
 
     def destination(self, cluster: str | None, **settings: str) -> str:
         """Where messages go, for a sink to keep. A cluster's name, without a port, stands for scheme, host and port."""

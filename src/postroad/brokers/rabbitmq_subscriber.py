@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from postroad.brokers.rabbitmq import CLOSE_SECONDS, Declare, checked_declare, checked_seconds
 from postroad.errors import BrokerUnavailable, InvalidSetting, MissingExtra
+from postroad.events import tell
 
 try:
     from aiormq.connection import Connection
@@ -88,6 +89,8 @@ class RabbitMQSubscriber:
             heartbeat=heartbeat,
             connection_name=connection_name,
         )
+        for warning in self._address.warnings():
+            tell(warning)
         self.queue = _checked_name("queue", queue)
         self.exchange = _checked_name("exchange", exchange)
         self.dead_letter_queue = _checked_name("dead_letter_queue", dead_letter_queue or f"{queue}.dead")

@@ -14,9 +14,11 @@ from postroad.brokers import subscriber_for
 from postroad.brokers.local import LocalPublisher
 from postroad.config import RelaySettings, duration
 from postroad.consumer.attempts import Attempts
+from postroad.consumer.begin import checked_begin
 from postroad.consumer.handlers import Handlers, event_types
 from postroad.consumer.handling import Handling
 from postroad.consumer.local import LocalHandler
+from postroad.consumer.probe import check_begin
 from postroad.consumer.retention import InboxRetention, may_come_again_for
 from postroad.consumer.run import Run
 from postroad.consumer.transactions import StoreOut, Transactions
@@ -133,7 +135,9 @@ class Consumer(Generic[Tx]):
             raise InvalidSetting(f"concurrency is {concurrency!r}; it must be a whole number, at least 1")
         grace_seconds = duration("grace", grace).total_seconds()
         self._plan = Plan(self.name, concurrency, keep_order, retry or Backoff(), grace_seconds)
-        self._handlers = Handlers(self.name)
+        self._begin = checked_begin(begin)
+        self._handlers = Handlers(self.name, begin)
+        self._checks_begin = True
         self._transactions = Transactions(begin, self._inbox.schema, concurrency)
         self._attempts = Attempts(self._transactions, self.name)
         self._limits_handlers = bool(handler_timeout) and duration("handler_timeout", handler_timeout) > timedelta(0)
@@ -225,7 +229,8 @@ class Consumer(Generic[Tx]):
         """The same name, handlers and transactions with another source of messages, for tests."""
         other = copy(self)
         plan = replace(self._plan, retry=retry)
-        vars(other).update(_source=source, _plan=plan, _retain=None, _run=None, _chore=None)
+        # A test may have its transactions inside one of its own, which is rolled back at its end.
+        vars(other).update(_source=source, _plan=plan, _retain=None, _run=None, _chore=None, _checks_begin=False)
         return other
 
     async def in_transaction(self, work: Callable[[Tx], Any]) -> Any:
@@ -313,6 +318,8 @@ class Consumer(Generic[Tx]):
         """Make sure that everything is there before the first message. Raises what is wrong."""
         self._start_transactions()
         try:
+            if self._checks_begin:
+                await check_begin(self._transactions, self._begin, self.name)
             await self._transactions.run(lambda tx: self._transactions.within(tx, "look_at_inbox", self.name))
         except PostroadError:
             raise

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from postroad.consumer.begin import described, is_async_begin
+from postroad.consumer.signatures import check_signature, is_async_function, name_of
 from postroad.errors import InvalidMessage, InvalidSetting
 from postroad.message import checked_name, type_name
 from postroad.received import Received, Unreadable, decoder_for, is_readable
@@ -20,8 +22,10 @@ BUILTINS = frozenset({bytes, str, dict})
 class Handlers:
     """A handler for each type; or one for all of them that takes batches."""
 
-    def __init__(self, consumer: str) -> None:
+    def __init__(self, consumer: str, begin: Callable[[], Any] | None = None) -> None:
+        """`begin` is what gives their transactions, to compare its kind with theirs."""
         self._consumer = consumer
+        self._begin = begin
         self._events: dict[str, type] = {}
         self._functions: dict[str, Callable[..., Any]] = {}
         self.batch: Callable[..., Any] | None = None
@@ -35,7 +39,7 @@ class Handlers:
     @property
     def is_async(self) -> bool:
         """Whether the functions are coroutine functions: all or none are."""
-        return any(map(_is_async, self._all()))
+        return any(map(is_async_function, self._all()))
 
     def add(self, types: dict[str, type], function: Callable[..., Any]) -> None:
         """One message at a time."""
@@ -44,7 +48,7 @@ class Handlers:
                 f"consumer {self._consumer!r} has an on_batch handler, which is then the only one, so that the order "
                 "of a key's messages can be kept; give it these types too"
             )
-        self._note(types, function)
+        self._note(types, function, batch=False)
         self._functions |= dict.fromkeys(types, function)
 
     def add_batch(self, types: dict[str, type], function: Callable[..., Any], size: int) -> None:
@@ -56,22 +60,38 @@ class Handlers:
             )
         if type(size) is not int or size < 1:
             raise InvalidSetting(f"size is {size!r}; it must be a whole number, at least 1")
-        self._note(types, function)
+        self._note(types, function, batch=True)
         self.batch = function
         self.batch_size = size
 
-    def _note(self, types: dict[str, type], function: Callable[..., Any]) -> None:
+    def _note(self, types: dict[str, type], function: Callable[..., Any], *, batch: bool) -> None:
         if not callable(function):
             raise InvalidSetting(f"a handler is {function!r}; it must be a function")
-        if (others := self._all()) and _is_async(others[0]) != _is_async(function):
+        check_signature(function, list(types.values()), batch=batch)
+        if (others := self._all()) and is_async_function(others[0]) != is_async_function(function):
+            kind = "async" if is_async_function(function) else "sync"
             raise InvalidSetting(
-                f"handler {_name(function)} is {'async' if _is_async(function) else 'sync'} and {_name(others[0])} is "
-                "not; all handlers of a consumer share its transactions, so they must be of one kind"
+                f"handler {name_of(function)} is {kind} and {name_of(others[0])} is not; all handlers of a consumer "
+                "share its transactions, so they must be of one kind"
             )
         for type in types:
             if type in self._events:
-                raise InvalidSetting(f"consumer {self._consumer!r} has a handler for {type!r} already")
+                raise InvalidSetting(
+                    f"consumer {self._consumer!r} has a handler for {type!r} already, "
+                    f"{name_of(self.batch or self._functions[type])}; {name_of(function)} would replace it"
+                )
+        self._check_begin(function)
         self._events |= types
+
+    def _check_begin(self, function: Callable[..., Any]) -> None:
+        is_async = is_async_function(function)
+        if self._begin is None or is_async_begin(self._begin) in {None, is_async}:
+            return
+        kind, needed = ("async def", "an async") if is_async else ("def", "a sync")
+        raise InvalidSetting(
+            f"handler {name_of(function)} is `{kind}`, and begin is {described(self._begin)}, which gives "
+            f"{'a sync' if is_async else 'an async'} context manager; such a handler needs {needed} one"
+        )
 
     def event(self, message: Received) -> Any:
         """The event in the message. Raises Unreadable."""
@@ -88,6 +108,16 @@ class Handlers:
         if self.batch is not None:
             return self.batch([(event, message)], tx)
         return self._functions[message.type](event, tx, message)
+
+    @staticmethod
+    def check_result(result: Any) -> None:
+        """Of a sync handler, whose result is not awaited: nothing of a coroutine would run. Raises InvalidSetting."""
+        if result is not None and inspect.isawaitable(result):
+            if inspect.iscoroutine(result):
+                result.close()
+            raise InvalidSetting(
+                f"a handler that is no `async def` gave {described(result)}, which nothing awaits; make it `async def`"
+            )
 
     def call_batch(self, events: Sequence[tuple[Any, Received]], tx: Any) -> Any:
         """Call the handler that takes many."""
@@ -120,13 +150,3 @@ def event_types(events: Sequence[type], type: str | None) -> dict[str, type]:
         except InvalidMessage as error:
             raise InvalidSetting(str(error)) from None
     return found
-
-
-def _is_async(function: Callable[..., Any]) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004 - the method itself is wanted, not whether there is one
-    )
-
-
-def _name(function: Any) -> str:
-    return getattr(function, "__qualname__", type(function).__qualname__)

@@ -142,7 +142,7 @@ class Handling:
         event = self._handlers.event(message)
         try:
             with following(message):
-                self._handlers.call(event, tx, message)
+                self._handlers.check_result(self._handlers.call(event, tx, message))
             self._transactions.check(tx, reported, noted.transaction)
         except BaseException as error:
             self._fail(error, tx, reported, noted, [message])
@@ -177,7 +177,7 @@ class Handling:
         if not events:
             return 0
         try:
-            self._handlers.call_batch(events, tx)
+            self._handlers.check_result(self._handlers.call_batch(events, tx))
             self._transactions.check(tx, reported, noted.transaction)
         except BaseException as error:
             self._fail(error, tx, reported, noted, messages)

@@ -9,10 +9,13 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
+from postroad.consumer.begin import described
 from postroad.errors import ConnectionClosed, InvalidSetting, NoTransaction
 from postroad.stores.connections import State, ask_through, reported_through, state_through
+from postroad.stores.connections.hand import Tongue
 from postroad.stores.connections.passing import is_aborted, is_lock_timeout, is_passing
 from postroad.stores.connections.pending import Call
 from postroad.stores.statements import Question, named, same_transaction, undo_first_times
@@ -20,7 +23,6 @@ from postroad.stores.statements import Question, named, same_transaction, undo_f
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from postroad.stores.connections.hand import Tongue
     from postroad.stores.statements import Rows
 
 __all__ = ["ENDED", "Busy", "Lost", "StoreOut", "TransactionAborted", "TransactionEnded", "Transactions"]
@@ -124,9 +126,9 @@ class Transactions:
         manager = self._begin()
         if not hasattr(manager, needed):
             raise InvalidSetting(
-                f"begin gives {manager!r}; where handlers are `{handlers}`, it must give {kind} context managers that "
-                "begin a transaction, commit at their end and roll back when they are left by an error, such as "
-                "Session.begin"
+                f"begin is {described(self._begin)}, which gives {described(manager)}; where handlers are "
+                f"`{handlers}`, it must give {kind} context managers that begin a transaction, commit at their end and "
+                "roll back when they are left by an error, such as Session.begin"
             )
         return manager
 
@@ -143,10 +145,19 @@ class Transactions:
         self, tx: Any, name: str, subject: str, *values: Any, values_for: Callable[[Tongue], Any] | None = None
     ) -> Any:
         """Run one of our own queries in this transaction; to be awaited where transactions are async."""
-        return self._answer(
+        return self.answer(
             tx,
-            lambda tongue: Question(
-                [named(*tongue, self._schema, name, *(values_for(tongue) if values_for else values))], _only
+            lambda dialect, placeholders, schema: Question(
+                [
+                    named(
+                        dialect,
+                        placeholders,
+                        schema,
+                        name,
+                        *(values_for(Tongue(dialect, placeholders)) if values_for else values),
+                    )
+                ],
+                _only,
             ),
             subject,
         )
@@ -158,9 +169,9 @@ class Transactions:
         """
         subject = ids[0] if len(ids) == 1 else f"{len(ids)} messages"
         if not await self._alone(
-            lambda tx: self._answer(
+            lambda tx: self.answer(
                 tx,
-                lambda tongue: undo_first_times(*tongue, self._schema, transaction, consumer=consumer, ids=ids),
+                partial(undo_first_times, transaction=transaction, consumer=consumer, ids=ids),
                 subject,
             )
         ):
@@ -172,8 +183,9 @@ class Transactions:
         except Exception as error:
             raise (Busy if is_lock_timeout(error) else StoreOut)(_said(error)) from error
 
-    def _answer(self, tx: Any, question: Callable[[Tongue], Question[Any]], subject: str) -> Any:
-        return ask_through(tx, self._schema, question, _ASK, subject)
+    def answer(self, tx: Any, question: Callable[..., Question[Any]], subject: str) -> Any:
+        """What the database answers in this transaction; to be awaited where transactions are async."""
+        return ask_through(tx, self._schema, lambda tongue: question(*tongue, self._schema), _ASK, subject)
 
     def reported(self, tx: Any) -> Any:
         """For `check`, from before the inbox is asked; on some async connections it must be awaited."""
@@ -200,6 +212,12 @@ class Transactions:
                 raise TransactionEnded(ENDED)
             case State.LOST:
                 raise Lost(_GONE)
+        return self.check_same(tx, transaction)
+
+    def check_same(self, tx: Any, transaction: Any) -> Any:
+        """Ask the database whether this is the transaction in which the inbox was asked; to be awaited where
+        transactions are async. Raises TransactionAborted or TransactionEnded.
+        """
         return self._look_async(tx, transaction) if self.is_async else self._look(tx, transaction)
 
     async def _look_async(self, tx: Any, transaction: Any) -> None:
@@ -219,7 +237,7 @@ class Transactions:
             raise TransactionEnded(ENDED)
 
     def _same(self, tx: Any, transaction: Any) -> Any:
-        return self._answer(tx, lambda tongue: same_transaction(*tongue, self._schema, transaction), "a transaction")
+        return self.answer(tx, partial(same_transaction, transaction=transaction), "a transaction")
 
 
 class _Course:

@@ -56,10 +56,11 @@ class Summary(msgspec.Struct):
 
     def __str__(self) -> str:
         rate = f" ({self.handled / self.seconds:,.0f}/s)" if self.seconds > 0 and self.handled else ""
-        text = f"handled {self.handled:,} messages in {self.seconds:.2f} s{rate}"
-        text += f"; {self.duplicates:,} had been processed before" if self.duplicates else ""
-        text += f"; {self.failed:,} attempts failed" if self.failed else ""
-        return text + (f"; {self.dead:,} are dead letters" if self.dead else "")
+        text = f"{self.handled:,} handled"
+        text += f", {self.dead:,} dead-lettered" if self.dead else ""
+        text += f", {self.duplicates:,} processed before" if self.duplicates else ""
+        text += f", {self.failed:,} {'attempt' if self.failed == 1 else 'attempts'} failed" if self.failed else ""
+        return f"{text} in {self.seconds:.2f} s{rate}"
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import iscoroutinefunction
 from django.conf import settings
 from django.core import checks
-from django.db import connections, router
+from django.db import ProgrammingError, connections, router
 from django.urls import URLResolver, get_resolver
 
 from postroad.config import DEFAULT_SCHEMA
@@ -30,7 +30,13 @@ def check_migrated(app_configs: Any, databases: Sequence[str] | None = None, **_
         connection = connections[alias]
         if connection.vendor not in {"postgresql", "sqlite"} or not router.allow_migrate(alias, "postroad"):
             continue
-        version = schema_version(connection, dialect_named(connection.vendor), schema)
+        try:
+            version = schema_version(connection, dialect_named(connection.vendor), schema)
+        except ProgrammingError as error:  # no rights
+            text = f"DATABASES[{alias!r}]: the version of the postroad tables in {schema!r} can't be read: {error}"
+            hint = f"grant select on {schema}.migrations to this user, or run this check as the user that migrates"
+            found.append(checks.Warning(text.strip(), hint=hint, id="postroad.W001"))
+            continue
         if version < SCHEMA_VERSION:
             there = "has no postroad tables" if not version else f"has postroad tables of version {version}"
             text = f"DATABASES[{alias!r}] {there} in {schema!r}; this postroad needs version {SCHEMA_VERSION}"

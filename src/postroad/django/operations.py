@@ -13,11 +13,15 @@ from postroad.stores.scripts import (
     dialect_named,
     lock_statement,
     migration_statements,
+    pin_statements,
+    restore_statements,
     there_statement,
     version_statement,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from django.db.backends.base.schema import BaseDatabaseSchemaEditor
     from django.db.migrations.state import ProjectState
 
@@ -54,19 +58,28 @@ class ApplyMigration(Operation):
             return
         dialect = dialect_named(connection.vendor)
         schema: str = getattr(settings, "POSTROAD_SCHEMA", DEFAULT_SCHEMA)
+        _run(schema_editor, pin_statements(dialect))
         # `sqlmigrate` only collects the statements: it asks the database nothing.
-        if not schema_editor.collect_sql:
-            if dialect == "postgresql":
-                with connection.cursor() as cursor:
-                    cursor.execute(lock_statement(schema))
-            if schema_version(connection, dialect, schema) >= self.number:
-                return
-        for statement in migration_statements(dialect, schema, after=self.number - 1, through=self.number):
-            schema_editor.execute(statement, params=None)
+        if schema_editor.collect_sql or _locked_version(connection, dialect, schema) < self.number:
+            _run(schema_editor, migration_statements(dialect, schema, after=self.number - 1, through=self.number))
+        _run(schema_editor, restore_statements(dialect))
 
     def describe(self) -> str:
         """What `migrate` says it does."""
         return f"Apply postroad's migration {self.number}"
+
+
+def _run(schema_editor: BaseDatabaseSchemaEditor, statements: Sequence[str]) -> None:
+    for statement in statements:
+        schema_editor.execute(statement, params=None)
+
+
+def _locked_version(connection: Any, dialect: Dialect, schema: str) -> int:
+    """How far the schema has been migrated, once no other migration is under way."""
+    if dialect == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute(lock_statement(schema))
+    return schema_version(connection, dialect, schema)
 
 
 def schema_version(connection: Any, dialect: Dialect, schema: str) -> int:

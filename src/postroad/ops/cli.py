@@ -21,6 +21,7 @@ from postroad.ops.commands import LOOK_AND_ACT
 from postroad.ops.commands.changing import key, message
 from postroad.ops.commands.choosing import AsJson  # noqa: TC001 - options are read from annotations
 from postroad.ops.commands.dead import dead
+from postroad.ops.commands.forget import forget
 from postroad.ops.commands.looking import looking
 from postroad.ops.commands.relays import relays
 from postroad.ops.commands.sinks import sink
@@ -29,7 +30,7 @@ from postroad.ops.logs import log_to_stderr
 from postroad.ops.options import ALL, FOR_ANY_DATABASE, takes
 from postroad.ops.running import carry, end_process, run, serve
 from postroad.ops.settings import shown
-from postroad.ops.terminal import Command, output
+from postroad.ops.terminal import Command, Group, output
 from postroad.ops.terminal import as_json as in_json
 from postroad.relay import Relay
 from postroad.stores import dialect_of, store_for
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 app = typer.Typer(
+    cls=Group,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -90,24 +92,26 @@ def migrate(
     settings: Settings,
     sql: Annotated[bool, typer.Option("--sql", help="Print the SQL instead, and change nothing.")] = False,
     grants: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--grants",
-            metavar="ROLE",
-            help="Print what a PostgreSQL role needs in order to add messages and to consume them, and change nothing.",
+            metavar="[KIND=]ROLE",
+            help="Print what a PostgreSQL role needs as an application, relay, operator or reader, or for payloads, "
+            "and change nothing. May be given several times.",
         ),
     ] = None,
 ) -> None:
     """Create or update postroad's tables."""
     database, schema = settings.needed("database"), settings.command.schema
     dialect = dialect_of(database)
-    if grants is not None and dialect != "postgresql":
+    if grants and dialect != "postgresql":
         raise InvalidSetting("grants is for PostgreSQL; an SQLite file has no roles")
     if sql:
         typer.echo(migration_script(dialect, schema), nl=False)
-    if grants is not None:
-        typer.echo(grants_script(grants, schema), nl=False)
-    if sql or grants is not None:
+    for grant in grants or ():
+        kind, _, role = grant.rpartition("=")
+        typer.echo(grants_script(role, schema, kind=kind or "application"), nl=False)
+    if sql or grants:
         return
     applied = asyncio.run(migrate_database(database, schema))
     names = migration_files(dialect)
@@ -197,6 +201,7 @@ app.add_typer(sink, name="sink", rich_help_panel=LOOK_AND_ACT)
 
 
 app.command(cls=Command, rich_help_panel=LOOK_AND_ACT)(relays)
+app.command(cls=Command, rich_help_panel=LOOK_AND_ACT)(forget)
 
 
 # -- config ----------------------------------------------------------------------------------------------------------

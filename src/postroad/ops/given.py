@@ -9,7 +9,6 @@ import re
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from postroad.config import duration
 from postroad.errors import InvalidSetting
@@ -18,21 +17,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import timedelta
 
-__all__ = ["did_you_mean", "older_than", "read_id", "read_moment", "read_place", "read_text"]
+__all__ = ["did_you_mean", "older_than", "read_digits", "read_moment", "read_place", "read_text"]
 
 _A_MOMENT = "a time such as '2026-03-01 04:30' (UTC) or '2026-03-01T04:30+02:00', or how long ago, such as '2h'"
 _LARGEST_POSITION = 2**63 - 1
 _FEW = 10
 
 
-def read_id(text: str) -> UUID:
-    """A message's id."""
-    try:
-        return UUID(text.strip())
-    except ValueError:
+def read_digits(text: str) -> str:
+    """The hexadecimal digits of a message's id, or of its beginning or its end."""
+    digits = text.strip().lower().replace("-", "")
+    if not re.fullmatch(r"[0-9a-f]{4,32}", digits):
         raise InvalidSetting(
-            f"ID is {text!r}; it must be a message's id, such as '01a1e1a4-b273-7de5-a691-9ab476c02dc7'"
-        ) from None
+            f"ID is {text!r}; it must be a message's id, such as '01a1e1a4-b273-7de5-a691-9ab476c02dc7', "
+            "or at least 4 digits from its end or its beginning, such as '2dc7'"
+        )
+    return digits
 
 
 def read_text(option: str, text: str) -> str:

@@ -8,6 +8,7 @@ asked in a wrong way. Nothing has been changed then.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID
 
 import msgspec
 
@@ -20,13 +21,14 @@ from postroad.stores.operating import Count, Filter
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from datetime import timedelta
-    from uuid import UUID
 
     from postroad.stores.operating import (
         AuditEntry,
         By,
         Done,
         Found,
+        HeldKey,
+        KeyCount,
         MessageHistory,
         MessageRow,
         Operating,
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Insights", "KeyFacts", "Listing", "Status", "Totals", "totals"]
 
+_CANDIDATES: Final = 5
+"""So many ids are named that a part of one may mean."""
 _NEAR: Final = 1000
 """Among the keys of so many messages a similar one is looked for."""
 
@@ -133,6 +137,25 @@ class Insights:
                 f"there is no message {id}; it was never committed, or it was delivered and deleted since"
             )
         return message
+
+    async def named(self, digits: str) -> UUID:
+        """The message whose id these are the digits of, or the beginning or the end."""
+        if len(digits) == 32:
+            return UUID(digits)
+        ids = sorted(map(str, await self._operating.find_ids(digits, _CANDIDATES + 1)))
+        if not ids:
+            raise NothingMatches(f"no message's id ends or begins with {digits!r}; give more of it, or all of it")
+        if len(ids) > 1:
+            more = " and more" if len(ids) > _CANDIDATES else ""
+            raise InvalidSetting(
+                f"ID is {digits!r}, which may be {', '.join(ids[:_CANDIDATES])}{more}; give more of it"
+            )
+        return UUID(ids[0])
+
+    async def held_keys(self, sink: str | None) -> Sequence[HeldKey]:
+        """The keys that people hold."""
+        await self._checked(sink)
+        return await self._operating.held_keys(sink)
 
     async def audit(self, limit: int) -> Sequence[AuditEntry]:
         """What people changed, the last first."""
@@ -296,6 +319,21 @@ class Insights:
     async def cleanup(self, older_than: timedelta, by: By, progress: Progressed | None = None) -> Done:
         """Delete what every sink has had and is older than that."""
         return await self._operating.cleanup(older_than, by, progress=progress)
+
+    async def of_key(self, key: str) -> KeyCount:
+        """How many messages of a key there are; there must be some that every sink has had."""
+        found = await self._operating.count_of_key(key)
+        if not found.delivered:
+            left = found.undelivered + found.scheduled
+            raise NothingMatches(
+                "no delivered message of that key is in the log"
+                + (f"; {left:,} that {'is' if left == 1 else 'are'} not delivered yet will stay" if left else "")
+            )
+        return found
+
+    async def forget(self, key: str, by: By, progress: Progressed | None = None) -> Done:
+        """Delete a key's delivered messages with all that is known of them."""
+        return await self._operating.forget(key, by, progress=progress)
 
     async def would_rewind(self, rewind: Rewind) -> Count:
         """How many messages `rewind` would publish again now; there must be some."""

@@ -24,8 +24,24 @@ if TYPE_CHECKING:
 
 __all__ = ["ALL", "FOR_ANY_DATABASE", "takes"]
 
-FOR_ANY_DATABASE = ("database", "schema", "log_level", "log_format")
+FOR_ANY_DATABASE = ("database", "database_password_file", "schema", "log_level", "log_format")
 ALL = tuple(setting.name for setting in all_settings().values() if setting.option)
+
+_FROM_AND_TO = "From where, to where"
+_SINKS = "Sinks and messages"
+_LOG = "Log"
+_PANELS = {
+    "database": _FROM_AND_TO,
+    "to": _FROM_AND_TO,
+    "sink": _FROM_AND_TO,
+    "app": _FROM_AND_TO,
+    "lanes": _SINKS,
+    "max_attempts": _SINKS,
+    "log_level": _LOG,
+    "log_format": _LOG,
+}
+"""Where the help of a command with all options lists those that most people need. The others are for --help-all."""
+_FINE_TUNING = "Fine tuning"
 
 _FILE = typer.Option(
     "--config",
@@ -34,14 +50,30 @@ _FILE = typer.Option(
 )
 
 
+def _show_all(context: typer.Context, asked: bool) -> None:
+    if asked:
+        for parameter in context.command.params:
+            vars(parameter)["hidden"] = False
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+_HELP_ALL = typer.Option(
+    "--help-all", is_eager=True, callback=_show_all, help="Show all options, also those for fine tuning, and exit."
+)
+
+
 def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command these settings as options, beside its own, and call it with `settings`."""
+    panels = _PANELS if names == ALL else None
+    help_all = [_parameter("help_all", Annotated[bool, _HELP_ALL], default=False)] if panels else []
 
     def give(command: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(command, eval_str=True, locals={"Settings": Settings}).parameters.values()
 
         @wraps(command)
         def called(context: typer.Context, config: str | None, **arguments: Any) -> None:
+            arguments.pop("help_all", None)
             options = {name: arguments.pop(name) for name in names}
             settings = Settings.load({k: v for k, v in options.items() if v is not None}, file=config)
             log_to_stderr(
@@ -56,8 +88,12 @@ def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
         parameters = [
             _parameter("context", typer.Context),
             _parameter("config", Annotated[str | None, _FILE], default=None),
-            *(_parameter(name, Annotated[str | None, _option(all_settings()[name])], default=None) for name in names),
+            *(
+                _parameter(name, Annotated[str | None, _option(all_settings()[name], panels)], default=None)
+                for name in sorted(names, key=lambda name: panels is not None and name not in panels)
+            ),
             *(each for each in own if each.name != "settings"),
+            *help_all,
         ]
         called.__annotations__ = {each.name: each.annotation for each in parameters}
         vars(called)["__signature__"] = inspect.Signature(parameters)
@@ -70,7 +106,14 @@ def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empt
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def _option(setting: Setting) -> Any:
+def _option(setting: Setting, panels: dict[str, str] | None) -> Any:
     says = setting.says if setting.used else f"{setting.says} Checked, not used yet."
     default = False if setting.default is None else str(setting.default)
-    return typer.Option(setting.option, metavar=setting.kind.metavar, help=says, show_default=default)
+    return typer.Option(
+        setting.option,
+        metavar=setting.kind.metavar,
+        help=says,
+        show_default=default,
+        rich_help_panel=None if panels is None else panels.get(setting.name, _FINE_TUNING),
+        hidden=panels is not None and setting.name not in panels,
+    )

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import tomllib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from urllib.parse import parse_qsl, quote, urlsplit
 
 from postroad.config import (
     TABLES,
@@ -26,7 +26,8 @@ from postroad.config import (
     duration_text,
 )
 from postroad.errors import InvalidSetting
-from postroad.events import FileReadable, PasswordInArguments
+from postroad.events import FileReadable, PasswordFileReadable, PasswordInArguments, TLSUnverified
+from postroad.permissions import all_may_read
 from postroad.safe_text import has_password, without_passwords
 
 if TYPE_CHECKING:
@@ -100,13 +101,19 @@ class Settings:
         in_options = _checked(_from_options(options or {}))
         given = _merged(in_file, _checked(_from_environment(environment)), in_options)
         command, relay, rabbitmq = (_built(table, each, given) for table, each in _SECTIONS)
+        warnings = [
+            *_warnings_of_file(path, in_file),
+            *_warnings_of_options(in_options),
+            *_warnings_of_password_files(given),
+            *_warnings_of_tls(given),
+        ]
         return cls(
-            command=command,
+            command=_with_password(command),
             relay=relay,
             rabbitmq=rabbitmq,
             file=path,
             origins={name: given[name].origin if name in given else DEFAULT for name in all_settings()},
-            warnings=[*_warnings_of_file(path, in_file), *_warnings_of_options(in_options)],
+            warnings=warnings,
         )
 
     def value(self, name: str) -> Any:
@@ -128,6 +135,13 @@ class Settings:
         return value
 
 
+_PASSWORD_FILES: Final = ("database_password_file", "rabbitmq.password_file")
+_INSTEAD: Final = {
+    "to": "rabbitmq.password_file",
+    "database": "database_password_file",
+    "direct": "database_password_file",
+}
+_UNVERIFIED: Final = frozenset({"allow", "prefer", "require"})
 _PASSWORDS: Final = frozenset({"rabbitmq.password", "rabbitmq.password_file"})
 _SECTIONS: Final = [(table, each) for table, classes in TABLES.items() for each in classes]
 
@@ -224,10 +238,54 @@ def _known_in_file(name: str, path: Path) -> str:
 
 
 def _warnings_of_file(path: Path | None, given: Mapping[str, Given]) -> Iterable[Event]:
-    if path is None or os.name != "posix":  # Windows has no such permissions, and says that everybody may
+    if path is None:
         return
-    if path.stat().st_mode & stat.S_IROTH and any(_holds_secret(name, each.value) for name, each in given.items()):
+    if all_may_read(path) and any(_holds_secret(name, each.value) for name, each in given.items()):
         yield FileReadable(file=str(path))
+
+
+def _warnings_of_password_files(given: Mapping[str, Given]) -> Iterable[Event]:
+    for name in _PASSWORD_FILES:
+        if name in given and all_may_read(given[name].value):
+            yield PasswordFileReadable(setting=name, file=given[name].value)
+
+
+def _warnings_of_tls(given: Mapping[str, Given]) -> Iterable[Event]:
+    for name in ("database", "direct", "to"):
+        if name not in given:
+            continue
+        url = urlsplit(given[name].value)
+        options = dict(parse_qsl(url.query))
+        mode = options.get("sslmode", "")
+        checked = mode == "require" and "sslrootcert" in options  # then drivers check the authority, if not the name
+        if url.scheme.startswith("postgres") and mode in _UNVERIFIED and not checked:
+            yield TLSUnverified(setting=name, option=f"sslmode={mode}", instead="sslmode=verify-full")
+        if url.scheme == "amqps" and options.get("no_verify_ssl") == "1":
+            instead = "cafile=FILE with the CA's certificate"
+            yield TLSUnverified(setting=name, option="no_verify_ssl=1", instead=instead)
+
+
+def _with_password(settings: CommandSettings) -> CommandSettings:
+    """The URLs of the database, with the password from its file."""
+    file = settings.database_password_file
+    if file is None:
+        return settings
+    try:
+        password = quote(Path(file).read_text(encoding="utf-8").rstrip("\r\n"), safe="")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidSetting(f"database_password_file is {file!r}, which cannot be read: {error}") from None
+    urls = {name: url for name in ("database", "direct") if (url := getattr(settings, name)) is not None}
+    for name, url in urls.items():
+        if not url.startswith("postgres"):
+            raise InvalidSetting(f"database_password_file is {file!r}, and {name} is no PostgreSQL database")
+        if has_password(url):
+            raise InvalidSetting(f"database_password_file is {file!r}, and {name} has a password; give one of them")
+        scheme, _, rest = url.partition("://")
+        end = re.search(r"[/?]|$", rest)
+        place = rest[: end.start()] if end else rest
+        user, _, hosts = place.rpartition("@")
+        urls[name] = f"{scheme}://{user}:{password}@{hosts}{rest[len(place) :]}"
+    return replace(settings, **urls)
 
 
 # -- the environment and the command line ----------------------------------------------------------------------------
@@ -261,7 +319,7 @@ def _warnings_of_options(given: Mapping[str, Given]) -> Iterable[Event]:
     for name, each in given.items():
         setting = all_settings()[name]
         if setting.option and _holds_secret(name, each.value):
-            instead = "rabbitmq.password_file" if name == "to" else "the file with settings"
+            instead = _INSTEAD.get(name, "the file with settings")
             yield PasswordInArguments(option=setting.option, instead=f"{setting.variable} or {instead}")
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import typer
 from rich.console import Console
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from postroad.errors import InvalidSetting, PostroadError
 from postroad.events import CommandFailed, tell
@@ -24,7 +24,7 @@ from postroad.safe_text import harmless, without_passwords
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Command", "as_json", "output", "run", "say_error"]
+__all__ = ["Command", "Group", "as_json", "output", "run", "say_error"]
 
 _PIPED_WIDTH = 120
 _UsageError: Any = typer.BadParameter.__mro__[1]  # typer has it from click, or from its own copy of click
@@ -52,7 +52,9 @@ def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
     except typer.Abort:
         return 1
     except _UsageError as error:
-        if type(error).__name__ != "NoArgsIsHelpError":  # which has shown the help
+        if type(error).__name__ == "NoArgsIsHelpError":  # which has shown the help in boxes, or has it in plain lines
+            typer.echo(error.message, nl=bool(error.message))
+        else:
             command = error.ctx.command_path if error.ctx else "postroad"
             say_error(f"{error.format_message().rstrip('.')}; see: {command} --help", 2)
         return 2
@@ -67,7 +69,23 @@ def say_error(text: str, code: int) -> None:
         typer.echo(f"postroad: {line}", err=True)
 
 
-class Command(TyperCommand):
+class _PlainInPipes:
+    """Help is in boxes in a terminal, and plain lines elsewhere."""
+
+    rich_markup_mode: Any
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        if not sys.stdout.isatty():
+            self.rich_markup_mode = None
+        super().format_help(ctx, formatter)  # type: ignore[misc]
+
+
+class Group(_PlainInPipes, TyperGroup):
+    """Several commands."""
+
+
+class Command(_PlainInPipes, TyperCommand):
     """A command whose errors are lines: `postroad: <what is wrong>`. A wrong setting exits with 2, all else with 1."""
 
     def invoke(self, ctx: Any) -> Any:

@@ -20,6 +20,8 @@ REWIND_HEADER: Final = "postroad-rewind"
 def rewound(claimed: Claimed) -> StoredMessage:
     """As it was published before, with a header that says that it is published again."""
     message = claimed.message
+    if message.is_unread:
+        return message
     return msgspec.structs.replace(
         message,
         id=claimed.new_id or message.id,
@@ -48,6 +50,6 @@ def dead_letter(message: StoredMessage, deferral: Deferral, sink: str, topic: st
 def _with_headers(message: StoredMessage, more: dict[str, str]) -> str:
     try:
         headers = message.all_headers
-    except msgspec.MsgspecError:  # perhaps that is what it died of
+    except msgspec.MsgspecError:  # perhaps that is what it died of; or they were too large to be read
         headers = {"source": "postroad"}
     return msgspec.json.encode(headers | more).decode()

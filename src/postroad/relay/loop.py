@@ -66,19 +66,16 @@ class Summary(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         rate = f" ({self.published / self.seconds:,.0f}/s)" if self.seconds > 0 and self.published else ""
-        text = f"published {self.published:,} messages in {self.seconds:.2f} s{rate}"
-        if self.refused:
-            text += f"; {self.refused:,} attempts failed"
-        if self.died:
-            text += f"; {self.died:,} {'message is' if self.died == 1 else 'messages are'} dead"
-        if self.skipped:
-            text += f"; {self.skipped:,} {'was' if self.skipped == 1 else 'were'} skipped"
-        if self.dropped:
-            text += f"; {self.dropped:,} {'was' if self.dropped == 1 else 'were'} dropped: no consumer has subscribed"
+        text = f"{self.published:,} published"
+        text += f", {self.refused:,} {'attempt' if self.refused == 1 else 'attempts'} failed" if self.refused else ""
+        text += f", {self.died:,} dead" if self.died else ""
+        text += f", {self.skipped:,} skipped" if self.skipped else ""
+        text += f", {self.dropped:,} dropped because no consumer has subscribed" if self.dropped else ""
+        text += f" in {self.seconds:.2f} s{rate}"
         if self.lanes_lost:
-            text += f"; {self.lanes_lost} lanes were taken by another relay"
+            text += f"; another relay took {self.lanes_lost} {'lane' if self.lanes_lost == 1 else 'lanes'}"
         if self.lanes_waiting:
-            text += f"; in {self.lanes_waiting} lanes messages wait"
+            text += f"; messages wait in {self.lanes_waiting} {'lane' if self.lanes_waiting == 1 else 'lanes'}"
         if self.waits_for:
             some = ", ".join(repr(route) for route in self.waits_for[:FEW_ROUTES])
             text += f" for {len(self.waits_for):,} routes that are out: {some}"

@@ -6,13 +6,13 @@ there is nothing to remember here and nothing to repair.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final
 
 from postroad import events
 from postroad.errors import LogNotReadable, NotMigrated, StoreUnavailable
 from postroad.events import tell
 from postroad.message import SLOTS
+from postroad.relay.bell import Bell
 from postroad.relay.breaker import FIRST_PAUSE
 from postroad.relay.clock import Monotonic
 
@@ -49,7 +49,7 @@ class Scheduled:
         self._longest_pause = longest_pause
         self._clock = clock or Monotonic()
         self._wakeup = wakeup
-        self._signal = wakeup.signal() if wakeup is not None else asyncio.Event()
+        self._bell = wakeup.bell() if wakeup is not None else Bell(self._clock)
 
     async def run_once(self) -> int:
         """Move all that is due, and say how many those were."""
@@ -64,17 +64,13 @@ class Scheduled:
                 _, due_in = await self._move()
             except (StoreUnavailable, LogNotReadable, NotMigrated) as error:
                 tell(events.ScheduledOut(reason=str(error), retry_ms=pause * 1000))
-                await self._wait(pause)
+                await self._bell.wait(pause)
                 pause = min(2 * pause, self._longest_pause)
             else:
                 pause = self._first_pause
                 told = self._wakeup is not None and self._wakeup.hears
                 look = LOOK_SECONDS_WHEN_TOLD if told else LOOK_SECONDS
-                await self._wait(look if due_in is None else max(SHORTEST_PAUSE, min(look, due_in)))
-
-    async def _wait(self, seconds: float) -> None:
-        await self._clock.wait(self._signal, seconds)
-        self._signal.clear()
+                await self._bell.wait(look if due_in is None else max(SHORTEST_PAUSE, min(look, due_in)))
 
     async def _move(self) -> tuple[int, float | None]:
         moved = 0
@@ -84,6 +80,7 @@ class Scheduled:
             if batch.due_in != 0 or not batch.moved:
                 break
         if moved:
+            self._bell.was_worth_it()
             tell(events.MessagesMoved(moved=moved))
             if self._wakeup is not None:
                 self._wakeup.hear(0, SLOTS - 1)  # a database need not tell us of what we did ourselves

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from postroad import events
 from postroad.errors import BrokerUnavailable, PostroadError, Refusal
 from postroad.events import tell
+from postroad.message import LARGEST_PAYLOAD_OF_ALL, LONGEST_HEADERS, LONGEST_NAME
 from postroad.relay.tenure import LeaseInDoubt
 
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ SUSPECTED_AFTER: Final = 3
 """So often the same messages may break a connection that is fine without them before they are taken apart, and so often
 a single one before it is refused. From the second time on they go alone, because lanes share a connection.
 """
+
+TOO_LARGE: Final = (
+    f"it is too large to be read: a payload may have {LARGEST_PAYLOAD_OF_ALL:,} bytes, "
+    f"headers {LONGEST_HEADERS:,} and a content type {LONGEST_NAME}"
+)
 
 
 class Interrupted(PostroadError):
@@ -95,6 +101,7 @@ class Sending:
         """Return when each of them is confirmed or refused. Raises Interrupted when stopped in an outage."""
         enough = 1 if suspected and len(messages) > 1 else SUSPECTED_AFTER
         failures = 0
+        messages = _within_limits(messages, outcome)
         while messages:
             await self._until_the_broker_may_be_asked()
             await self._turns.begin(alone=suspected)
@@ -163,6 +170,15 @@ class Sending:
         outcome.refused.update((refusal.position, refusal) for refusal in outage.refusals)
         outcome.unanswered.update(each.position for each in messages if not outcome.is_answered(each))
         return bool(outage.confirmed or outage.refusals)
+
+
+def _within_limits(messages: Sequence[StoredMessage], outcome: Outcome) -> Sequence[StoredMessage]:
+    """Without those of which there is nothing to send: they are refused for good."""
+    unread = {message.position for message in messages if message.is_unread}
+    if not unread:
+        return messages
+    outcome.refused.update((position, Refusal(position, TOO_LARGE, permanent=True)) for position in unread)
+    return [message for message in messages if message.position not in unread]
 
 
 def is_being_cancelled() -> bool:

@@ -5,7 +5,7 @@ The rules by which no wake-up is lost. tests/properties/test_wakeup.py removes t
 - A nap is committed before anybody is asked who may have missed it.
 - As long as one of those is at it, the lane does not sleep but looks again and again.
 - After the last of them has ended, the lane looks once more. Only then it sleeps.
-- What is heard is kept until the lane begins to wait for it: a signal is cleared before the look, never after it.
+- What is heard is kept until the lane begins to wait for it: a bell is silenced before the look, never after it.
 - A nap that was not renewed in time is no nap: it begins anew, by all of these rules.
 - Nobody sleeps unless our own notifications have come back to us.
 """
@@ -20,6 +20,7 @@ from postroad import events
 from postroad.errors import LaneChanged, LogNotReadable, NotMigrated, StoreUnavailable
 from postroad.events import tell
 from postroad.message import SLOTS, new_id
+from postroad.relay.bell import Bell
 from postroad.relay.clock import Monotonic
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Wakeup:
         self._owner: UUID | None = None
         self._heart: Heart | None = None
         self._rests: list[Rest] = []
-        self._signals: list[asyncio.Event] = []
+        self._bells: list[Bell] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listening: Listening | None = None
         self._word: str | None = None
@@ -106,10 +107,10 @@ class Wakeup:
         rest.get_up()
         self._rests.remove(rest)
 
-    def signal(self) -> asyncio.Event:
-        """An event for somebody else who wants to know: it is set whenever a commit is heard of."""
-        self._signals.append(asyncio.Event())
-        return self._signals[-1]
+    def bell(self) -> Bell:
+        """A bell for another task of the relay: it hears of every commit."""
+        self._bells.append(Bell(self.clock))
+        return self._bells[-1]
 
     def wake(self) -> None:
         """Every lane looks, now. From any thread, at any time."""
@@ -149,11 +150,11 @@ class Wakeup:
 
     def hear(self, first_slot: int, last_slot: int) -> None:
         """Something was committed in these slots."""
-        for signal in self._signals:
-            signal.set()
+        for bell in self._bells:
+            bell.hear()
         for rest in self._rests:
             if rest.lease.first_slot <= last_slot and rest.lease.last_slot >= first_slot:
-                rest.wake()
+                rest.hear()
 
     def echo(self, word: str) -> None:
         """A word has come back."""
@@ -246,7 +247,7 @@ class Rest:
         self._wakeup = wakeup
         self._settings = wakeup.settings
         self._clock = wakeup.clock
-        self._signal = asyncio.Event()
+        self._bell = Bell(wakeup.clock)
         self._worked_at = float("-inf")
         self._interval = self._settings.seconds("poll_interval")
         self._writers: Collection[Writer] = ()
@@ -260,12 +261,17 @@ class Rest:
     def found_work(self) -> None:
         """The lane has something to do, so it naps no more."""
         self._worked_at = self._clock.now()
+        self._bell.was_worth_it()
         self._interval = self._settings.seconds("poll_interval")
         self.get_up()
 
     def wake(self) -> None:
         """Look, now."""
-        self._signal.set()
+        self._bell.ring()
+
+    def hear(self) -> None:
+        """Look, because something is said to have been committed."""
+        self._bell.hear()
 
     async def wait(self, lease: Lease, due_in: float | None = None) -> None:
         """Wait until there may be something to do; at most for `due_in` seconds, if that is given.
@@ -331,5 +337,4 @@ class Rest:
         self._interval = min(2 * self._interval, self._settings.seconds("max_idle_backoff"))
 
     async def _until_signal(self, *limits: float | None) -> None:
-        await self._clock.wait(self._signal, min((each for each in limits if each is not None), default=NO_LIMIT))
-        self._signal.clear()
+        await self._bell.wait(min((each for each in limits if each is not None), default=NO_LIMIT))

@@ -40,6 +40,7 @@ def postgresql_tables(metadata: MetaData, schema: str) -> list[Table]:
         _naps(metadata, schema),
         *_leases(metadata, schema),
         *_inbox(metadata, schema),
+        Table("locks", metadata, Column("name", TEXT, primary_key=True), schema=schema),
     ]
 
 
@@ -160,6 +161,10 @@ def _trouble(metadata: MetaData, schema: str) -> list[Table]:
         CheckConstraint("octet_length(type) between 1 and 255", name="scheduled_type_check"),
         CheckConstraint("octet_length(key) between 1 and 1024", name="scheduled_key_check"),
         CheckConstraint("json_typeof(headers) = 'object'", name="scheduled_headers_check"),
+        CheckConstraint(
+            "due_at >= timestamptz '1900-01-01 00:00:00+00' and due_at < timestamptz '9999-01-01 00:00:00+00'",
+            name="scheduled_due_at_check",
+        ),
         Index("scheduled_due", "due_at", "number"),
         schema=schema,
     )  # fmt: skip
@@ -229,6 +234,9 @@ def _operations(metadata: MetaData, schema: str) -> list[Table]:
         Column("arguments", JSON, nullable=False),
         Column("reason", TEXT),
         Column("changed", BIGINT, nullable=False),
+        Column("role", TEXT, server_default=text("SESSION_USER")),
+        Column("continues", BIGINT),
+        Index("audit_continues", "continues", postgresql_where=text("continues is not null")),
         schema=schema,
     )  # fmt: skip
     return [progress, delivered, holds, pauses, ahead, rewound, audit]
@@ -265,6 +273,7 @@ def _leases(metadata: MetaData, schema: str) -> list[Table]:
         Column("sink", TEXT, nullable=False),
         Column("host", TEXT, nullable=False),
         Column("version", TEXT, nullable=False),
+        Column("lock_pid", INTEGER),
         CheckConstraint("(lock_key is null) = (server_started is null)", name="relays_lock"),
         schema=schema,
     )  # fmt: skip

@@ -418,7 +418,7 @@ class Store(Protocol):
     ) -> Claim:
         """Mark up to `limit` messages in trouble as being sent, and give them, by position.
 
-        It ends with the message whose payload reaches `payload_bytes`.
+        It ends with the message whose payload and headers reach `payload_bytes`.
 
         Those are the ones that are due, or wait for one of `routes`, and whose key has no earlier message that blocks;
         and of a key whose head was only held, also some that follow it: the lane sends them one after the other. A head
@@ -441,9 +441,10 @@ class Store(Protocol):
         """
         ...
 
-    async def delete_passed(self, *, after: int, older_than: timedelta, batch: int) -> Cleaned:
+    async def delete_passed(self, *, after: int, older_than: timedelta, batch: int, key: str | None = None) -> Cleaned:
         """Delete, of the first `batch` rows after a position, those that every lane of every sink has passed, that are
-        older than that, and that no message in trouble refers to. With no sink at all nothing has been passed.
+        older than that, and that no message in trouble refers to; with `key`, only those of that key. With no sink at
+        all nothing has been passed.
 
         What is in a final state in `deferred`, and the history, go with their messages. Who finds somebody else at
         it deletes nothing.

@@ -25,7 +25,7 @@ from postroad.stores.looking import (
     rows_by_id,
     trouble_values,
 )
-from postroad.stores.operating import Count, Done, Filter
+from postroad.stores.operating import Count, Done, Filter, KeyCount
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -53,7 +53,7 @@ class Changing(Looking):
     """The second half of `Operating`."""
 
     @abstractmethod
-    async def delete_passed(self, *, after: int, older_than: timedelta, batch: int) -> Cleaned:
+    async def delete_passed(self, *, after: int, older_than: timedelta, batch: int, key: str | None = None) -> Cleaned:
         """A batch of retention, as a store does it."""
 
     removals: ClassVar[tuple[str, ...]] = (
@@ -240,10 +240,16 @@ class Changing(Looking):
 
     async def cleanup(self, older_than: timedelta, by: By, *, progress: Progressed | None = None) -> Done:
         noting = _Noting("cleanup", {"older_than_seconds": older_than.total_seconds()}, by)
+        return await self._delete(noting, older_than, progress=progress)
+
+    async def _delete(
+        self, noting: _Noting, older_than: timedelta, key: str | None = None, *, progress: Progressed | None
+    ) -> Done:
+        """Walk through the log, batch by batch, and delete what retention may."""
         after = 0
         while True:
             began = time.monotonic()
-            cleaned = await self.delete_passed(after=after, older_than=older_than, batch=BATCH)
+            cleaned = await self.delete_passed(after=after, older_than=older_than, batch=BATCH, key=key)
             if cleaned.deleted:
                 async with self.session(changes=True) as ask:
                     await noting.note(ask, cleaned.deleted, set())
@@ -253,6 +259,23 @@ class Changing(Looking):
                 return Done(noting.changed)
             after = cleaned.through
             await asyncio.sleep(0.05 if cleaned.busy else RESTS * (time.monotonic() - began))
+
+    async def count_of_key(self, key: str) -> KeyCount:
+        delivered = undelivered = after = 0
+        async with self.session() as ask:
+            ((scheduled,),) = await ask("count_scheduled_of_key", key)
+            while True:
+                ((had, missing, seen, through),) = await ask("count_of_key", after, REWIND_BATCH, key)
+                delivered, undelivered = delivered + had, undelivered + missing
+                if seen < REWIND_BATCH:
+                    return KeyCount(delivered, undelivered, scheduled)
+                after = through
+
+    async def forget(self, key: str, by: By, *, progress: Progressed | None = None) -> Done:
+        done = await self._delete(_Noting("forget", {}, by), timedelta(0), key, progress=progress)
+        async with self.session(changes=True) as ask:
+            await ask("forget_in_audit", key)
+        return done
 
     async def would_rewind(self, rewind: Rewind) -> Count:
         await self._check_sink(rewind.sink)
@@ -288,7 +311,7 @@ class Changing(Looking):
 
 
 class _Noting:
-    """What one command has done so far, and its line in the audit."""
+    """What one command has done so far, and the number of its first line in the audit."""
 
     def __init__(self, command: str, arguments: dict[str, Any], by: By) -> None:
         self._command = command
@@ -301,11 +324,9 @@ class _Noting:
         """Within the transaction that does it: note it, and let the owners of the lanes find out."""
         if not changed:
             return
-        if self._number is None:
-            row = (self._by.who, self._command, self._arguments, self._by.reason, changed)
-            ((self._number, _),) = await ask("note_audit", *row)
-        else:
-            await ask("add_to_audit", self._number, changed)
+        row = (self._by.who, self._command, self._arguments, self._by.reason, changed, self._number)
+        ((number,),) = await ask("note_audit", *row)
+        self._number = self._number or number
         if lanes:
             await ask("raise_version", Rows(sorted(lanes)))
         self.changed += changed

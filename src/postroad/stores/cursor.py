@@ -46,10 +46,11 @@ class PageLimit(msgspec.Struct, frozen=True):
 
     rows: int
     payload_bytes: int
+    """Of payloads and headers. What else a row has is short."""
 
     def reached(self, messages: Sequence[StoredMessage]) -> bool:
         """There may be more where these came from."""
-        return len(messages) >= self.rows or sum([len(each.payload) for each in messages]) >= self.payload_bytes
+        return len(messages) >= self.rows or sum([each.size for each in messages]) >= self.payload_bytes
 
 
 class Page(msgspec.Struct, frozen=True):

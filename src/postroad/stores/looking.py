@@ -68,10 +68,11 @@ class Looking(Asking):
 
     async def message(self, id: UUID, *, payload_bytes: int = 65_536) -> MessageHistory | None:
         async with self.session() as ask:
-            found = await ask("message", id, payload_bytes) or await ask("scheduled_message", id, payload_bytes)
+            found = await ask("message", id) or await ask("scheduled_message", id)
             if not found:
                 return None
-            position, _, type, topic, key, content_type, headers, payload, size, created_at, deliver_at = found[0]
+            position, type, topic, key, content_type, headers, created_at, deliver_at = found[0]
+            payload, size = await _payload(ask, id, payload_bytes)
             return MessageHistory(
                 id=id,
                 position=position,
@@ -80,13 +81,18 @@ class Looking(Asking):
                 key=key,
                 content_type=content_type,
                 headers=_headers(headers),
-                payload=bytes(payload or b""),  # SQLite has no part of nothing
+                payload=payload,
                 payload_size=size,
                 created_at=as_datetime(created_at),
                 deliver_at=None if deliver_at is None else as_datetime(deliver_at),
                 sinks=[] if position is None else await self._at_sinks(ask, id, position),
                 caused=[] if position is None else await self._caused(ask, id, position),
             )
+
+    async def find_ids(self, digits: str, limit: int) -> Sequence[UUID]:
+        first, last = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
+        async with self.session() as ask:
+            return [_uuid(id) for (id,) in await ask("find_ids", first, last, digits, LOOK, limit)]
 
     async def held_keys(self, sink: str | None = None) -> Sequence[HeldKey]:
         async with self.session() as ask:
@@ -102,12 +108,13 @@ class Looking(Asking):
                     number=number,
                     at=as_datetime(at),
                     who=who,
+                    role=role,
                     command=command,
                     arguments=msgspec.json.decode(arguments),
                     reason=reason,
                     changed=changed,
                 )
-                for number, at, who, command, arguments, reason, changed in await ask("audit", limit)
+                for number, at, who, role, command, arguments, reason, changed in await ask("audit", limit)
             ]
 
     # -- one message -------------------------------------------------------------------------------------------------
@@ -151,7 +158,8 @@ class Looking(Asking):
         ((_, lowest),) = await ask("look_back", upto, LOOK)
         if lowest is None:
             return Found([])
-        rows = [_row(row) for row in await ask("list_log", lowest, upto, *_log_values(which), limit)]
+        query = "list_log" if await ask("sinks") else "list_added"
+        rows = [_row(row) for row in await ask(query, lowest, upto, *_log_values(which), limit)]
         return Found(rows, lowest if len(rows) < limit and lowest > first else None)
 
     async def _count_log(self, ask: Ask, which: Filter) -> Count:
@@ -162,9 +170,22 @@ class Looking(Asking):
         ((seen, lowest),) = await ask("look_back", upto, LOOK)
         if not seen:
             return Count(0)
-        ((matching,),) = await ask("count_log", lowest, upto, *_log_values(which))
+        if await ask("sinks"):
+            ((matching,),) = await ask("count_log", lowest, upto, *_log_values(which))
+        else:
+            matching = len(await ask("list_added", lowest, upto, *_log_values(which), LOOK))
         down_to = max(first, behind + 1) if which.state is State.WAITING else first
         return estimate(matching, looked_at=upto - lowest + 1, of=upto - down_to + 1, exact=lowest <= first)
+
+
+async def _payload(ask: Ask, id: UUID, most: int) -> tuple[bytes, int | None]:
+    """The beginning of a payload, and its size: nothing, unless it was asked for, if the role may not read payloads."""
+    ((may_read,),) = await ask("may_read_payloads")
+    if not most and not may_read:
+        return b"", None
+    rows = await ask("payload", id, most)
+    payload, size = rows[0] if rows else (b"", None)
+    return bytes(payload or b""), size  # SQLite has no part of nothing
 
 
 def estimate(matching: int, *, looked_at: int, of: int, exact: bool) -> Count:

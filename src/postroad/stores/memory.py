@@ -210,7 +210,7 @@ class MemoryStore:
                 break
             if message.position > cursor.position and lease.first_slot <= message.slot <= lease.last_slot:
                 rows.append(message)
-                size += len(message.payload)
+                size += message.size
         lane = self._lanes[lease.sink, lease.lane]
         version = lane.version if (lane.owner, lane.epoch) == (lease.owner, lease.epoch) else None
         lease.check_read(cursor, version, self._end)
@@ -277,7 +277,7 @@ class MemoryStore:
         chosen: list[_Trouble] = []
         messages: list[StoredMessage] = []
         for row in (heads + behind)[:limit]:
-            if sum(len(each.payload) for each in messages) >= payload_bytes:
+            if sum(each.size for each in messages) >= payload_bytes:
                 break
             message = self._message(row.position)
             if message is None:
@@ -357,12 +357,13 @@ class MemoryStore:
         now = self._lanes[lane.sink, lane.lane]
         self._lanes[lane.sink, lane.lane] = now.settled(now.cursor)
 
-    async def delete_passed(self, *, after: int, older_than: timedelta, batch: int) -> Cleaned:
+    async def delete_passed(self, *, after: int, older_than: timedelta, batch: int, key: str | None = None) -> Cleaned:
         youngest = datetime.now(UTC) - older_than
         looked_at = [message for message in self._log if message.position > after][:batch]
         old = [message for message in looked_at if message.created_at <= youngest]
         needed = {position for (_, position), row in self._deferred.items() if row.state not in FINAL}
-        passed = {message.position for message in old if self._passed(message)} - needed
+        meant = [message for message in old if key is None or message.key == key]
+        passed = {message.position for message in meant if self._passed(message)} - needed
         self._log = [message for message in self._log if message.position not in passed]
         self._deferred = {place: row for place, row in self._deferred.items() if row.position not in passed}
         self._attempts = [attempt for attempt in self._attempts if attempt.position not in passed]

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 from postroad.config import DEFAULT_SCHEMA
 from postroad.errors import ClientTooOld, InvalidSetting, NotMigrated
 from postroad.stores.queries import migration_files, sql_file
+from postroad.stores.search_path import PIN_TRANSACTION
 
 if TYPE_CHECKING:
     from postroad.stores.queries import Dialect
 
 __all__ = [
+    "GRANTS",
     "SCHEMA_VERSION",
     "check_version",
     "grants_script",
@@ -27,6 +29,9 @@ __all__ = [
 
 SCHEMA_VERSION: Final = max(migration_files("postgresql"))
 """The schema that this code knows."""
+
+GRANTS: Final = ("application", "relay", "operator", "reader", "payloads")
+"""What roles are for. `payloads` is for readers and operators that are to see payloads, beside their own grants."""
 
 _ROLE = re.compile(r"[A-Za-z_][A-Za-z0-9_$-]{0,62}")
 
@@ -55,16 +60,19 @@ def not_migrated(schema: str, version: int | None = 0) -> NotMigrated:
 def migration_script(dialect: Dialect, schema: str = DEFAULT_SCHEMA) -> str:
     """All migrations as one script, for a person or another tool to apply."""
     body = "\n".join(sql_file(dialect, name, schema) for name in migration_files(dialect).values())
+    if dialect == "postgresql":
+        return f"begin;\n{PIN_TRANSACTION};\n\n{body}\ncommit;\n"
     # Writers and the relay must not block each other; SQLite changes this only outside a transaction.
-    before = "pragma journal_mode = wal;\n" if dialect == "sqlite" else ""
-    return f"{before}begin;\n\n{body}\ncommit;\n"
+    return f"pragma journal_mode = wal;\nbegin;\n\n{body}\ncommit;\n"
 
 
-def grants_script(role: str, schema: str = DEFAULT_SCHEMA) -> str:
-    """What a PostgreSQL role needs in order to add messages, and no more."""
+def grants_script(role: str, schema: str = DEFAULT_SCHEMA, *, kind: str = "application") -> str:
+    """What a PostgreSQL role needs for one of `GRANTS`, and no more."""
+    if kind not in GRANTS:
+        raise InvalidSetting(f"grants is for {kind!r}; it must be for one of {', '.join(GRANTS)}, as in relay=ROLE")
     if not _ROLE.fullmatch(role):
         raise InvalidSetting(f"grants is {role!r}; it must be the name of a PostgreSQL role")
-    return sql_file("postgresql", "grants.sql", schema).replace("{role}", f'"{role}"')
+    return sql_file("postgresql", f"grants/{kind}.sql", schema).replace("{role}", f'"{role}"')
 
 
 def missing_migrations(dialect: Dialect, version: int | None) -> dict[int, str]:

@@ -33,6 +33,7 @@ __all__ = [
     "Filter",
     "Found",
     "HeldKey",
+    "KeyCount",
     "LaneReport",
     "MessageAtSink",
     "MessageHistory",
@@ -112,6 +113,17 @@ class Count(msgspec.Struct, frozen=True):
     """False: counting would have been slow, and this is an estimate."""
 
 
+class KeyCount(msgspec.Struct, frozen=True):
+    """How many messages of a key there are."""
+
+    delivered: int
+    """Every sink has had them."""
+    undelivered: int
+    """In the log, and at some sink waiting or in trouble."""
+    scheduled: int
+    """Not in the log yet."""
+
+
 class Done(msgspec.Struct, frozen=True):
     """What a command did."""
 
@@ -183,7 +195,8 @@ class MessageHistory(msgspec.Struct, frozen=True, kw_only=True):
     """All of them, postroad's own too. Empty when somebody wrote what is no JSON object of strings."""
     payload: bytes
     """At most the first `payload_bytes` asked for."""
-    payload_size: int
+    payload_size: int | None
+    """None: this role may not read payloads."""
     created_at: datetime
     deliver_at: datetime | None
     """When it moves into the log, if it is to be sent later."""
@@ -259,6 +272,9 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     at: datetime
     who: str
+    """The name that was given, or that of the login."""
+    role: str | None
+    """The database role that did it; None: not known, or the database has no roles."""
     command: str
     arguments: Mapping[str, object]
     reason: str | None
@@ -301,6 +317,10 @@ class Operating(Protocol):
 
     async def message(self, id: UUID, *, payload_bytes: int = 65_536) -> MessageHistory | None:
         """All that is known of a message; None when there is no such message (any more)."""
+        ...
+
+    async def find_ids(self, digits: str, limit: int) -> Sequence[UUID]:
+        """Ids that begin with these hexadecimal digits, or end with them; the latter among the newest messages only."""
         ...
 
     async def held_keys(self, sink: str | None = None) -> Sequence[HeldKey]:
@@ -388,6 +408,16 @@ class Operating(Protocol):
 
     async def cleanup(self, older_than: timedelta, by: By, *, progress: Progressed | None = None) -> Done:
         """Delete what every sink has had and is older than that, by the rules of retention, in small batches."""
+        ...
+
+    async def count_of_key(self, key: str) -> KeyCount:
+        """How many messages of a key there are. It walks through the whole log, in batches."""
+        ...
+
+    async def forget(self, key: str, by: By, *, progress: Progressed | None = None) -> Done:
+        """Delete a key's messages that every sink has had, by the rules of retention but whatever their age, with the
+        history of their failures. The audit keeps what was done to the key, and no longer the key.
+        """
         ...
 
     async def would_rewind(self, rewind: Rewind) -> Count:

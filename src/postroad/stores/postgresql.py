@@ -29,6 +29,8 @@ from postroad.stores.postgresql_naps import PostgreSQLNaps
 from postroad.stores.postgresql_patience import in_transaction, lent
 from postroad.stores.postgresql_trouble import PostgreSQLTrouble
 from postroad.stores.queries import named_queries, sql_file
+from postroad.stores.scripts import lock_statement, version_statement
+from postroad.stores.search_path import PIN_SESSION, PIN_TRANSACTION
 from postroad.stores.services import check_service
 from postroad.stores.urls import driver_url, place_of
 
@@ -55,10 +57,10 @@ MIGRATION_TRIES: Final = 100
 MIGRATION_LOCK_MS: Final = 200
 MIGRATION_PAUSE_SECONDS: Final = 0.4
 _MICROSECONDS_1970_TO_2000: Final = 946_684_800_000_000
-_LOCK_CLASS: Final = 0x706F7374  # "post": keeps our advisory locks apart from others'
 # A page's statement must be planned for its own snapshot and position: a generic plan walks the whole log, and so does
 # a sequential scan, which the planner may choose because it can't estimate ranges of xid8.
-_SESSION_SETTINGS: Final = """
+_SESSION_SETTINGS: Final = f"""
+    {PIN_SESSION};
     set plan_cache_mode = force_custom_plan; set enable_seqscan = off;
     set jit = off; set max_parallel_workers_per_gather = 0;
 """
@@ -243,11 +245,11 @@ class PostgreSQLStore:
                     return Moved(0, MOVING_SECONDS)
                 return Moved(*await connection.fetchrow(self._sql["move_scheduled"], limit))
 
-    async def delete_passed(self, *, after: int, older_than: timedelta, batch: int) -> Cleaned:
+    async def delete_passed(self, *, after: int, older_than: timedelta, batch: int, key: str | None = None) -> Cleaned:
         async with self._connection() as connection, in_transaction(connection):
             if not await connection.fetchval(self._sql["try_alone"]):
                 return Cleaned(deleted=0, through=after, more=False, busy=True)
-            return Cleaned(*await connection.fetchrow(self._sql["delete_passed"], after, batch, older_than))
+            return Cleaned(*await connection.fetchrow(self._sql["delete_passed"], after, batch, older_than, key))
 
     async def forget_progress(self, *, older_than: timedelta, batch: int) -> int:
         async with self._connection() as connection:
@@ -318,6 +320,7 @@ class PostgreSQLStore:
                 server_settings={"application_name": name},
             )
             try:
+                await connection.execute(PIN_SESSION)
                 yield connection
             except BaseException:
                 connection.terminate()
@@ -397,9 +400,10 @@ async def migrate_postgresql(url: str, schema: str = DEFAULT_SCHEMA) -> list[int
                     return await _migrate(connection, schema)
                 except asyncpg.LockNotAvailableError as error:
                     if not left:
+                        users = await _users(connection, schema)
                         raise StoreUnavailable(
-                            f"a transaction has been writing to {schema}.outbox all the time, so the migration never "
-                            "got it for itself; nothing was changed: migrate again when that transaction has ended"
+                            f"the tables of schema {schema} were in use all the time, by {users}, so the migration "
+                            "never got them for itself; nothing was changed: migrate again when that has ended"
                         ) from error
                     await asyncio.sleep(MIGRATION_PAUSE_SECONDS)
             raise AssertionError("the last try has returned or raised")
@@ -408,16 +412,21 @@ async def migrate_postgresql(url: str, schema: str = DEFAULT_SCHEMA) -> list[int
 
 
 async def _migrate(connection: Any, schema: str) -> list[int]:
-    queries = named_queries("postgresql", schema)
     async with connection.transaction():
-        await connection.execute("select pg_advisory_xact_lock($1, hashtext($2))", _LOCK_CLASS, schema)
+        await connection.execute(PIN_TRANSACTION)
         await connection.execute(f"set local lock_timeout = '{MIGRATION_LOCK_MS}ms'")
-        there = await connection.fetchval("select to_regclass($1) is not null", f"{schema}.migrations")
-        version = await connection.fetchval(queries["schema_version"]) if there else 0
+        await connection.execute(lock_statement(schema))
+        version = await connection.fetchval(version_statement("postgresql", schema))
         missing = missing_migrations("postgresql", version)
         for name in missing.values():
             await connection.execute(sql_file("postgresql", name, schema))
     return list(missing)
+
+
+async def _users(connection: Any, schema: str) -> str:
+    """Whose transactions a migration waits for."""
+    users = await connection.fetchval(named_queries("postgresql", schema)["table_users"])
+    return users or "transactions that have ended meanwhile"
 
 
 @contextmanager
@@ -425,8 +434,13 @@ def _errors_translated(schema: str, url: str) -> Iterator[None]:
     """The driver's errors, as the contract names them."""
     try:
         yield
-    except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError) as error:
+    except (asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError, asyncpg.InvalidSchemaNameError) as error:
         raise not_migrated(schema) from error
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise StoreUnavailable(
+            f"PostgreSQL: {error}; `postroad migrate --grants` prints what each kind of role needs",
+            transient=is_transient(error),
+        ) from error
     except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         raise StoreUnavailable(f"PostgreSQL: {error}", transient=is_transient(error)) from error
     except (OSError, TimeoutError) as error:

@@ -76,7 +76,7 @@ class PostgreSQLLeases:
     ) -> Collection[UUID]:
         owners, beats = [each.owner for each in suspects], [each.beats for each in suspects]
         async with self._connection() as connection, in_transaction(connection):
-            rows = await connection.fetch(self._sql["bury"], runner.sink, owners, beats, _process(presence))
+            rows = await connection.fetch(self._sql["bury"], runner.sink, owners, beats)
             if not rows:
                 return []
             dead = [row["owner"] for row in rows]

@@ -9,7 +9,7 @@ from postroad.config import DEFAULT_SCHEMA
 from postroad.stores.asking import Rows
 from postroad.stores.changing import Changing
 from postroad.stores.postgresql import PostgreSQLStore
-from postroad.stores.postgresql_patience import in_transaction
+from postroad.stores.postgresql_patience import holder_named, in_transaction
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
@@ -38,7 +38,7 @@ class PostgreSQLOperating(PostgreSQLStore, Changing):
             if not changes:
                 yield ask
                 return
-            async with in_transaction(connection):
+            async with holder_named(connection, self._sql, "retention"), in_transaction(connection):
                 yield ask
 
     async def relays(self) -> Sequence[RelayStatus]:

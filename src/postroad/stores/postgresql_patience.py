@@ -10,10 +10,14 @@ import asyncio
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+import asyncpg
 
-__all__ = ["in_transaction", "lent"]
+from postroad.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+__all__ = ["holder_named", "in_transaction", "lent"]
 
 FAREWELL_SECONDS: Final = 1.0
 
@@ -48,3 +52,18 @@ async def in_transaction(connection: Any) -> AsyncIterator[None]:
         raise
     else:
         await transaction.commit()
+
+
+@asynccontextmanager
+async def holder_named(connection: Any, sql: Mapping[str, str], lock: str) -> AsyncIterator[None]:
+    """Around a transaction that waits for a row of `locks`: if it waits in vain, the error says for which process."""
+    try:
+        yield
+    except asyncpg.LockNotAvailableError as error:
+        holder = await connection.fetchval(sql["lock_row_holder"], lock)
+        if holder is None:
+            raise
+        raise StoreUnavailable(
+            f"PostgreSQL: the row {lock!r} of the table locks is locked by {holder}, and the wait for it is over; "
+            "try again when that transaction has ended, or end it"
+        ) from error

@@ -23,6 +23,7 @@ from postroad.stores.connections.transient import is_transient
 from postroad.stores.cursor import Cursor, turn_page
 from postroad.stores.migrations import check_version, missing_migrations, not_migrated
 from postroad.stores.queries import named_queries, sql_file
+from postroad.stores.scripts import sqlite_statements
 from postroad.stores.sqlite_leases import SQLiteLeases
 from postroad.stores.sqlite_naps import SQLiteNaps
 from postroad.stores.sqlite_trouble import SQLiteTrouble
@@ -166,13 +167,14 @@ class SQLiteStore:
 
         return await self._run(move)
 
-    async def delete_passed(self, *, after: int, older_than: timedelta, batch: int) -> Cleaned:
+    async def delete_passed(self, *, after: int, older_than: timedelta, batch: int, key: str | None = None) -> Cleaned:
         age = older_than.total_seconds() * 1e6
 
         def delete() -> Cleaned:
             with self._immediate() as connection:
                 through, more, behind = connection.execute(self._sql["look_at_batch"], (after, batch, age)).fetchone()
-                deleted = connection.execute(self._sql["delete_passed"], (after, through, age)).rowcount if more else 0
+                values = (after, through, age, key)
+                deleted = connection.execute(self._sql["delete_passed"], values).rowcount if more else 0
                 if deleted:
                     for query in ("delete_finished", "delete_history", "delete_delivered", "delete_rewound"):
                         connection.execute(self._sql[query], (after, through))
@@ -286,22 +288,11 @@ def migrate_sqlite(path: Path | str, schema: str = DEFAULT_SCHEMA) -> list[int]:
                 version = connection.execute(queries["schema_version"]).fetchone()[0] if there else 0
                 missing = missing_migrations("sqlite", version)
                 for name in missing.values():
-                    for statement in _statements(sql_file("sqlite", name, schema)):
+                    for statement in sqlite_statements(sql_file("sqlite", name, schema)):
                         connection.execute(statement)
     except (sqlite3.Error, ValueError) as error:
         raise StoreUnavailable(f"SQLite did not take the migration of {path}; nothing was changed: {error}") from error
     return list(missing)
-
-
-def _statements(script: str) -> list[str]:
-    """Split a script; sqlite3's own `executescript` would commit the transaction that is open."""
-    statements, begun = [], ""
-    for line in script.splitlines(keepends=True):
-        begun += line
-        if sqlite3.complete_statement(begun):
-            statements.append(begun)
-            begun = ""
-    return statements
 
 
 def _lease(row: Any) -> Lease:

@@ -134,7 +134,7 @@ class SQLiteTrouble:
             if marked is None:
                 return None, True
             claimed.append(marked)
-            room -= len(marked.message.payload)
+            room -= marked.message.size
         return sorted(claimed, key=_position), len(ready) > min(len(claimed), len(heads))
 
     def _behind(self, head: _Ready, room: int) -> list[int]:

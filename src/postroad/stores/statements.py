@@ -27,11 +27,13 @@ __all__ = [
     "add_rows_and_later",
     "cancel_message",
     "first_times",
+    "look_at_probe",
     "mark_transaction",
     "named",
     "same_transaction",
     "undo_first_times",
     "with_placeholders",
+    "write_probe",
 ]
 
 Placeholders = Literal["$1", "?", "%s"]
@@ -165,6 +167,30 @@ def undo_first_times(
     given = list(ids) if dialect == "postgresql" else json.dumps(ids)
     asked = named(dialect, placeholders, schema, "undo_first_times", transaction, consumer, given)
     return Question([asked], lambda answered: dialect == "sqlite" or answered[0][0][0] != "in progress")
+
+
+def write_probe(
+    dialect: Dialect, placeholders: Placeholders, schema: str, *, consumer: str, id: str
+) -> Question[tuple[Any, Any]]:
+    """Write something by which it can be seen whether a transaction is committed. Gives what two statements know the
+    transaction by.
+    """
+    if dialect == "postgresql":
+        asked = [named(dialect, placeholders, schema, "write_probe")] * 2
+        return Question(asked, lambda answered: (answered[0][0][0], answered[1][0][0]))
+    written = named(dialect, placeholders, schema, "write_probe", consumer, id)
+    return Question([written, *mark_transaction(dialect, placeholders, schema)], lambda _: (id, id))
+
+
+def look_at_probe(
+    dialect: Dialect, placeholders: Placeholders, schema: str, *, transaction: Any, consumer: str, id: str
+) -> Question[bool]:
+    """Whether the probe was committed; it is gone afterwards."""
+    if dialect == "postgresql":
+        asked = named(dialect, placeholders, schema, "look_at_probe", transaction)
+        return Question([asked], lambda answered: bool(answered[0][0][0] == "committed"))
+    asked = named(dialect, placeholders, schema, "look_at_probe", consumer, id)
+    return Question([asked], lambda answered: bool(answered[0]))
 
 
 # -- the text --------------------------------------------------------------------------------------------------------

@@ -12,5 +12,5 @@ from postroad.django.operations import ApplyMigration
 class Migration(migrations.Migration):
     """postroad's migration 10."""
 
-    dependencies: ClassVar = [("postroad", "0006_inbox")]
+    dependencies: ClassVar = [("postroad", "0008_limits")]
     operations: ClassVar = [ApplyMigration(10)]

@@ -7,27 +7,33 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from postroad.ops.asking import DryRun, Reason, Who, Yes, actor, given_reason, needed_reason, sure
-from postroad.ops.commands.choosing import AsJson, AtSink, OfSink, OneId, ask
+from postroad.ops.commands.choosing import AsJson, AtSink, OfSink, OneId, ask, named
 from postroad.ops.commands.showing_done import show_done, show_plan
 from postroad.ops.commands.showing_messages import show_message
-from postroad.ops.given import read_id, read_text
+from postroad.ops.given import read_text
 from postroad.ops.options import FOR_ANY_DATABASE, takes
-from postroad.ops.showing import count, one_line
-from postroad.ops.terminal import Command
+from postroad.ops.showing import count, one_line, said, when
+from postroad.ops.tables import Column, Row, show_rows
+from postroad.ops.terminal import Command, Group
+from postroad.ops.terminal import as_json as in_json
 from postroad.stores.operating import By
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from postroad.ops.settings import Settings
-    from postroad.stores.operating import MessageRow
+    from postroad.stores.operating import HeldKey, MessageRow
 
 __all__ = ["key", "message"]
 
 Key = Annotated[str, typer.Argument(metavar="KEY", help="The key.")]
 
-message = typer.Typer(no_args_is_help=True, help="Look at one message, skip it, or poison it.")
-key = typer.Typer(no_args_is_help=True, help="Hold a key's messages back, let them go on, or skip them.")
+message = typer.Typer(cls=Group, no_args_is_help=True, help="Look at one message, skip it, or poison it.")
+key = typer.Typer(
+    cls=Group,
+    no_args_is_help=True,
+    help="List held keys; hold a key's messages back, let them go on, or skip them.",
+)
 
 
 # -- one message -----------------------------------------------------------------------------------------------------
@@ -43,7 +49,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a message and its whole history: added, each failed attempt, published, and what it caused."""
-    show_message(settings, read_id(id), payload=payload, as_json=as_json)
+    show_message(settings, named(settings, id), payload=payload, as_json=as_json)
 
 
 @message.command("skip", cls=Command)
@@ -60,7 +66,7 @@ def skip(
     as_json: AsJson = False,
 ) -> None:
     """Never publish this message: it is known to have been published by other means."""
-    uuid = read_id(id)
+    uuid = named(settings, id)
     rows = ask(settings, lambda insights: insights.skippable(uuid, sink))
     if dry_run:
         show_plan(f"message {uuid} would be skipped at {_places(rows)}", len(rows), as_json=as_json)
@@ -87,7 +93,7 @@ def poison(
     as_json: AsJson = False,
 ) -> None:
     """Declare a message dead: it is not tried any more. The reason becomes its error."""
-    uuid = read_id(id)
+    uuid = named(settings, id)
     rows = ask(settings, lambda insights: insights.poisonable(uuid, sink))
     if dry_run:
         show_plan(f"message {uuid} would be dead at {_places(rows)}", len(rows), as_json=as_json)
@@ -102,6 +108,26 @@ def _places(rows: Sequence[MessageRow]) -> str:
 
 
 # -- keys ------------------------------------------------------------------------------------------------------------
+
+_HELD = (Column("sink"), Column("key"), Column("since (UTC)", whole=True), Column("who"), Column("why"))
+
+
+@key.command("list", cls=Command)
+@takes(*FOR_ANY_DATABASE)
+def list_keys(*, settings: Settings, sink: OfSink = None, as_json: AsJson = False) -> None:
+    """List the keys that are held: at which sink, since when, by whom and why."""
+    held = ask(settings, lambda insights: insights.held_keys(sink))
+    if as_json:
+        typer.echo(in_json(held))
+    elif held:
+        show_rows(_HELD, [Row(_held_cells(each)) for each in held])
+    else:
+        typer.echo("No key is held.")
+
+
+def _held_cells(held: HeldKey) -> list[str]:
+    why = said(held.reason or "")
+    return [one_line(held.sink), one_line(held.key), when(held.since).rstrip("Z"), one_line(held.who), why]
 
 
 @key.command("hold", cls=Command)

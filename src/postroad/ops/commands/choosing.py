@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, TypeVar
+from uuid import UUID
 
 import typer
 
 from postroad.errors import InvalidSetting
 from postroad.lifecycle import State
-from postroad.ops.given import did_you_mean, older_than, read_id, read_moment, read_text
+from postroad.ops.given import did_you_mean, older_than, read_digits, read_moment, read_text
 from postroad.ops.insights import Insights
 from postroad.stores import operating_for
 from postroad.stores.operating import Filter
@@ -33,6 +34,7 @@ __all__ = [
     "WithError",
     "ask",
     "chosen",
+    "named",
     "read_state",
 ]
 
@@ -40,7 +42,7 @@ T = TypeVar("T")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, max=10_000, help="Show so many at most.")]
-OneId = Annotated[str, typer.Argument(metavar="ID", help="The message's id.")]
+OneId = Annotated[str, typer.Argument(metavar="ID", help="The message's id, or its last digits.")]
 OfSink = Annotated[
     str | None, typer.Option("--sink", metavar="NAME", help="Only at this sink. Otherwise at all of them.")
 ]
@@ -70,11 +72,17 @@ def ask(settings: Settings, work: Callable[[Insights], Awaitable[T]]) -> T:
     return asyncio.run(connected())
 
 
+def named(settings: Settings, id: str) -> UUID:
+    """The message that an id, or a part of one, means."""
+    digits = read_digits(id)
+    return UUID(digits) if len(digits) == 32 else ask(settings, lambda insights: insights.named(digits))
+
+
 def chosen(
     *,
     sink: str | None = None,
     state: str | None = None,
-    ids: Sequence[str] = (),
+    ids: Sequence[UUID] = (),
     key: str | None = None,
     type: str | None = None,
     topic: str | None = None,
@@ -91,7 +99,7 @@ def chosen(
     which = Filter(
         sink=sink,
         state=None if state is None else read_state(state),
-        ids=tuple(map(read_id, ids)),
+        ids=tuple(ids),
         key=key,
         type=type,
         topic=topic,

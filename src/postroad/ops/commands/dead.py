@@ -20,13 +20,13 @@ from postroad.ops.commands.choosing import (
     WithError,
     ask,
     chosen,
+    named,
 )
 from postroad.ops.commands.showing_done import show_done, show_plan
 from postroad.ops.commands.showing_messages import show_listing, show_message
-from postroad.ops.given import read_id
 from postroad.ops.options import FOR_ANY_DATABASE, takes
 from postroad.ops.showing import count
-from postroad.ops.terminal import Command
+from postroad.ops.terminal import Command, Group
 from postroad.stores.operating import By
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 __all__ = ["dead"]
 
-Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="The ids of messages.")]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="The ids of messages, or their last digits.")]
 All = Annotated[bool, typer.Option("--all", help="Every dead message.")]
 
-dead = typer.Typer(no_args_is_help=True, help="Look at dead messages, try them again, or give them up.")
+dead = typer.Typer(cls=Group, no_args_is_help=True, help="Look at dead messages, try them again, or give them up.")
 
 
 @dead.command("list", cls=Command)
@@ -70,7 +70,7 @@ def show_dead(
     as_json: AsJson = False,
 ) -> None:
     """Show a dead message: what was tried, when, and what the broker said."""
-    show_message(settings, read_id(id), payload=payload, as_json=as_json, must_be=State.DEAD)
+    show_message(settings, named(settings, id), payload=payload, as_json=as_json, must_be=State.DEAD)
 
 
 @dead.command("retry", cls=Command)
@@ -94,7 +94,8 @@ def retry(
 ) -> None:
     """Let dead messages be tried again, at once and with all their attempts."""
     which = chosen(
-        ids=ids or (), key=key, type=type, topic=topic, error=error, older=older, sink=sink, all=all
+        ids=[named(settings, id) for id in ids or ()],
+        key=key, type=type, topic=topic, error=error, older=older, sink=sink, all=all,
     )  # fmt: skip
     number = ask(settings, lambda insights: insights.dead(which)).number
     if dry_run:
@@ -128,7 +129,8 @@ def drop(
 ) -> None:
     """Give dead messages up: they are never published, and deleted in time."""
     which = chosen(
-        ids=ids or (), key=key, type=type, topic=topic, error=error, older=older, sink=sink, all=all
+        ids=[named(settings, id) for id in ids or ()],
+        key=key, type=type, topic=topic, error=error, older=older, sink=sink, all=all,
     )  # fmt: skip
     number = ask(settings, lambda insights: insights.dead(which)).number
     if dry_run:

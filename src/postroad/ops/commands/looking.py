@@ -37,6 +37,7 @@ looking = typer.Typer()
 _AUDIT = (
     Column("when (UTC)", whole=True),
     Column("who"),
+    Column("role"),
     Column("command", whole=True),
     Column("changed", right=True, whole=True),
     Column("what"),
@@ -113,7 +114,8 @@ def _cells(entry: AuditEntry) -> list[str]:
     what = ", ".join(f"{name} {_argument(value)}" for name, value in entry.arguments.items() if value not in (None, []))
     reason = said(entry.reason or "")
     return [
-        when(entry.at).rstrip("Z"), one_line(entry.who), one_line(entry.command), f"{entry.changed:,}", what, reason
+        when(entry.at).rstrip("Z"), one_line(entry.who), one_line(entry.role or ""), one_line(entry.command),
+        f"{entry.changed:,}", what, reason,
     ]  # fmt: skip
 
 

@@ -83,7 +83,8 @@ def _what_is_not_shown(listing: Listing, thing: str) -> str:
         return f"No {thing} matches{limit}."
     if shown < total.number:
         return f"{shown:,} of {'' if total.exact else 'about '}{count(total.number, thing)} shown; see --limit{limit}."
-    return f"{count(shown, thing)}{limit}."
+    unread = "" if listing.sinks else "; no relay has run yet, so none was sent"
+    return f"{count(shown, thing)}{limit}{unread}."
 
 
 # -- one -------------------------------------------------------------------------------------------------------------
@@ -136,7 +137,9 @@ def _facts(message: MessageHistory) -> Iterator[tuple[str, str]]:
         yield one_line(name, 30), one_line(value)
     for id, type in message.caused:
         yield "caused", f"{id} {one_line(type)}"
-    yield "payload", f"{count(message.payload_size, 'byte')} of {one_line(message.content_type, 100)}"
+    size = message.payload_size
+    shown = "not readable by this role;" if size is None else f"{count(size, 'byte')} of"
+    yield "payload", f"{shown} {one_line(message.content_type, 100)}"
 
 
 def _show_payload(message: MessageHistory) -> None:

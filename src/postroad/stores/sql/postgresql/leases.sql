@@ -34,7 +34,7 @@ select sink, lane, position, '-infinity', snapshot, 0, 0 from made where positio
 -- Whoever has locked a lane's row (its own settle; an application that cancels) is not waited for: that lane is renewed
 -- the next time. Nor is a writer that is at a nap's row. Who names a session says that it holds a lock only if the server
 -- knows of that: the session may be gone without a word. A suspect says that it holds a lock, on the server as it was
--- started, and nobody else than us has it. A lane has something to look at when the log has grown, in whatever slots (so
+-- started, and its process does not hold it. A lane has something to look at when the log has grown, in whatever slots (so
 -- that quiet lanes advance too), or when it has late rows.
 with present as materialized (
     select $8::integer is null or $8 in (select {schema}.lock_holders(r.lock_key)
@@ -68,12 +68,12 @@ peers as materialized (
 suspects as materialized (
     select owner, beats from peers
      where owner <> $1 and lock_key is not null and server_started = {schema}.server_started()
-       and not exists (select from {schema}.lock_holders(lock_key) as pid where pid is distinct from $8::integer)),
+       and not exists (select from {schema}.lock_holders(lock_key) as pid where pid = coalesce(lock_pid, pid))),
 kept as (
     update {schema}.naps set until = clock_timestamp() + $10::float8 * interval '1 second'
      where id in (select id from {schema}.naps
                    where id = any($9::bigint[]) and until > clock_timestamp() + $10::float8 / 3 * interval '1 second'
-                     and marks & ~ coalesce(pg_sequence_last_value('{schema}.napping'), 0) = 0
+                     and marks & ~ coalesce(pg_sequence_last_value('{schema}.napping'::regclass), 0) = 0
                      for update skip locked)
     returning id),
 cleared as (
@@ -113,14 +113,14 @@ select (select so from present) as present,
 
 -- name: bury
 -- Of the suspects, those that are dead: since they were suspected they have not beaten, their locks are still free, and
--- their last heartbeat is more than a second old. $1: sink; $2: owners; $3: their beats; $4: the process of our session.
+-- their last heartbeat is more than a second old. $1: sink; $2: owners; $3: their beats.
 select r.owner
   from {schema}.relays r
   join unnest($2::uuid[], $3::bigint[]) as suspect (owner, beats) on r.owner = suspect.owner and r.beats = suspect.beats
  where r.sink = $1
    and r.heartbeat_at < clock_timestamp() - interval '1 second'
    and r.lock_key is not null and r.server_started = {schema}.server_started()
-   and not exists (select from {schema}.lock_holders(r.lock_key) as pid where pid is distinct from $4::integer)
+   and not exists (select from {schema}.lock_holders(r.lock_key) as pid where pid = coalesce(r.lock_pid, pid))
    for update of r skip locked
 
 -- name: mark_dead
@@ -186,7 +186,9 @@ select pg_try_advisory_lock($1)
 
 -- name: note_lock
 -- Asked on the session that holds the lock, so that the server's start is that of the server which has it.
-update {schema}.relays set lock_key = $2, server_started = {schema}.server_started() where owner = $1 returning true
+update {schema}.relays set lock_key = $2, lock_pid = pg_backend_pid(), server_started = {schema}.server_started()
+ where owner = $1
+returning true
 
 -- name: lock_holder
 -- Who has a lock, as people find it.

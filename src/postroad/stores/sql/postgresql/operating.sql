@@ -129,7 +129,9 @@ select (select count(*) from (select from {schema}.scheduled order by due_at lim
 select sink, key, since, who, reason from {schema}.holds where $1::text is null or sink = $1 order by sink, key
 
 -- name: audit
-select number, at, who, command, arguments::text, reason, changed from {schema}.audit order by number desc limit $1
+select number, at, who, role, command, arguments::text, reason,
+       changed + coalesce((select sum(changed) from {schema}.audit more where more.continues = a.number), 0)::bigint
+  from {schema}.audit a where continues is null order by number desc limit $1
 
 -- name: log_ends
 -- The first and the last position of the log, and how far the lanes of a sink have come.
@@ -177,6 +179,41 @@ select count(*)
    and ($8::text is null or strpos(lower(error), lower($8)) > 0)
    and ($9::bigint is null or created_at >= timestamptz 'epoch' + $9 * interval '1 microsecond')
    and ($10::bigint is null or created_at < timestamptz 'epoch' + $10 * interval '1 microsecond')
+
+-- name: list_added
+-- As list_log, where no sink reads the log yet: every message waits. Parameters as there.
+select '' as sink, 0 as lane, position, id, type, topic, key, 'waiting' as state, 0 as attempts, null::text as error,
+       null::text as route, created_at, null::timestamptz as next_attempt_at, null::timestamptz as published_at
+  from {schema}.outbox
+ where position between $1 and $2
+   and $3::text is null
+   and ($4::text[] is null or 'waiting' = any($4))
+   and ($5::text is null or key = $5)
+   and ($6::text is null or type = $6)
+   and ($7::text is null or topic = $7)
+   and $8::text is null
+   and ($9::bigint is null or created_at >= timestamptz 'epoch' + $9 * interval '1 microsecond')
+   and ($10::bigint is null or created_at < timestamptz 'epoch' + $10 * interval '1 microsecond')
+ order by position desc
+ limit $11
+
+-- name: find_ids
+-- Ids that begin with some digits, which are those from $1 to $2; and, among the newest $4 messages, those that wait for
+-- their time and those in trouble, ids that end with the digits $3. At most $5.
+select id from {schema}.outbox where id between $1 and $2
+union
+select id from {schema}.scheduled where id between $1 and $2
+union
+select id from (select id from {schema}.outbox order by position desc limit $4) newest
+ where replace(id::text, '-', '') like '%' || $3::text
+union
+select id from (select id from {schema}.scheduled order by due_at, number limit $4) waiting
+ where replace(id::text, '-', '') like '%' || $3::text
+union
+select id from (select position from {schema}.deferred order by position desc limit $4) trouble
+  join {schema}.outbox using (position)
+ where replace(id::text, '-', '') like '%' || $3::text
+ limit $5
 
 -- name: list_ids
 -- Messages by their ids, or by their positions; at one sink or at all.
@@ -261,17 +298,23 @@ select count(*) as seen, min(position) as through
          limit $6) looked_at
 
 -- name: message
--- A message from the log; $2: bytes of its payload.
-select position, id, type, topic, key, content_type, headers::text, substring(payload from 1 for $2::integer) as payload,
-       octet_length(payload) as payload_size, created_at, null::timestamptz as deliver_at
+-- A message from the log, without its payload, which not every role may read.
+select position, type, topic, key, content_type, headers::text, created_at, null::timestamptz as deliver_at
   from {schema}.outbox where id = $1
 
 -- name: scheduled_message
 -- The same, from those that are to be sent later.
-select null::bigint as position, id, type, topic, key, content_type, headers::text,
-       substring(payload from 1 for $2::integer) as payload, octet_length(payload) as payload_size, created_at,
-       due_at as deliver_at
+select null::bigint as position, type, topic, key, content_type, headers::text, created_at, due_at as deliver_at
   from {schema}.scheduled where id = $1
+
+-- name: may_read_payloads
+select has_column_privilege('{schema}.outbox'::regclass, 'payload', 'select')
+
+-- name: payload
+-- The first $2 bytes of a message's payload, and its size.
+select substring(payload from 1 for $2::integer) as payload, octet_length(payload) as size
+  from (select id, payload from {schema}.outbox union all select id, payload from {schema}.scheduled) messages
+ where id = $1
 
 -- name: failures
 select sink, attempt, failed_at, error from {schema}.attempts where position = $1 order by failed_at, attempt
@@ -299,12 +342,10 @@ with raised as (
 select pg_notify('{schema}', '') where exists (select from raised)
 
 -- name: note_audit
-insert into {schema}.audit (who, command, arguments, reason, changed) values ($1, $2, $3::text::json, $4, $5)
-returning number, at
-
--- name: add_to_audit
--- A later batch of the same command.
-update {schema}.audit set changed = changed + $2 where number = $1
+-- $6: the number of the first line of the same command, for a later batch.
+insert into {schema}.audit (who, command, arguments, reason, changed, continues)
+values ($1, $2, $3::text::json, $4, $5, $6)
+returning number
 
 -- name: retry
 -- Dead messages, tried again: behind those that block their keys. $1: sinks; $2: positions. One that its lane has not come
@@ -415,6 +456,30 @@ select count(*) filter (
   from (select position, xid, slot, created_at < now() - $3::bigint * interval '1 microsecond' as old
           from {schema}.outbox where position >= $1 order by position limit $2) batch
 
+-- name: count_of_key
+-- Of the first $2 rows after position $1, how many of key $3 every sink has had, and how many not; how many rows there
+-- were, and where the last one is.
+with batch as materialized (
+    select position, xid, slot, key from {schema}.outbox where position > $1 order by position limit $2)
+select count(*) filter (where delivered) as delivered, count(*) filter (where not delivered) as undelivered,
+       (select count(*) from batch) as seen, (select max(position) from batch) as through
+  from (select exists (select from {schema}.lanes)
+               and not exists (select from {schema}.lanes l
+                                where batch.slot between l.first_slot and l.last_slot
+                                  and not {schema}.passed(batch.position, batch.xid, l))
+               and not exists (select from {schema}.deferred d
+                                where d.position = batch.position
+                                  and d.state in ('retrying', 'sending', 'held', 'dead')) as delivered
+          from batch
+         where key = $3) of_key
+
+-- name: count_scheduled_of_key
+select count(*) from {schema}.scheduled where key = $1
+
+-- name: forget_in_audit
+-- What operators did to a key stays in the audit, without the key and without their reasons, which may name it too.
+select {schema}.forget_in_audit($1)
+
 -- name: count_rewind
 -- Of the first $6 rows from position $2 to $3, how many a rewind of sink $1 would publish again, how many there were, and
 -- where the last one is. $4: key; $5: type; $7: since.
@@ -452,7 +517,9 @@ select $1, lane, position, key, 'held', true, case when key is null then now() e
 
 -- name: delete_nothing
 -- Until the transaction ends: retention would not see what is to be published again.
-select pg_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.retention'))
+with patience as materialized (
+    select set_config('lock_timeout', '10s', true) as now)
+select name from patience, {schema}.locks where name = 'retention' and now is not null for update of locks
 
 -- name: note_rewound
 -- Because of rewind $2. $3: positions; $4: their new ids, or nulls.

@@ -1,4 +1,9 @@
 -- Named queries for PostgreSQL. The same names stand in ../sqlite/queries.sql where the idea is the same.
+-- {size} and {contents} stand for expressions in ../../queries.py: the contents of a row that is too large are never
+-- fetched.
+-- A store's own connections look names up in pg_catalog alone. What runs on a connection of the application's (adding,
+-- canceling, the inbox) says pg_catalog itself, where a name is not PostgreSQL's in any case: there another role's schema
+-- may be on the search_path. Where PostgreSQL has an operator of exactly these types, it is found first.
 
 -- name: add
 -- Adding an id again is a no-op.
@@ -20,8 +25,8 @@ on conflict (id) do nothing
 -- As add_many, and what has a time goes to `scheduled`: $9 says when, $10 in how long, in microseconds.
 -- The clock, not the transaction's beginning: of two that are to wait equally long, the first one added is due first.
 with new as materialized (
-    select *, coalesce(timestamptz 'epoch' + at * interval '1 microsecond',
-                       clock_timestamp() + wait * interval '1 microsecond') as due_at
+    select *, coalesce(timestamptz 'epoch' + (at operator(pg_catalog.*) interval '1 microsecond'),
+                       pg_catalog.clock_timestamp() + (wait operator(pg_catalog.*) interval '1 microsecond')) as due_at
       from unnest($1::uuid[], $2::text[], $3::text[], $4::smallint[], $5::text[], $6::bytea[], $7::text[], $8::text[],
                   $9::bigint[], $10::bigint[])
            with ordinality as new (id, topic, key, slot, type, payload, content_type, headers, at, wait, ordinality)),
@@ -43,12 +48,13 @@ on conflict (id) do nothing
 select {schema}.cancel($1::uuid)
 
 -- name: scheduled_due_in
--- Seconds until something is due; below zero when it is already.
-select extract(epoch from min(due_at) - clock_timestamp())::float8 from {schema}.scheduled
+-- Seconds until something is due; below zero when it is already. A difference of two epochs, because an infinite time
+-- can't be subtracted from.
+select (extract(epoch from min(due_at)) - extract(epoch from clock_timestamp()))::float8 from {schema}.scheduled
 
 -- name: try_to_move
 -- One at a time, until the transaction ends: two would change the order of a key's messages.
-select pg_try_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.scheduled'))
+select true from {schema}.locks where name = 'scheduled' for update skip locked
 
 -- name: move_scheduled
 -- Move what is due into the log, where it gets its positions: in order, and at most $1. Who is being canceled is
@@ -69,7 +75,8 @@ moved as (
     on conflict (id) do nothing)
 select count(*) as moved,
        case when count(*) = $1 then 0
-            else (select extract(epoch from min(due_at) - now())::float8 from {schema}.scheduled where due_at > now())
+            else (select (extract(epoch from min(due_at)) - extract(epoch from now()))::float8
+                    from {schema}.scheduled where due_at > now())
        end as due_in
   from taken
 
@@ -78,16 +85,27 @@ select count(*) as moved,
 select (select max(version) from {schema}.migrations) as version,
        (select min_client from {schema}.installation) as min_client
 
+-- name: table_users
+-- The processes that a migration waits for: they have locked a table of ours in a way that excludes changes to it.
+select pg_catalog.string_agg(distinct pg_catalog.concat('server process ', l.pid, ' (role ', a.usename, ')'), ', ')
+  from pg_catalog.pg_locks l
+  join pg_catalog.pg_class c on c.oid = l.relation
+  left join pg_catalog.pg_stat_activity a on a.pid = l.pid
+ where c.relnamespace = pg_catalog.to_regnamespace('{schema}') and l.granted and l.mode <> 'AccessShareLock'
+   and l.database = (select oid from pg_catalog.pg_database where datname = pg_catalog.current_database())
+
 -- name: server_process
 -- Who serves this connection. Behind a pooler it is not the one that the connection was told at its beginning.
-select pg_backend_pid()
+select pg_catalog.pg_backend_pid()
 
 -- name: borrow_session
 -- Behind a pooler a session is ours for one transaction: what other connections set once is set in each, and each asks
 -- whether the server has been started anew, or has gone through a crash, which makes it forget its statistics.
-select set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_seqscan', 'off', true),
-       set_config('jit', 'off', true), set_config('max_parallel_workers_per_gather', '0', true),
-       pg_postmaster_start_time()::text || coalesce(' ' || (select stats_reset::text from pg_stat_bgwriter), '') as started
+select pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
+       pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', true),
+       pg_catalog.set_config('enable_seqscan', 'off', true), pg_catalog.set_config('jit', 'off', true),
+       pg_catalog.set_config('max_parallel_workers_per_gather', '0', true),
+       {schema}.server_started() as started
 
 -- name: server_facts
 -- What decides whether this server's log may be read, and whether it is the one that was asked before: asked on every
@@ -99,7 +117,7 @@ select pg_is_in_recovery() as standby,
            <> (select system_identifier from {schema}.installation) as moved,
        exists (select from {schema}.outbox where xid >= pg_snapshot_xmax(pg_current_snapshot())) as future,
        exists (select from pg_index where indrelid = '{schema}.outbox'::regclass and indisprimary) as complete,
-       pg_postmaster_start_time()::text || coalesce(' ' || (select stats_reset::text from pg_stat_bgwriter), '') as started
+       {schema}.server_started() as started
 
 -- name: lock_for_restore
 -- No writer, reader or relay in between. In the order in which server_facts takes its locks.
@@ -159,10 +177,9 @@ select exists (select from {schema}.lanes
 -- can't estimate ranges of xid8 and would walk the primary key, so the late branch hides it behind "position + 0".
 -- The rows come in the order of the branches, each in its own: without parallel workers that is what Append does.
 with statement as materialized (select pg_current_snapshot() as snapshot)
-select position, id, topic, key, slot, type, payload, content_type, headers, created_at
-  from (select *, sum(octet_length(payload)) over (order by position rows between unbounded preceding and 1 preceding)
-                  as bytes_before
-          from (select * from {schema}.outbox
+select position, id, topic, key, slot, type, {contents}, created_at
+  from (select *, sum(size) over (order by position rows between unbounded preceding and 1 preceding) as bytes_before
+          from (select *, {size} as size from {schema}.outbox
                  where (xid >= $4 or xid = any($5))
                    and slot between $1 and $2
                    and position + 0 <= $3
@@ -170,10 +187,9 @@ select position, id, topic, key, slot, type, payload, content_type, headers, cre
                  limit $6) late_rows) late
  where coalesce(bytes_before, 0) < $7
 union all
-select position, id, topic, key, slot, type, payload, content_type, headers, created_at
-  from (select *, sum(octet_length(payload)) over (order by position rows between unbounded preceding and 1 preceding)
-                  as bytes_before
-          from (select * from {schema}.outbox
+select position, id, topic, key, slot, type, {contents}, created_at
+  from (select *, sum(size) over (order by position rows between unbounded preceding and 1 preceding) as bytes_before
+          from (select *, {size} as size from {schema}.outbox
                  where position > $3
                    and slot between $1 and $2
                  order by position
@@ -193,10 +209,9 @@ select coalesce(
 -- $8 to $11: sink, lane, owner and epoch; $12: late position; $13: late snapshot. The last row is that of read_page.
 -- Here the primary key is the right way, because the rows of one huge transaction lie together; "is true" hides the
 -- index on xid, by which every page would look at all late rows that are left.
-select position, id, topic, key, slot, type, payload, content_type, headers, created_at
-  from (select *, sum(octet_length(payload)) over (order by position rows between unbounded preceding and 1 preceding)
-                  as bytes_before
-          from (select * from {schema}.outbox
+select position, id, topic, key, slot, type, {contents}, created_at
+  from (select *, sum(size) over (order by position rows between unbounded preceding and 1 preceding) as bytes_before
+          from (select *, {size} as size from {schema}.outbox
                  where position > $12
                    and position <= $3
                    and (xid >= $4 or xid = any($5)) is true
@@ -423,14 +438,14 @@ followers as (
      where heads.state = 'held' and (heads.route is null or heads.route = any($5)) and behind.goes),
 chosen as materialized (
     select position
-      from (select first.position, sum(octet_length(payload)) over (
+      from (select first.position, sum(size) over (
                        order by follows, first.position rows between unbounded preceding and 1 preceding) as bytes_before
               from (select *
                       from (select position, false as follows from heads where number <= $4::integer
                             union all
                             select position, true from followers) going
                      order by follows, position limit $4::integer) first
-              left join {schema}.outbox o on o.position = first.position) sized
+              left join (select *, {size} as size from {schema}.outbox) o on o.position = first.position) sized
      where coalesce(bytes_before, 0) < $7),
 marked as (
     update {schema}.deferred d
@@ -438,11 +453,11 @@ marked as (
       from chosen
      where d.sink = $1 and d.position = chosen.position and d.state in ('retrying', 'held')
     returning d.position, d.attempts, d.route, extract(epoch from now() - d.deferred_at)::float8 as waited)
-select o.position, o.id, o.topic, o.key, o.slot, o.type, o.payload, o.content_type, o.headers, o.created_at,
+select o.position, o.id, o.topic, o.key, o.slot, o.type, {contents}, o.created_at,
        marked.attempts, marked.route, r.rewind, r.new_id, marked.waited,
        exists (select from heads where position not in (select position from chosen)) as more
   from marked
-  left join {schema}.outbox o on o.position = marked.position
+  left join (select *, {size} as size from {schema}.outbox) o on o.position = marked.position
   left join {schema}.rewound r on r.position = marked.position and r.sink = $1
  order by o.position
 
@@ -456,7 +471,8 @@ delete from {schema}.deferred d
 -- Of the rows after a position, delete what every lane that reads them has passed, as the lanes are now, unless a
 -- message in trouble refers to it. A message in trouble is recorded with the cursor that passes it, so one statement
 -- can't see the one without the other.
--- Age is the beginning of a row's transaction, so it never decides alone. $1: after; $2: rows; $3: age.
+-- Age is the beginning of a row's transaction, so it never decides alone. $1: after; $2: rows; $3: age; $4: of this key
+-- only, or null.
 with batch as materialized (
     select position, xid, slot, created_at < now() - $3::interval as old
       from {schema}.outbox where position > $1 order by position limit $2),
@@ -464,6 +480,7 @@ deleted as (
     delete from {schema}.outbox o using batch
      where o.position = batch.position
        and batch.old
+       and ($4::text is null or o.key = $4)
        and exists (select from {schema}.lanes)
        and not exists (select from {schema}.lanes l
                         where batch.slot between l.first_slot and l.last_slot
@@ -490,10 +507,11 @@ select (select count(*) from deleted) as deleted, coalesce(max(position), $1) as
 with unhurried as materialized (
     select set_config('synchronous_commit', 'off', true)),
 alone as materialized (
-    select pg_try_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.naps')) as so from unhurried),
+    select name from unhurried, {schema}.locks where name = 'naps' for update of locks skip locked),
 marked as materialized (
-    select setval('{schema}.napping', coalesce(pg_sequence_last_value('{schema}.napping'), 0) | $3::bigint)
-      from alone where so)
+    select setval('{schema}.napping'::regclass,
+                  coalesce(pg_sequence_last_value('{schema}.napping'::regclass), 0) | $3::bigint)
+      from alone)
 insert into {schema}.naps (first_slot, last_slot, marks, channel, until, listener)
 select $1::smallint, $2::smallint, $3, $4::text, clock_timestamp() + $5::float8 * interval '1 second', $6::integer from marked
 returning id
@@ -535,8 +553,17 @@ select count(*) from forgotten
 -- name: try_alone
 -- One retention at a time is enough, until the transaction ends. It need not wait for the disk: what a crash brings back
 -- is deleted again.
-select pg_try_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.retention')),
-       set_config('synchronous_commit', 'off', true)
+select true, set_config('synchronous_commit', 'off', true)
+  from {schema}.locks where name = 'retention' for update skip locked
+
+-- name: lock_row_holder
+-- The transaction that has locked a row of `locks`, as people find it. $1: the row's name.
+select 'server process ' || l.pid || ' (role ' || coalesce(a.usename, '?')
+       || coalesce(', ' || nullif(a.application_name, ''), '') || ')'
+  from {schema}.locks k
+  join pg_locks l on l.locktype = 'transactionid' and l.transactionid = k.xmax and l.granted
+  left join pg_stat_activity a on a.pid = l.pid
+ where k.name = $1
 
 -- name: first_time
 -- Gives the id and this transaction's id when the consumer sees it for the first time, and nothing when it was processed
@@ -546,22 +573,24 @@ select pg_try_advisory_xact_lock(x'706F7374'::int, hashtext('{schema}.retention'
 -- it costs nothing to know whether a handler has left its transaction in good order.
 -- The values are used once and in order: some drivers' placeholders have no numbers.
 with patience as materialized (
-    select current_setting('lock_timeout') as before, set_config('lock_timeout', $1::text, true) as now,
-           set_config('default_transaction_read_only', 'on', true) as mark),
+    select pg_catalog.current_setting('lock_timeout') as before,
+           pg_catalog.set_config('lock_timeout', $1::text, true) as now,
+           pg_catalog.set_config('default_transaction_read_only', 'on', true) as mark),
 noted as (
     insert into {schema}.inbox (consumer, id, type)
     select $2::text, $3::text, $4::text from patience where now is not null
     on conflict do nothing
     returning id)
-select id, pg_current_xact_id()::text from noted
+select id, pg_catalog.pg_current_xact_id()::text from noted
 union all
-select before, null from patience where set_config('lock_timeout', before, true) is null
+select before, null from patience where pg_catalog.set_config('lock_timeout', before, true) is null
 
 -- name: first_times
 -- The same for many ids in one statement. In order: two who wait for each other's rows would wait for ever.
 with patience as materialized (
-    select current_setting('lock_timeout') as before, set_config('lock_timeout', $1::text, true) as now,
-           set_config('default_transaction_read_only', 'on', true) as mark),
+    select pg_catalog.current_setting('lock_timeout') as before,
+           pg_catalog.set_config('lock_timeout', $1::text, true) as now,
+           pg_catalog.set_config('default_transaction_read_only', 'on', true) as mark),
 noted as (
     insert into {schema}.inbox (consumer, id, type)
     select $2::text, new.id, new.type
@@ -570,22 +599,29 @@ noted as (
      order by new.id collate "C"
     on conflict do nothing
     returning id)
-select id, pg_current_xact_id()::text from noted
+select id, pg_catalog.pg_current_xact_id()::text from noted
 union all
-select before, null from patience where set_config('lock_timeout', before, true) is null
+select before, null from patience where pg_catalog.set_config('lock_timeout', before, true) is null
 
 -- name: look_at_inbox
 -- Whether the tables are there, and may be read.
 select i.id, a.id from {schema}.inbox i, {schema}.inbox_attempts a limit 0
 
+-- name: write_probe
+-- The id of this transaction, by which it is seen later whether it was committed.
+select pg_current_xact_id()::text
+
+-- name: look_at_probe
+select pg_xact_status($1::text::xid8)
+
 -- name: same_transaction
 -- Gives a row when this is the transaction $1, and raises an error when a statement has failed in it.
-select 1 where pg_current_xact_id_if_assigned()::text = $1::text
+select 1 where pg_catalog.pg_current_xact_id_if_assigned()::text = $1::text
 
 -- name: undo_first_times
 -- A handler has failed. If it has committed its transaction $1 by itself, the inbox's rows are there, and the messages
 -- would count as processed. Gives the state of that transaction; while it is in progress nothing is known.
-with handled as materialized (select pg_xact_status($1::text::xid8) as status),
+with handled as materialized (select pg_catalog.pg_xact_status($1::text::xid8) as status),
 undone as (
     delete from {schema}.inbox
      where consumer = $2 and id = any($3::text[]) and (select status from handled) = 'committed')
@@ -596,7 +632,7 @@ select status from handled
 -- Gives nothing when the message was processed. One that had been given up begins anew: somebody has sent it again.
 -- Here and below, a row that another's handler has locked is not waited for longer than $1.
 with patience as materialized (
-    select set_config('lock_timeout', $1::text, true) as now)
+    select pg_catalog.set_config('lock_timeout', $1::text, true) as now)
 insert into {schema}.inbox_attempts as a (consumer, id, type, running)
 select $2::text, $3::text, $4::text, true
   from patience
@@ -605,7 +641,7 @@ on conflict (consumer, id) do update
    set attempts = case when a.dead_at is null then a.attempts + a.running::integer else 0 end,
        crashes = case when a.dead_at is null then a.crashes + a.running::integer else 0 end,
        error = case when a.running then $7::text else a.error end,
-       running = true, changed_at = clock_timestamp(), dead_at = null
+       running = true, changed_at = pg_catalog.clock_timestamp(), dead_at = null
 returning attempts, crashes, error
 
 -- name: end_attempt
@@ -616,7 +652,7 @@ returning id
 -- name: fail_attempt
 -- Gives nothing when the message was processed after all: of a lost COMMIT nobody knows.
 with patience as materialized (
-    select set_config('lock_timeout', $1::text, true) as now)
+    select pg_catalog.set_config('lock_timeout', $1::text, true) as now)
 insert into {schema}.inbox_attempts as a (consumer, id, type, error, attempts)
 select $2::text, $3::text, $4::text, $5::text, 1
   from patience
@@ -624,16 +660,17 @@ select $2::text, $3::text, $4::text, $5::text, 1
 on conflict (consumer, id) do update
    set attempts = case when a.dead_at is null then a.attempts + 1 else 1 end,
        crashes = case when a.dead_at is null then a.crashes else 0 end,
-       error = excluded.error, running = false, changed_at = clock_timestamp(), dead_at = null
+       error = excluded.error, running = false, changed_at = pg_catalog.clock_timestamp(), dead_at = null
 returning attempts
 
 -- name: note_dead
 with patience as materialized (
-    select set_config('lock_timeout', $1::text, true) as now)
+    select pg_catalog.set_config('lock_timeout', $1::text, true) as now)
 insert into {schema}.inbox_attempts as a (consumer, id, type, error, dead_at)
-select $2::text, $3::text, $4::text, $5::text, clock_timestamp() from patience where now is not null
+select $2::text, $3::text, $4::text, $5::text, pg_catalog.clock_timestamp() from patience where now is not null
 on conflict (consumer, id) do update
-   set error = excluded.error, running = false, changed_at = clock_timestamp(), dead_at = clock_timestamp()
+   set error = excluded.error, running = false, changed_at = pg_catalog.clock_timestamp(),
+       dead_at = pg_catalog.clock_timestamp()
 returning attempts
 
 -- name: forget_processed
@@ -641,7 +678,7 @@ returning attempts
 delete from {schema}.inbox
  where ctid = any(array(
        select ctid from {schema}.inbox
-        where consumer = $1 and processed_at < now() - $2::text::interval
+        where consumer = $1 and processed_at < pg_catalog.now() - $2::text::interval
         order by processed_at limit $3))
 returning id
 
@@ -649,6 +686,6 @@ returning id
 delete from {schema}.inbox_attempts
  where ctid = any(array(
        select ctid from {schema}.inbox_attempts
-        where consumer = $1 and changed_at < now() - $2::text::interval
+        where consumer = $1 and changed_at < pg_catalog.now() - $2::text::interval
         limit $3 for update skip locked))
 returning id

@@ -120,7 +120,8 @@ select (select count(*) from (select 1 from {schema}_scheduled order by due_at l
 select sink, key, since, who, reason from {schema}_holds where ?1 is null or sink = ?1 order by sink, key
 
 -- name: audit
-select number, at, who, command, arguments, reason, changed from {schema}_audit order by number desc limit ?1
+select number, at, who, null as role, command, arguments, reason, changed
+  from {schema}_audit order by number desc limit ?1
 
 -- name: log_ends
 -- The first and the last position of the log, and how far the lanes of a sink have come.
@@ -167,6 +168,41 @@ select count(*)
    and (?8 is null or instr(lower(error), lower(?8)) > 0)
    and (?9 is null or created_at >= ?9)
    and (?10 is null or created_at < ?10)
+
+-- name: list_added
+-- As list_log, where no sink reads the log yet: every message waits.
+select '' as sink, 0 as lane, position, id, type, topic, key, 'waiting' as state, 0 as attempts, null as error, null as route,
+       created_at, null as next_attempt_at, null as published_at
+  from {schema}_outbox
+ where position between ?1 and ?2
+   and ?3 is null
+   and (?4 is null or 'waiting' in (select value from json_each(?4)))
+   and (?5 is null or key = ?5)
+   and (?6 is null or type = ?6)
+   and (?7 is null or topic = ?7)
+   and ?8 is null
+   and (?9 is null or created_at >= ?9)
+   and (?10 is null or created_at < ?10)
+ order by position desc
+ limit ?11
+
+-- name: find_ids
+-- Ids that begin with some digits, which are those from ?1 to ?2; and, among the newest ?4 messages, those that wait for
+-- their time and those in trouble, ids that end with the digits ?3. At most ?5.
+select id from {schema}_outbox where id between ?1 and ?2
+union
+select id from {schema}_scheduled where id between ?1 and ?2
+union
+select id from (select id from {schema}_outbox order by position desc limit ?4)
+ where replace(id, '-', '') like '%' || ?3
+union
+select id from (select id from {schema}_scheduled order by due_at, number limit ?4)
+ where replace(id, '-', '') like '%' || ?3
+union
+select id from (select position from {schema}_deferred order by position desc limit ?4)
+  join {schema}_outbox using (position)
+ where replace(id, '-', '') like '%' || ?3
+ limit ?5
 
 -- name: list_ids
 -- Messages by their ids; at one sink or at all.
@@ -247,16 +283,23 @@ select count(*) as seen, min(position) as through
          limit ?6) looked_at
 
 -- name: message
--- A message from the log; ?2: bytes of its payload.
-select position, id, type, topic, key, content_type, headers, substr(payload, 1, ?2) as payload,
-       length(payload) as payload_size, created_at, null as deliver_at
+-- A message from the log, without its payload.
+select position, type, topic, key, content_type, headers, created_at, null as deliver_at
   from {schema}_outbox where id = ?1
 
 -- name: scheduled_message
 -- The same, from those that are to be sent later.
-select null as position, id, type, topic, key, content_type, headers, substr(payload, 1, ?2) as payload,
-       length(payload) as payload_size, created_at, due_at as deliver_at
+select null as position, type, topic, key, content_type, headers, created_at, due_at as deliver_at
   from {schema}_scheduled where id = ?1
+
+-- name: may_read_payloads
+select 1
+
+-- name: payload
+-- The first ?2 bytes of a message's payload, and its size.
+select substr(payload, 1, ?2) as payload, length(payload) as size
+  from (select id, payload from {schema}_outbox union all select id, payload from {schema}_scheduled) messages
+ where id = ?1
 
 -- name: failures
 select sink, attempt, failed_at, error from {schema}_attempts where position = ?1 order by failed_at, attempt
@@ -280,12 +323,10 @@ update {schema}_lanes set version = version + 1
  where (sink, lane) in (select value ->> 0, value ->> 1 from json_each(?1))
 
 -- name: note_audit
-insert into {schema}_audit (who, command, arguments, reason, changed) values (?1, ?2, ?3, ?4, ?5)
-returning number, at
-
--- name: add_to_audit
--- A later batch of the same command.
-update {schema}_audit set changed = changed + ?2 where number = ?1
+-- ?6: the number of the line of the same command, for a later batch.
+insert into {schema}_audit (number, who, command, arguments, reason, changed) values (?6, ?1, ?2, ?3, ?4, ?5)
+on conflict (number) do update set changed = changed + excluded.changed
+returning number
 
 -- name: retry
 -- Dead messages, tried again: behind those that block their keys. One that its lane has not come to yet stays dead: it
@@ -397,6 +438,29 @@ select coalesce(sum(batch.old
        count(*) as seen, max(position) as through
   from (select position, slot, created_at <= (julianday('now') - 2440587.5) * 86400000000 - ?3 as old
           from {schema}_outbox where position >= ?1 order by position limit ?2) batch
+
+-- name: count_of_key
+-- Of the first ?2 rows after position ?1, how many of key ?3 every sink has had, and how many not; how many rows there
+-- were, and where the last one is.
+select coalesce(sum(of_key and delivered), 0) as delivered, coalesce(sum(of_key and not delivered), 0) as undelivered,
+       count(*) as seen, max(position) as through
+  from (select position, key is ?3 as of_key,
+               exists (select 1 from {schema}_lanes)
+               and not exists (select 1 from {schema}_lanes l
+                                where batch.slot between l.first_slot and l.last_slot and batch.position > l.position)
+               and not exists (select 1 from {schema}_deferred d
+                                where d.position = batch.position
+                                  and d.state in ('retrying', 'sending', 'held', 'dead')) as delivered
+          from (select position, slot, key from {schema}_outbox where position > ?1 order by position limit ?2) batch)
+
+-- name: count_scheduled_of_key
+select count(*) from {schema}_scheduled where key = ?1
+
+-- name: forget_in_audit
+-- What operators did to a key stays in the audit, without the key and without their reasons, which may name it too.
+update {schema}_audit
+   set arguments = json_set(arguments, '$.key', '(forgotten)'), reason = iif(reason is null, null, '(forgotten)')
+ where json_extract(arguments, '$.key') = ?1
 
 -- name: count_rewind
 -- Of the first ?6 rows from position ?2 to ?3, how many a rewind of sink ?1 would publish again, how many there were, and

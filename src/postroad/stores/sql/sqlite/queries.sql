@@ -1,4 +1,5 @@
 -- Named queries for SQLite. The same names stand in ../postgresql/queries.sql where the idea is the same.
+-- {size} and {contents} stand for expressions in ../../queries.py, as there.
 
 -- name: add
 -- Adding an id again is a no-op.
@@ -58,6 +59,7 @@ select count(*),
 -- name: scheduled_due_in
 -- Seconds until the first of them is due; 0 or less when one is.
 select (min(due_at) - (julianday('now') - 2440587.5) * 86400000000) / 1e6 from {schema}_scheduled
+ where due_at < 253370764800000000
 
 -- name: move_scheduled
 -- Take out what is due, at most ?1; the rows come in no order. `add` puts them into the log.
@@ -97,16 +99,17 @@ select exists (select 1 from {schema}_lanes
 -- Next rows, and a last row whose position is the highest that was ever given out (which a backup may have taken back)
 -- and whose key is the lane's version, unless the lane is another's.
 -- ?1 and ?2: the slots; ?3: position; ?4: rows; ?5: bytes; ?6 to ?10: sink, lane, owner, epoch and incarnation.
--- Where the page ends is found out from the payloads' lengths; only then are payloads read.
-with sizes as (
-    select position, length(payload) as size from {schema}_outbox
+-- Where the page ends is found out from the lengths; only then are payloads read.
+with sized as (
+    select position, {size} as size from {schema}_outbox
      where position > ?3 and slot between ?1 and ?2
      order by position limit ?4),
 sums as (
-    select position, sum(size) over (order by position rows between unbounded preceding and 1 preceding) as bytes_before
-      from sizes)
+    select position, size,
+           sum(size) over (order by position rows between unbounded preceding and 1 preceding) as bytes_before
+      from sized)
 select * from (
-    select o.position, id, topic, key, slot, type, payload, content_type, headers, created_at
+    select o.position, id, topic, key, slot, type, {contents}, created_at
       from sums join {schema}_outbox o on o.position = sums.position
      where coalesce(bytes_before, 0) < ?5
      order by o.position)
@@ -278,9 +281,8 @@ returning attempts, route, (?4 - deferred_at) / 1e6,
           (select new_id from {schema}_rewound r where r.sink = ?1 and r.position = ?2)
 
 -- name: read_one
-select position, id, topic, key, slot, type, payload, content_type, headers, created_at
-  from {schema}_outbox
- where position = ?1
+select position, id, topic, key, slot, type, {contents}, created_at
+  from (select *, {size} as size from {schema}_outbox where position = ?1)
 
 -- name: forget_gone
 -- Messages in trouble that somebody has deleted from the log by hand.
@@ -298,10 +300,11 @@ select coalesce(max(position), ?1) as through,
 
 -- name: delete_passed
 -- Of the rows up to a position, delete what every lane that reads them has passed, as the lanes are now, unless a
--- message in trouble refers to it. ?1: after; ?2: through; ?3: microseconds.
+-- message in trouble refers to it. ?1: after; ?2: through; ?3: microseconds; ?4: of this key only, or null.
 delete from {schema}_outbox
  where position > ?1 and position <= ?2
    and created_at <= (julianday('now') - 2440587.5) * 86400000000 - ?3
+   and (?4 is null or key = ?4)
    and exists (select 1 from {schema}_lanes)
    and not exists (select 1 from {schema}_lanes l
                     where {schema}_outbox.slot between l.first_slot and l.last_slot
@@ -370,6 +373,15 @@ returning id, processed_at
 -- name: look_at_inbox
 -- Whether the tables are there, and may be read.
 select i.id, a.id from {schema}_inbox i, {schema}_inbox_attempts a limit 0
+
+-- name: write_probe
+-- Something by which it is seen whether a transaction is committed.
+insert into {schema}_inbox (consumer, id, type) values (?, ?, '')
+returning id
+
+-- name: look_at_probe
+delete from {schema}_inbox where consumer = ? and id = ?
+returning id
 
 -- name: mark_transaction
 -- SQLite's transactions have no ids, but a savepoint goes when its transaction ends.

@@ -1,0 +1,21 @@
+-- What it takes to look, and nothing more: status, messages, relays, the audit. Payloads are not readable; see payloads.sql.
+grant usage on schema {schema} to {role};
+grant select on {schema}.migrations to {role};
+grant select on {schema}.installation to {role};
+grant select (xid, position, created_at, id, slot, topic, type, key, content_type, headers) on {schema}.outbox to {role};
+grant select (number, due_at, created_at, id, slot, topic, type, key, content_type, headers) on {schema}.scheduled to {role};
+grant select on {schema}.outbox_status to {role};
+grant select on {schema}.sinks to {role};
+grant select on {schema}.lanes to {role};
+grant select on {schema}.deferred to {role};
+grant select on {schema}.attempts to {role};
+grant select on {schema}.progress to {role};
+grant select on {schema}.delivered to {role};
+grant select on {schema}.holds to {role};
+grant select on {schema}.pauses to {role};
+grant select on {schema}.ahead to {role};
+grant select on {schema}.rewound to {role};
+grant select on {schema}.audit to {role};
+grant select on {schema}.relays to {role};
+grant execute on function {schema}.passed(bigint, xid8, {schema}.lanes) to {role};
+grant execute on function {schema}.server_started() to {role};

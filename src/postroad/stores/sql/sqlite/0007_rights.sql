@@ -1,0 +1,3 @@
+-- SQLite has neither roles nor a search_path, and one writer at a time.
+
+insert or ignore into {schema}_migrations (version) values (7);

@@ -1,0 +1,182 @@
+"""A connection that is cut at any point of a handler's transaction is an outage: no attempt is counted, one effect.
+
+It is cut after each so many bytes on the wire, and by each way in which a server ends connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from postroad import Received
+from postroad.brokers.memory import MemoryQueue
+from postroad.retry import Backoff
+from postroad.stores.connections.passing import is_passing
+from tests.consumers import Numbered, consumed, consumer, execute, put
+from tests.places import EVERY_POSTGRESQL, Place, on_postgresql
+from tests.services.postgresql import PostgreSQL
+from tests.services.proxy import Proxy
+
+
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[PostgreSQL]:
+    """One that can be restarted while others run."""
+    with PostgreSQL(15, durable=False) as server:
+        yield server
+
+
+CUTS = [*({"sent": size} for size in range(0, 480, 48)), *({"answered": size} for size in range(0, 240, 48))]
+"""After so many bytes of what a handler's transaction sends, or is answered: within messages, and between them."""
+
+
+@pytest.mark.parametrize("name", EVERY_POSTGRESQL)
+async def test_a_connection_that_is_cut_anywhere(postgresql15: PostgreSQL, queue: MemoryQueue, name: str) -> None:
+    async with Proxy(postgresql15.port) as proxy:
+        place = await on_postgresql(name, postgresql15, through=proxy.url)
+        for number, after in enumerate(CUTS):
+            it = consumer(place, queue, retry=Backoff(max_attempts=1))
+
+            async def cut(after: dict[str, int] = after) -> None:
+                proxy.cut_after(**after)
+
+            it.on(Numbered)(_calling(place, iter([True]), cut, asyncio.get_running_loop()))
+            put(queue, number)
+            summary = await consumed(it)
+            proxy.cut_after()  # whatever was not reached
+            assert (summary.failed, summary.dead, await place.attempts()) == (0, 0, []), f"cut after {after}"
+            assert summary.handled + summary.duplicates == 1, "of a COMMIT without an answer nothing is known"
+        assert proxy.cuts >= len(CUTS) // 2, "not all are reached within a transaction"
+    assert sorted(await place.effects()) == list(range(len(CUTS)))
+
+
+def _calling(place: Place, armed: Iterator[bool], cut: Any, loop: asyncio.AbstractEventLoop) -> Any:
+    """A handler that has the connection cut at its first call, some statements later, and asks a few."""
+
+    async def asynchronous(event: Numbered, tx: Any, message: Received) -> None:
+        if next(armed, False):
+            await cut()
+        await execute(tx, "select 1")
+        await place.insert(tx, event.number)
+        await execute(tx, "select 2")
+
+    def sync(event: Numbered, tx: Any, message: Received) -> None:
+        if next(armed, False):
+            asyncio.run_coroutine_threadsafe(cut(), loop).result(30)
+        execute(tx, "select 1")
+        place.insert(tx, event.number)
+        execute(tx, "select 2")
+
+    return asynchronous if place.is_async else sync
+
+
+TERMINATE = (
+    "select pg_terminate_backend(pid, 10000) from pg_stat_activity "
+    "where datname = current_database() and pid <> pg_backend_pid()"
+)
+
+
+@pytest.mark.parametrize(
+    ("way", "at"),
+    [("terminate", "first"), ("terminate", "middle"), ("terminate", "last"), ("restart", "middle"), ("crash", "last")],
+)
+@pytest.mark.parametrize("name", EVERY_POSTGRESQL)
+async def test_a_server_that_ends_connections_while_a_handler_runs(
+    own_server: PostgreSQL, queue: MemoryQueue, name: str, way: str, at: str
+) -> None:
+    place = await on_postgresql(name, own_server)
+    loop, armed = asyncio.get_running_loop(), iter([True])
+
+    async def end() -> None:
+        if way == "terminate":
+            await place.rows(TERMINATE)
+        else:
+            await asyncio.to_thread(own_server.restart, "fast" if way == "restart" else "immediate")
+
+    async def asynchronous(event: Numbered, tx: Any, message: Received) -> None:
+        first = next(armed, False)
+        for point in ("first", "middle", "last"):
+            if first and point == at:
+                await end()
+            if point != "last":
+                await (place.insert(tx, event.number) if point == "first" else execute(tx, "select 1"))
+
+    def sync(event: Numbered, tx: Any, message: Received) -> None:
+        first = next(armed, False)
+        for point in ("first", "middle", "last"):
+            if first and point == at:
+                asyncio.run_coroutine_threadsafe(end(), loop).result(60)
+            if point != "last":
+                place.insert(tx, event.number) if point == "first" else execute(tx, "select 1")
+
+    it = consumer(place, queue, retry=Backoff(max_attempts=1))
+    it.on(Numbered)(asynchronous if place.is_async else sync)
+    put(queue, 1)
+    summary = await consumed(it)
+    assert (summary.handled, summary.failed, summary.dead) == (1, 0, 0)
+    assert (await place.effects(), await place.attempts()) == ([1], [])
+
+
+async def test_a_handler_that_hides_the_outage_has_not_failed(own_server: PostgreSQL, queue: MemoryQueue) -> None:
+    """Its connection tells."""
+    place = await on_postgresql("asyncpg", own_server)
+    it, armed = consumer(place, queue, retry=Backoff(max_attempts=1)), iter([True])
+
+    @it.on(Numbered)
+    async def handle(event: Numbered, tx: Any, message: Received) -> None:
+        if next(armed, False):
+            await place.rows(TERMINATE)
+        try:
+            await place.insert(tx, event.number)
+        except Exception:
+            raise LookupError("something else") from None
+
+    put(queue, 1)
+    summary = await consumed(it)
+    assert (summary.handled, summary.failed, await place.effects()) == (1, 0, [1])
+
+
+def test_every_error_of_a_driver_that_means_a_lost_connection() -> None:
+    import asyncpg
+    import psycopg
+    import psycopg_pool
+    from asyncpg.exceptions import (
+        AdminShutdownError,
+        CannotConnectNowError,
+        ConnectionDoesNotExistError,
+        CrashShutdownError,
+        IdleInTransactionSessionTimeoutError,
+        InternalClientError,
+        ProtocolError,
+    )
+    from sqlalchemy.exc import DBAPIError, PendingRollbackError
+
+    lost = [
+        InternalClientError("got result for unknown protocol state 3"),
+        ProtocolError("unexpected message"),
+        AdminShutdownError(""),
+        CrashShutdownError(""),
+        CannotConnectNowError(""),
+        ConnectionDoesNotExistError("connection was closed in the middle of operation"),
+        IdleInTransactionSessionTimeoutError(""),
+        asyncpg.InterfaceError("connection is closed"),
+        asyncpg.InterfaceError("cannot perform operation: connection is closed"),
+        psycopg.OperationalError("the connection is closed"),
+        psycopg.errors.AdminShutdown(""),
+        psycopg_pool.PoolTimeout("couldn't get a connection after 30.00 sec"),
+        DBAPIError("select 1", {}, Exception("whatever"), connection_invalidated=True),
+        PendingRollbackError("Can't reconnect until invalid transaction is rolled back.", code="8s2b"),
+    ]
+    assert [error for error in lost if not is_passing(error)] == []
+    others = [
+        asyncpg.InterfaceError("cannot perform operation: another operation is in progress"),
+        asyncpg.UniqueViolationError(""),
+        psycopg.errors.UniqueViolation(""),
+        psycopg.errors.QueryCanceled(""),
+        DBAPIError("select 1", {}, Exception("whatever")),
+        ConnectionRefusedError("another service of the handler's"),
+        LookupError("no such order"),
+    ]
+    assert [error for error in others if is_passing(error)] == []

@@ -1,0 +1,292 @@
+"""What an application may write into a shared log, and what becomes of rows from before there were limits."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from postroad import InvalidMessage, InvalidSetting, Message, Outbox
+from postroad.config import RelaySettings
+from postroad.message import encode, slot_of
+from postroad.relay import Relay
+from postroad.stores.migrations import grants_script
+from postroad.stores.operating import By, Filter
+from postroad.stores.postgresql import migrate_postgresql
+from postroad.stores.postgresql_operating import PostgreSQLOperating
+from postroad.stores.scripts import migration_statements
+from postroad.stores.sqlite import migrate_sqlite
+from postroad.stores.sqlite_operating import SQLiteOperating
+from tests.lanes import take_lanes
+from tests.logs import PLENTY, Arrivals, Log, PostgreSQLLog, SQLiteLog, numbered, read_all
+from tests.services.postgresql import PostgreSQL
+
+OUTSIDE_EVERY_CALENDAR = ["infinity", "-infinity", "0044-03-15 00:00:00+00 BC", "99999-01-01 00:00:00+00"]
+LARGE = {"payload": 16_777_217, "headers": 65_537, "content_type": 256}
+
+
+@pytest.fixture
+async def log(postgresql15: PostgreSQL) -> AsyncIterator[PostgreSQLLog]:
+    log = await PostgreSQLLog.fresh(postgresql15)
+    await log.store.open()
+    yield log
+    await log.store.close()
+
+
+@pytest.fixture
+async def application(log: PostgreSQLLog) -> AsyncIterator[Any]:
+    """A connection as a role that has what `--grants` prints, and nothing else."""
+    await log.execute("do $$ begin create role shop_app login; exception when duplicate_object then null; end $$")
+    await _script(log.url, grants_script("shop_app"))
+    connection = await asyncpg.connect(log.url.replace("postgres@", "shop_app@"))
+    yield connection
+    connection.terminate()
+
+
+@pytest.fixture
+async def old(postgresql15: PostgreSQL) -> PostgreSQLLog:
+    """A log as it was before there were limits."""
+    log = await PostgreSQLLog.fresh(postgresql15)
+    await _script(log.url, "drop schema postroad cascade", *migration_statements("postgresql", through=6))
+    return log
+
+
+@pytest.fixture
+def old_file(tmp_path: Path) -> Path:
+    path = tmp_path / "old.sqlite"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for statement in migration_statements("sqlite", through=6):
+            connection.execute(statement)
+    return path
+
+
+async def _script(url: str, *statements: str) -> None:
+    connection = await asyncpg.connect(url)
+    for statement in statements:
+        await connection.execute(statement)
+    await connection.close()
+
+
+def row(number: int, **columns: Any) -> dict[str, Any]:
+    """A row of the log, written without an Outbox."""
+    key = columns.get("key", f"k{number}")
+    usual = {"id": uuid4(), "topic": "t", "key": key, "slot": slot_of(key, uuid4()), "type": "t"}
+    contents = {"payload": str(number).encode(), "content_type": "text/plain", "headers": '{"source":"/s"}'}
+    return usual | contents | columns
+
+
+def too_large(column: str) -> Any:
+    """A value of one byte more than the column takes."""
+    filled = "x" * LARGE[column]
+    return {"payload": filled.encode(), "content_type": filled, "headers": f'{{"a":"{filled[8:]}"}}'}[column]
+
+
+async def insert(connection: Any, table: str, row: dict[str, Any]) -> None:
+    places = ", ".join(
+        f"${n}::text::{'json' if name == 'headers' else 'timestamptz'}" if name in {"headers", "due_at"} else f"${n}"
+        for n, name in enumerate(row, 1)
+    )
+    await connection.execute(f"insert into postroad.{table} ({', '.join(row)}) values ({places})", *row.values())
+
+
+def insert_into_file(path: Path, table: str, *rows: dict[str, Any]) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for each in rows:
+            values = [str(value) if name == "id" else value for name, value in each.items()]
+            places = ", ".join("?" * len(values))
+            connection.execute(f"insert into postroad_{table} ({', '.join(each)}) values ({places})", values)
+
+
+async def carried(log: Log, **settings: Any) -> Arrivals:
+    """What arrives when a relay has carried all there is."""
+    broker = Arrivals()
+    await Relay(log.another_store(), broker, settings=RelaySettings(lanes=1, **settings)).run_until_empty()
+    return broker
+
+
+# -- times -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("time", OUTSIDE_EVERY_CALENDAR)
+async def test_an_application_can_schedule_nothing_outside_every_calendar(application: Any, time: str) -> None:
+    with pytest.raises(asyncpg.CheckViolationError, match="scheduled_due_at_check"):
+        await insert(application, "scheduled", row(1, due_at=time))
+
+
+@pytest.mark.parametrize("time", [9e999, "never", 2**62, -(2**62)])
+def test_the_same_in_a_file(tmp_path: Path, time: object) -> None:
+    log = SQLiteLog(tmp_path / "log.sqlite")
+    with pytest.raises(sqlite3.IntegrityError, match="due_at"):
+        insert_into_file(log.path, "scheduled", row(1, due_at=time))
+
+
+async def test_times_from_before_stop_neither_the_mover_nor_the_status(old: PostgreSQLLog) -> None:
+    connection = await old.connect()
+    for number, time in enumerate([*OUTSIDE_EVERY_CALENDAR, "2000-01-01"]):
+        await insert(connection, "scheduled", row(number, due_at=time))
+    await connection.close()
+    await migrate_postgresql(old.url)
+    await old.store.open()
+    assert (await old.store.move_scheduled(10)).moved == 3
+    (lane,) = await take_lanes(old.store, "s", uuid4(), lanes=1, start="oldest")
+    assert sorted(await read_all(old.store, lane)) == [1, 2, 4]
+    await old.store.close()
+    async with PostgreSQLOperating(old.url) as operating:
+        status = await operating.status()
+    assert status.scheduled.number == 2
+    assert status.next_scheduled_at is not None
+    assert status.next_scheduled_at.year == 9998
+
+
+async def test_the_mover_steps_over_an_infinite_time(log: PostgreSQLLog) -> None:
+    """As the owner of the table could write it, who may drop what checks it."""
+    connection = await log.connect()
+    await connection.execute("alter table postroad.scheduled drop constraint scheduled_due_at_check")
+    await insert(connection, "scheduled", row(1, due_at="infinity"))
+    await connection.close()
+    moved = await log.store.move_scheduled(10)
+    assert (moved.moved, moved.due_in) == (0, float("inf"))
+    await log.add(*numbered(2, deliver_in="0s"))
+    moved = await log.store.move_scheduled(10)
+    assert (moved.moved, moved.due_in) == (1, float("inf"))
+
+
+async def test_times_from_before_in_a_file(old_file: Path) -> None:
+    times = [9e999, "never", 2**62, 5]
+    insert_into_file(old_file, "scheduled", *(row(number, due_at=time) for number, time in enumerate(times)))
+    log = SQLiteLog(old_file)
+    assert sorted((await carried(log)).numbers) == [1, 3]
+    async with SQLiteOperating(old_file) as operating:
+        assert (await operating.status()).scheduled.number == 2
+
+
+# -- sizes -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("table", ["outbox", "scheduled"])
+@pytest.mark.parametrize("column", LARGE)
+async def test_an_application_can_write_nothing_that_is_too_large(application: Any, table: str, column: str) -> None:
+    due = {"due_at": "2100-01-01"} if table == "scheduled" else {}
+    with pytest.raises(asyncpg.CheckViolationError, match=f"{column} has {LARGE[column]} bytes and the limit is"):
+        await insert(application, table, row(1, **due, **{column: too_large(column)}))
+
+
+@pytest.mark.parametrize("table", ["outbox", "scheduled"])
+@pytest.mark.parametrize("column", LARGE)
+def test_a_file_takes_nothing_that_is_too_large(tmp_path: Path, table: str, column: str) -> None:
+    log = SQLiteLog(tmp_path / "log.sqlite")
+    due = {"due_at": 5} if table == "scheduled" else {}
+    with pytest.raises(sqlite3.IntegrityError, match="bytes"):
+        insert_into_file(log.path, table, row(1, **due, **{column: too_large(column)}))
+
+
+async def test_what_is_as_large_as_may_be_arrives(application: Any, log: PostgreSQLLog) -> None:
+    outbox = Outbox(source="/s", largest_payload=16_777_216)
+    headers = {"a": "x" * (65_536 - len('{"source":"/s","a":""}'))}
+    async with application.transaction():
+        await outbox.add(application, b"x" * 16_777_216, type="t", headers=headers)
+    (arrived,) = (await carried(log)).messages
+    assert (len(arrived.payload), len(arrived.headers_json)) == (16_777_216, 65_536)
+
+
+def test_an_outbox_says_so_before_the_database_does() -> None:
+    with pytest.raises(InvalidSetting, match=r"largest_payload is 16777217; .* from 1 to 16,777,216"):
+        Outbox(source="/s", largest_payload=16_777_217)
+    with pytest.raises(InvalidMessage, match=r"headers has 70,0\d\d bytes as JSON and the limit is 65,536"):
+        encode(Message("1", type="t", headers={"a": "x" * 70_000}), "/s")
+
+
+async def _with_large_rows_from_before(old: PostgreSQLLog) -> PostgreSQLLog:
+    connection = await old.connect()
+    for number, column in enumerate(LARGE, 1):
+        await insert(
+            connection,
+            "outbox",
+            row(
+                number, **{column: too_large(column) * 2 if column != "headers" else f'{{"a":"{uuid4().hex * 5000}"}}'}
+            ),
+        )
+    await insert(connection, "outbox", row(4))
+    await connection.close()
+    await migrate_postgresql(old.url)
+    return old
+
+
+async def test_a_relay_puts_large_rows_from_before_aside_without_reading_them(old: PostgreSQLLog) -> None:
+    log = await _with_large_rows_from_before(old)
+    await log.store.open()
+    (lane,) = await take_lanes(log.store, "looks", uuid4(), lanes=1, start="oldest")
+    page = await log.store.read(lane, lane.cursor, PLENTY)
+    await log.store.close()
+    assert [(each.is_unread, each.size) for each in page.messages] == [(True, 0)] * 3 + [(False, 16)]
+    assert (await carried(log)).numbers == [4]
+    dead = [each for each in await log.troubles() if each.sink == "default"]
+    assert [(each.position, each.state, each.attempts) for each in dead] == [(n, "dead", 1) for n in (1, 2, 3)]
+    assert all("too large" in (each.error or "") for each in dead)
+
+
+async def test_a_large_row_that_is_tried_again_is_not_read_either(old: PostgreSQLLog) -> None:
+    log = await _with_large_rows_from_before(old)
+    await carried(log)
+    async with PostgreSQLOperating(log.url) as operating:
+        assert (await operating.retry(Filter(all=True), By("anna", "because"))).changed == 3
+    broker = await carried(log, dead_letter_topic="dead")
+    assert [each.state for each in await log.troubles()] == ["dead"] * 3
+    assert [(letter.topic, letter.payload) for letter in broker.messages] == [("dead", b"")] * 3
+    assert all("too large" in letter.headers["postroad-dead-reason"] for letter in broker.messages)
+
+
+async def test_a_log_with_large_rows_from_before_can_be_restored(old: PostgreSQLLog) -> None:
+    log = await _with_large_rows_from_before(old)
+    await log.execute("update postroad.installation set system_identifier = 1")  # as if from another cluster
+    assert (await carried(log)).numbers == [4]
+
+
+async def test_a_large_row_from_before_that_was_to_be_sent_later_dies(old: PostgreSQLLog) -> None:
+    connection = await old.connect()
+    await insert(connection, "scheduled", row(1, due_at="2100-01-01", headers=too_large("headers")))
+    await insert(connection, "scheduled", row(2, due_at="2000-01-01"))
+    await connection.close()
+    await migrate_postgresql(old.url)
+    assert (await carried(old)).numbers == [2]
+    assert [each.state for each in await old.troubles()] == ["dead"]
+
+
+async def test_large_rows_from_before_in_a_file(old_file: Path) -> None:
+    insert_into_file(
+        old_file, "outbox", *(row(n, **{name: too_large(name)}) for n, name in enumerate(LARGE, 1)), row(4)
+    )
+    insert_into_file(old_file, "scheduled", row(5, due_at=5), row(6, due_at=2**50, headers=too_large("headers")))
+    migrate_sqlite(old_file)
+    log = SQLiteLog(old_file)
+    assert sorted((await carried(log)).numbers) == [4, 5]
+    assert [(each.state, "too large" in (each.error or "")) for each in await log.troubles()] == [("dead", True)] * 4
+
+
+# -- slots -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("table", ["outbox", "scheduled"])
+async def test_an_application_can_choose_no_slot_for_a_key(application: Any, table: str) -> None:
+    """A lane asks only for the held keys of its own slots: such a row would not be held."""
+    due = {"due_at": "2100-01-01"} if table == "scheduled" else {}
+    for number in range(20):
+        await insert(application, table, row(number, **due))
+    wrong = (slot_of("k20", uuid4()) + 1) % 1024
+    with pytest.raises(asyncpg.CheckViolationError, match=f"slot is {wrong}; for key 'k20' it must be"):
+        await insert(application, table, row(20, slot=wrong, **due))
+
+
+async def test_slots_from_before_are_mended_before_they_reach_the_log(old: PostgreSQLLog) -> None:
+    connection = await old.connect()
+    await insert(connection, "scheduled", row(1, due_at="2000-01-01", slot=(slot_of("k1", uuid4()) + 1) % 1024))
+    await connection.close()
+    await migrate_postgresql(old.url)
+    assert (await carried(old)).numbers == [1]
+    assert [each["slot"] for each in await old.execute("select slot from postroad.outbox")] == [slot_of("k1", uuid4())]

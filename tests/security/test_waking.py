@@ -1,0 +1,135 @@
+"""Notifications that say nothing: any role of a database may send them, as often as it likes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from postroad.config import RelaySettings
+from postroad.relay import Relay
+from postroad.relay.bell import WAKES_AT_ONCE, WAKES_PER_SECOND, Bell
+from postroad.stores.postgresql import PostgreSQLStore
+from tests.clocks import Flying
+from tests.logs import Arrivals, PostgreSQLLog, numbered
+from tests.services.postgresql import PostgreSQL
+
+SECONDS = 60
+
+
+class Counting(PostgreSQLStore):
+    """A store that counts what it is asked for."""
+
+    reads = 0
+    moves = 0
+
+    async def read(self, *arguments: Any) -> Any:
+        self.reads += 1
+        return await super().read(*arguments)
+
+    async def move_scheduled(self, limit: int) -> Any:
+        self.moves += 1
+        return await super().move_scheduled(limit)
+
+
+@pytest.fixture
+async def log(postgresql15: PostgreSQL) -> PostgreSQLLog:
+    return await PostgreSQLLog.fresh(postgresql15)
+
+
+@pytest.fixture
+async def stranger(log: PostgreSQLLog) -> AsyncIterator[Any]:
+    """A connection as a role that was granted nothing at all."""
+    await log.execute("do $$ begin create role stranger login; exception when duplicate_object then null; end $$")
+    connection = await asyncpg.connect(log.url.replace("postgres@", "stranger@"))
+    yield connection
+    connection.terminate()
+
+
+async def test_a_flood_of_notifications_makes_a_relay_look_a_few_times_only(
+    log: PostgreSQLLog, stranger: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, broker = Counting(log.url), Arrivals()
+    settings = RelaySettings(lanes=1, tick="1h", linger="1ms", poll_interval="1ms", grace="5s")
+    relay = Relay(store, broker, settings=settings)
+    running = asyncio.create_task(relay.run())
+    heard = asyncio.Event()
+    async with asyncio.timeout(SECONDS):
+        while not (relay._lanes and all(rest.asleep for rest in relay._wakeup._rests)):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        listener = relay._wakeup.hear
+        floods = 0
+
+        def count(first: int, last: int) -> None:
+            nonlocal floods
+            floods += 1
+            if floods == 2000:
+                heard.set()
+            listener(first, last)
+
+        monkeypatch.setattr(relay._wakeup, "hear", count)
+        reads, moves, began = store.reads, store.moves, relay._wakeup.clock.now()
+        for number in range(2000):
+            await stranger.execute("select pg_notify('postroad', $1)", "" if number % 2 else "0-1023")
+        await heard.wait()
+        allowed = WAKES_AT_ONCE + (relay._wakeup.clock.now() - began + 1) * WAKES_PER_SECOND
+        assert store.reads - reads <= allowed
+        assert store.moves - moves <= allowed
+        await log.add(*numbered(1))
+        await broker.until(1)
+    relay.stop()
+    await asyncio.wait_for(running, SECONDS)
+
+
+async def test_so_many_go_through_at_once_and_then_so_many_per_second() -> None:
+    clock = Flying()
+    bell, wakes = Bell(clock), []
+    began = clock.now()
+    for _ in range(WAKES_AT_ONCE + WAKES_PER_SECOND):
+        bell.hear()
+        await bell.wait(1000)
+        wakes.append(clock.now() - began)
+    assert wakes[: WAKES_AT_ONCE + 1] == pytest.approx([0] * (WAKES_AT_ONCE + 1), abs=1e-6)
+    assert wakes[-1] == pytest.approx(1 - 1 / WAKES_PER_SECOND)
+
+
+async def test_what_is_worth_it_goes_through_without_limit() -> None:
+    clock = Flying()
+    bell, began = Bell(clock), clock.now()
+    for _ in range(1000):
+        bell.hear()
+        await bell.wait(1000)
+        bell.was_worth_it()
+    assert clock.now() == began
+
+
+async def test_what_is_heard_while_it_is_quiet_counts_and_what_is_urgent_goes_through() -> None:
+    clock = Flying()
+    bell = Bell(clock)
+    for _ in range(WAKES_AT_ONCE + 1):
+        bell.hear()
+        await bell.wait(1000)
+    began = clock.now()
+    bell.ring()
+    await bell.wait(1000)
+    assert clock.now() == began
+    bell.hear()
+    await bell.wait(1000)
+    assert clock.now() - began == pytest.approx(1 / WAKES_PER_SECOND)
+    await bell.wait(1000)
+    assert clock.now() - began > 1000
+
+
+async def test_a_wait_is_never_longer_than_was_said() -> None:
+    clock = Flying()
+    bell = Bell(clock)
+    for _ in range(WAKES_AT_ONCE + 5):
+        bell.hear()
+        await bell.wait(1000)
+    began = clock.now()
+    bell.hear()
+    await bell.wait(0.001)
+    assert clock.now() - began == pytest.approx(0.001)
