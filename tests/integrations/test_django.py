@@ -72,7 +72,7 @@ class Site:
         environment = os.environ | {"DATABASES": json.dumps({"default": self.database}), "MORE": json.dumps(more)}
         done = subprocess.run(
             [sys.executable, "-W", "error", *arguments],
-            cwd=self.folder, env=environment, check=False, capture_output=True, text=True,
+            cwd=self.folder, env=environment, check=False, capture_output=True, text=True, timeout=120,
         )  # fmt: skip
         assert (done.returncode != 0) is fails, done.stdout + done.stderr
         return done.stdout + done.stderr

@@ -49,6 +49,8 @@ def _says_so(error: BaseException) -> bool:
             return False
         case socket.gaierror():
             return error.errno == socket.EAI_AGAIN
+        case ConnectionError() if "rejected SSL" in str(error):
+            return False  # asyncpg's: a server without TLS, which was asked for
         case OSError() | TimeoutError():
             return True
     if any(base.__name__ == "OperationalError" for base in type(error).__mro__):
