@@ -26,6 +26,7 @@ __all__ = [
     "BrokerBack",
     "BrokerOut",
     "BrokerOutAtStart",
+    "CertificateUnverified",
     "CommandFailed",
     "ConsumerBroke",
     "ConsumerEnded",
@@ -87,7 +88,6 @@ __all__ = [
     "StoreOut",
     "StoreOutAtStart",
     "SubscriberOut",
-    "TLSUnverified",
     "is_wanted",
     "tell",
 ]
@@ -757,7 +757,7 @@ class PasswordFileReadable(Event, frozen=True, kw_only=True):
     file: str
 
 
-class TLSUnverified(Event, frozen=True, kw_only=True):
+class CertificateUnverified(Event, frozen=True, kw_only=True):
     """A connection is encrypted, at best, but the other side's certificate is not checked."""
 
     level = logging.WARNING

@@ -82,7 +82,7 @@ def test_a_relay_with_handlers_of_ones_own(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "relay stock: started, to handler stock" in done.stderr, "the sink is called as the consumer"
     assert reserved(folder) == list(range(5))
-    assert "published 0 messages" in postroad(folder, *command).stdout
+    assert "0 published" in postroad(folder, *command).stdout
     assert "relay again: started" in postroad(folder, *command, "--sink", "again").stderr
     assert reserved(folder) == list(range(5)), "the inbox knows them, whatever the sink"
 

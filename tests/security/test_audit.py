@@ -58,6 +58,27 @@ async def test_no_operator_can_change_what_it_did(neighbours: Neighbours) -> Non
         )
 
 
+async def test_nothing_is_forgotten_in_the_audit_without_a_line_about_it(neighbours: Neighbours) -> None:
+    neighbours.psql("owner", DEAD)
+    postroad("key", "hold", "k", "--database", neighbours.url("operator"), "--reason", "a test", "--yes")
+    written = (
+        "insert into postroad.audit (who, command, arguments, changed) values ('x', 'forget', '{}', 0) returning number"
+    )
+    forget = "select postroad.forget_in_audit('k', $1)"
+    async with neighbours.connected("operator") as connection:
+        before = await connection.fetchval(written)
+        for line in (before, 0, None):
+            with pytest.raises(asyncpg.RaiseError, match="does not say that this transaction forgets something"):
+                await connection.execute(forget, line)
+        async with connection.transaction():
+            await connection.execute(forget, await connection.fetchval(written))
+        assert await connection.fetch("select from postroad.audit where arguments ->> 'key' = 'k'") == []
+    for role in ("reader", "relay", "shop", "stranger"):
+        async with neighbours.connected(role) as connection:
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await connection.execute(forget, 1)
+
+
 async def test_a_change_of_many_batches_is_one_entry(neighbours: Neighbours, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each batch adds a line; the entry counts them together."""
     monkeypatch.setattr(changing, "BATCH", 2)

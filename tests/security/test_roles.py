@@ -68,7 +68,7 @@ async def test_a_restored_log_is_carried_over_by_a_relay(neighbours: Neighbours)
     said = postroad("status", "--database", neighbours.url("reader"), fails=True)
     assert "permission denied" in said
     carried = postroad("relay", "--database", neighbours.url("relay"), "--to", "null://", "--until-empty")
-    assert "published 2 messages" in carried
+    assert "2 published" in carried
     postroad("status", "--database", neighbours.url("reader"))
 
 
@@ -135,12 +135,29 @@ def test_acting(worked: Neighbours) -> None:
     postroad("rewind", *database, "--to", "1", *why)
     worked.psql("owner", "select postroad.add('/shop', 'order', '{}', key => 'k')")
     postroad("message", "poison", ids(worked)[-1], *database, "--reason", "a test")
+    worked.psql("owner", "select postroad.add('/shop', 'order', '{}', key => 'ann')")
+    postroad("key", "hold", "ann", *database, "--reason", "a test")
+    postroad("key", "release", "ann", *database)
     postroad("relay", "--database", worked.url("relay"), "--to", "null://", "--until-empty")
+    postroad("forget", "--key", "ann", *database, *why)
     postroad("cleanup", *database, "--older-than", "0s", *why)
     entries = json.loads(postroad("audit", *database, "--json"))
     assert {entry["role"] for entry in entries} == {worked.name("operator")}
     commands = {entry["command"] for entry in entries}
-    assert {"retry", "drop", "skip", "hold", "release", "pause", "resume", "rewind", "poison", "cleanup"} <= commands
+    assert {
+        "retry",
+        "drop",
+        "skip",
+        "hold",
+        "release",
+        "pause",
+        "resume",
+        "rewind",
+        "poison",
+        "cleanup",
+        "forget",
+    } <= commands
+    assert "ann" not in {entry["arguments"].get("key") for entry in entries}
 
 
 async def test_what_a_reader_may_not(worked: Neighbours) -> None:

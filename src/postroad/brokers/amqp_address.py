@@ -10,7 +10,7 @@ from yarl import URL
 
 from postroad.config import duration, is_url
 from postroad.errors import InvalidSetting
-from postroad.events import PasswordFileReadable, TLSUnverified
+from postroad.events import CertificateUnverified, PasswordFileReadable
 from postroad.permissions import all_may_read
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Address:
         if self._password_file is not None and all_may_read(self._password_file):
             yield PasswordFileReadable(setting="password_file", file=str(self._password_file))
         if self._url.scheme == "amqps" and self._url.query.get("no_verify_ssl") == "1":
-            yield TLSUnverified(
+            yield CertificateUnverified(
                 setting=self.name, option="no_verify_ssl=1", instead="cafile=FILE with the CA's certificate"
             )
 

@@ -26,7 +26,7 @@ from postroad.config import (
     duration_text,
 )
 from postroad.errors import InvalidSetting
-from postroad.events import FileReadable, PasswordFileReadable, PasswordInArguments, TLSUnverified
+from postroad.events import CertificateUnverified, FileReadable, PasswordFileReadable, PasswordInArguments
 from postroad.permissions import all_may_read
 from postroad.safe_text import has_password, without_passwords
 
@@ -259,10 +259,10 @@ def _warnings_of_tls(given: Mapping[str, Given]) -> Iterable[Event]:
         mode = options.get("sslmode", "")
         checked = mode == "require" and "sslrootcert" in options  # then drivers check the authority, if not the name
         if url.scheme.startswith("postgres") and mode in _UNVERIFIED and not checked:
-            yield TLSUnverified(setting=name, option=f"sslmode={mode}", instead="sslmode=verify-full")
+            yield CertificateUnverified(setting=name, option=f"sslmode={mode}", instead="sslmode=verify-full")
         if url.scheme == "amqps" and options.get("no_verify_ssl") == "1":
             instead = "cafile=FILE with the CA's certificate"
-            yield TLSUnverified(setting=name, option="no_verify_ssl=1", instead=instead)
+            yield CertificateUnverified(setting=name, option="no_verify_ssl=1", instead=instead)
 
 
 def _with_password(settings: CommandSettings) -> CommandSettings:

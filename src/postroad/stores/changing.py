@@ -272,10 +272,10 @@ class Changing(Looking):
                 after = through
 
     async def forget(self, key: str, by: By, *, progress: Progressed | None = None) -> Done:
-        done = await self._delete(_Noting("forget", {}, by), timedelta(0), key, progress=progress)
+        noting = _Noting("forget", {}, by)
         async with self.session(changes=True) as ask:
-            await ask("forget_in_audit", key)
-        return done
+            await ask("forget_in_audit", key, await noting.line(ask, 0))
+        return await self._delete(noting, timedelta(0), key, progress=progress)
 
     async def would_rewind(self, rewind: Rewind) -> Count:
         await self._check_sink(rewind.sink)
@@ -324,12 +324,17 @@ class _Noting:
         """Within the transaction that does it: note it, and let the owners of the lanes find out."""
         if not changed:
             return
-        row = (self._by.who, self._command, self._arguments, self._by.reason, changed, self._number)
-        ((number,),) = await ask("note_audit", *row)
-        self._number = self._number or number
+        await self.line(ask, changed)
         if lanes:
             await ask("raise_version", Rows(sorted(lanes)))
         self.changed += changed
+
+    async def line(self, ask: Ask, changed: int) -> int:
+        """A line in the audit; the number of the command's first one."""
+        row = (self._by.who, self._command, self._arguments, self._by.reason, changed, self._number)
+        ((number,),) = await ask("note_audit", *row)
+        self._number = self._number or int(number)
+        return self._number
 
 
 async def _retry(ask: Ask, places: Sequence[Place]) -> Sequence[Sequence[Any]]:

@@ -478,7 +478,8 @@ select count(*) from {schema}.scheduled where key = $1
 
 -- name: forget_in_audit
 -- What operators did to a key stays in the audit, without the key and without their reasons, which may name it too.
-select {schema}.forget_in_audit($1)
+-- $1: key; $2: the line about the forgetting, written in the same transaction.
+select {schema}.forget_in_audit($1, $2)
 
 -- name: count_rewind
 -- Of the first $6 rows from position $2 to $3, how many a rewind of sink $1 would publish again, how many there were, and

@@ -458,9 +458,10 @@ select count(*) from {schema}_scheduled where key = ?1
 
 -- name: forget_in_audit
 -- What operators did to a key stays in the audit, without the key and without their reasons, which may name it too.
+-- ?1: key; ?2: the line about the forgetting, written in the same transaction.
 update {schema}_audit
    set arguments = json_set(arguments, '$.key', '(forgotten)'), reason = iif(reason is null, null, '(forgotten)')
- where json_extract(arguments, '$.key') = ?1
+ where json_extract(arguments, '$.key') = ?1 and number <> ?2
 
 -- name: count_rewind
 -- Of the first ?6 rows from position ?2 to ?3, how many a rewind of sink ?1 would publish again, how many there were, and

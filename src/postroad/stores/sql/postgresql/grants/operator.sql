@@ -20,5 +20,6 @@ grant select, insert, update, delete on {schema}.rewound to {role};
 grant select, insert (who, command, arguments, reason, changed, continues) on {schema}.audit to {role};
 grant select, delete on {schema}.relays to {role};
 grant select, update on {schema}.locks to {role};
+grant execute on function {schema}.forget_in_audit(text, bigint) to {role};
 grant execute on function {schema}.passed(bigint, xid8, {schema}.lanes) to {role};
 grant execute on function {schema}.server_started() to {role};
