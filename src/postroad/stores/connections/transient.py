@@ -34,6 +34,9 @@ _WORDS: Final = (
     "couldn't get a connection",
 )
 
+_NO_TLS: Final = "rejected SSL upgrade"
+"""What asyncpg says of a server without TLS, which was asked for."""
+
 
 def is_transient(error: BaseException) -> bool:
     """Whether the same call may well succeed a little later, without anything being changed."""
@@ -50,7 +53,7 @@ def _says_so(error: BaseException) -> bool:
         case socket.gaierror():
             return error.errno == socket.EAI_AGAIN
         case OSError() | TimeoutError():
-            return True
+            return _NO_TLS not in str(error)
     if any(base.__name__ == "OperationalError" for base in type(error).__mro__):
         words = str(error).lower()
         return any(each in words for each in _WORDS) or words.startswith("database is locked")
