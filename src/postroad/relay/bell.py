@@ -46,6 +46,8 @@ class Bell:
     async def wait(self, seconds: float) -> None:
         """Wait until woken, or for so long. What is heard from now on counts for the next time."""
         quiet = self._quiet()
+        if self._heard and quiet <= 0:
+            self._signal.set()  # it was heard while there were too many, and that is over
         if 0 < quiet < seconds:
             await self._clock.wait(self._signal, quiet)
             seconds -= quiet

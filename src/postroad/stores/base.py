@@ -185,7 +185,18 @@ def line(message: StoredMessage) -> str | None:
 
     The key comes first, so that what a person asks of a key can be found by it (`key_of`; in SQL, split_part).
     """
-    return None if message.key is None else f"{message.key}{_SEPARATOR}{message.all_headers.get('source', '')}"
+    return None if message.key is None else f"{message.key}{_SEPARATOR}{_source(message)}"
+
+
+def _source(message: StoredMessage) -> str:
+    """The source as a key can have it. An application may have written headers that are no texts, or a NUL into them,
+    which PostgreSQL can't keep: such a message has none.
+    """
+    try:
+        source = message.all_headers.get("source", "")
+    except msgspec.MsgspecError:
+        return ""
+    return "" if "\0" in message.headers_json or "\\u0000" in message.headers_json else source
 
 
 def key_of(line: str) -> str:

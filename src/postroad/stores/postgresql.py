@@ -278,6 +278,7 @@ class PostgreSQLStore:
                 server_settings={"application_name": "postroad looks for locks"},
             )  # one of its own: those of the pool may all be waiting
             try:
+                await connection.execute(PIN_SESSION)
                 seconds = None if longer_than is None else longer_than.total_seconds()
                 names = [f"{self._schema}.{table}" for table in tables]
                 rows = await connection.fetch(self._sql["blockers"], seconds, names)

@@ -96,7 +96,7 @@ declare
     other record;
 begin
     select new.id, concat_ws(', ',
-               case when there.added_by <> session_user then 'the role that added it' end,
+               case when not {schema}.acts_as(there.added_by) then 'the role that added it' end,
                case when there.source is distinct from new.headers::json ->> 'source' then 'source' end,
                case when there.type <> new.type then 'type' end,
                case when there.topic <> new.topic then 'topic' end,
@@ -111,13 +111,15 @@ begin
                     union all
                     select s.added_by, s.headers ->> 'source', s.type, s.topic, s.key, s.content_type, s.payload
                       from {schema}.scheduled s where s.id = new.id) there
-     where there.added_by <> session_user
+     where not {schema}.acts_as(there.added_by)
         or (there.source, there.type, there.topic, there.key, there.content_type, there.payload)
            is distinct from
            (new.headers::json ->> 'source', new.type, new.topic, new.key, new.content_type, new.payload)
      order by new.ordinality limit 1;
     if found then
-        raise exception 'another message has the id % already; what differs: %', other.id, other.differs
+        -- Of another role's message nothing else is told.
+        raise exception 'another message has the id % already; what differs: %', other.id,
+                        case when other.differs like 'the role%' then 'the role that added it' else other.differs end
               using errcode = 'PR409';
     end if;
 end
@@ -187,7 +189,7 @@ alter table {schema}.inbox add column if not exists sourced boolean not null def
 
 -- Make sure that the session may use a consumer's name. The first to use it gets it.
 create or replace function {schema}.open_inbox(consumer text) returns void
-language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as
 $$
 declare
     owner text;
@@ -295,7 +297,11 @@ declare
     status text := pg_xact_status($1::xid8);
 begin
     perform {schema}.open_inbox($2);
-    if status = 'committed' then
+    if $1::xid8 = pg_current_xact_id_if_assigned() then
+        return 'aborted';   -- within this very transaction it was a savepoint that ended
+    elsif status = 'committed' and not pg_visible_in_snapshot($1::xid8, pg_current_snapshot()) then
+        return 'in progress';   -- what it has written can't be seen yet, so it can't be deleted
+    elsif status = 'committed' then
         delete from {schema}.inbox where consumer = $2 and id = any($3);
     end if;
     return status;
@@ -381,6 +387,9 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 $$
 #variable_conflict use_column
 begin
+    if $2 < interval '0' then
+        raise exception 'postroad: older_than is %; it must not be negative', $2;
+    end if;
     perform {schema}.open_inbox($1);
     return query
     delete from {schema}.inbox

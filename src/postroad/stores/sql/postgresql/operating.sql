@@ -130,8 +130,12 @@ select sink, key, since, who, reason from {schema}.holds where $1::text is null 
 
 -- name: audit
 select number, at, who, role, command, arguments::text, reason,
-       changed + coalesce((select sum(changed) from {schema}.audit more where more.continues = a.number), 0)::bigint
-  from {schema}.audit a where continues is null order by number desc limit $1
+       changed + coalesce((select sum(changed) from {schema}.audit more
+                           where more.continues = a.number and more.role is not distinct from a.role), 0)::bigint
+  from {schema}.audit a
+ where continues is null
+    or role is distinct from (select first.role from {schema}.audit first where first.number = a.continues)
+ order by number desc limit $1
 
 -- name: log_ends
 -- The first and the last position of the log, and how far the lanes of a sink have come.

@@ -130,7 +130,7 @@ with blocking as (
     select coalesce(pid, 0) from pg_locks
      where $1::float8 is not null and locktype = 'relation' and granted
        and mode not in ('AccessShareLock', 'ShareUpdateExclusiveLock')
-       and relation in (select to_regclass(name) from unnest($2::text[]) as name)
+       and relation in (select to_regclass(name)::oid from unnest($2::text[]) as name)
        and database = (select oid from pg_database where datname = current_database())
        and pid is distinct from pg_backend_pid())
 select pid, usename::text as role, coalesce(application_name, '') as application, coalesce(state, '') as state,
@@ -360,10 +360,19 @@ update {schema}.deferred d
 -- name: scope_keys
 -- What belongs together is written as the lane keeps it in order: by key, or by key and source ($3), as base.line says.
 -- Rows that a person made have the key alone, and the setting may have been another one.
+-- A row that an application is canceling is passed over. Text without its escapes can't be asked for where it has a NUL.
+with these as (
+    select position from {schema}.deferred
+     where sink = $1 and lane = $2 and (strpos(key, chr(31)) = 0) = $3::boolean
+       for update skip locked)
 update {schema}.deferred d
-   set key = case when $3 then o.key || chr(31) || coalesce(o.headers ->> 'source', '') else o.key end
-  from {schema}.outbox o
- where d.sink = $1 and d.lane = $2 and (strpos(d.key, chr(31)) = 0) = $3::boolean
+   set key = case when $3 then o.key || chr(31)
+                               || coalesce(case when json_typeof(o.headers -> 'source') = 'string'
+                                                 and strpos(o.headers::text, '\u0000') = 0
+                                                then o.headers ->> 'source' end, '')
+                  else o.key end
+  from {schema}.outbox o, these
+ where d.sink = $1 and d.position = these.position
    and o.position = d.position and ($3 or d.key <> o.key)
 
 -- name: holds

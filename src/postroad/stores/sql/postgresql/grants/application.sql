@@ -1,9 +1,16 @@
 -- What an application needs to add, cancel and consume messages, and nothing more: it can't read any table, nor choose a
 -- row's position, transaction or the role that added it. Rights that earlier versions gave are taken back.
 grant usage on schema {schema} to {role};
-revoke all on {schema}.outbox, {schema}.scheduled, {schema}.inbox, {schema}.inbox_attempts from {role};
-revoke select (id) on {schema}.outbox, {schema}.scheduled from {role};
-revoke insert (consumer, id, type) on {schema}.inbox from {role};
+do $$
+begin
+    if (select relowner from pg_catalog.pg_class where oid = '{schema}.inbox'::regclass) <> '{role}'::regrole then
+        revoke select (id) on {schema}.outbox, {schema}.scheduled from {role};
+        revoke insert (consumer, id, type) on {schema}.inbox from {role};
+        revoke select, delete on {schema}.inbox from {role};
+        revoke select, insert, update, delete on {schema}.inbox_attempts from {role};
+    end if;
+end
+$$;
 grant insert (id, topic, key, slot, type, payload, content_type, headers) on {schema}.outbox to {role};
 grant select on sequence {schema}.napping to {role};
 grant insert (id, topic, key, slot, type, payload, content_type, headers, due_at) on {schema}.scheduled to {role};
