@@ -79,6 +79,18 @@ async def test_nothing_is_forgotten_in_the_audit_without_a_line_about_it(neighbo
                 await connection.execute(forget, 1)
 
 
+async def test_no_operator_can_change_the_count_of_another(neighbours: Neighbours) -> None:
+    neighbours.psql("owner", DEAD)
+    database = ("--database", neighbours.url("operator"))
+    postroad("pause", "default", *database, "--reason", "a test")
+    (entry,) = json.loads(postroad("audit", *database, "--json"))
+    neighbours.psql("owner", f"""
+        insert into postroad.audit (who, command, arguments, changed, continues)
+        values ('x', 'pause', '{{}}', -1, {entry['number']})""")  # fmt: skip
+    forged, after = json.loads(postroad("audit", *database, "--json"))
+    assert (after["changed"], forged["changed"], forged["who"]) == (entry["changed"], -1, "x")
+
+
 async def test_a_change_of_many_batches_is_one_entry(neighbours: Neighbours, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each batch adds a line; the entry counts them together."""
     monkeypatch.setattr(changing, "BATCH", 2)

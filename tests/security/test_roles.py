@@ -219,6 +219,15 @@ async def refused(neighbours: Neighbours, role: Role, *statements: str) -> None:
 # -- the grants themselves -------------------------------------------------------------------------------------------
 
 
+async def test_grants_take_nothing_from_the_owner(neighbours: Neighbours) -> None:
+    neighbours.psql("owner", grants_script(neighbours.name("owner")))
+    async with neighbours.connected("shop") as connection, connection.transaction():
+        await OUTBOX.add(connection, {"n": 1}, type="n")
+        assert await Inbox().first_time(connection, "an id", source="/x", consumer="stock")
+    async with neighbours.connected("owner") as connection:
+        assert await connection.fetchval("select count(*) from postroad.inbox") == 1
+
+
 def test_every_table_and_function_is_granted_to_a_role(empty: Neighbours) -> None:
     """A new one needs a line in each role's grants that uses it."""
     postroad("migrate", "--database", empty.url("owner"))

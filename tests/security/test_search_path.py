@@ -194,6 +194,16 @@ async def test_every_connection_has_the_path(neighbours: Neighbours) -> None:
     assert paths == ["pg_catalog, pg_temp"] * 3
 
 
+async def test_looking_for_locks_runs_nothing_of_another_role(neighbours: Neighbours) -> None:
+    set_traps(neighbours)
+    async with neighbours.connected("postgres") as connection, connection.transaction():
+        await connection.execute("lock table postroad.deferred in share mode")
+        store = PostgreSQLStore(neighbours.url("postgres"))
+        found = await store.blockers(longer_than=timedelta(0))
+        assert connection.get_server_pid() in [each.pid for each in found]
+    assert caught(neighbours) == []
+
+
 def test_operators_run_nothing_of_another_role(neighbours: Neighbours) -> None:
     set_traps(neighbours)
     database = ("--database", neighbours.url("postgres"))

@@ -133,3 +133,16 @@ async def test_a_wait_is_never_longer_than_was_said() -> None:
     bell.hear()
     await bell.wait(0.001)
     assert clock.now() - began == pytest.approx(0.001)
+
+
+async def test_what_was_heard_while_there_were_too_many_is_not_forgotten() -> None:
+    clock = Flying()
+    bell = Bell(clock)
+    for _ in range(2 * WAKES_AT_ONCE):
+        bell.hear()
+        await bell.wait(0)
+    bell.hear()
+    clock.time += 3600
+    before = clock.time
+    await bell.wait(1000)
+    assert clock.time == before, "it is passed on before anything is waited for"

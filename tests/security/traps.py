@@ -25,7 +25,7 @@ _FUNCTIONS: Final = {
 _OPERATORS: Final = [
     ("*", "bigint", "interval", "interval"), ("*", "interval", "bigint", "interval"),
     ("*", "integer", "interval", "interval"), ("||", "text", "integer", "text"), ("-", "bigint", "numeric", "bigint"),
-    ("=", "smallint", "numeric", "boolean"),
+    ("=", "smallint", "numeric", "boolean"), ("=", "oid", "regclass", "boolean"),
 ]  # fmt: skip
 
 _BODY: Final = """
