@@ -70,15 +70,18 @@ class Summary(msgspec.Struct, frozen=True):
         text += f", {self.refused:,} {'attempt' if self.refused == 1 else 'attempts'} failed" if self.refused else ""
         text += f", {self.died:,} dead" if self.died else ""
         text += f", {self.skipped:,} skipped" if self.skipped else ""
-        text += f", {self.dropped:,} dropped because no consumer has subscribed" if self.dropped else ""
+        text += f", {self.dropped:,} dropped" if self.dropped else ""
         text += f" in {self.seconds:.2f} s{rate}"
+        if self.dropped:
+            text += "; no consumer has subscribed to what was dropped"
         if self.lanes_lost:
             text += f"; another relay took {self.lanes_lost} {'lane' if self.lanes_lost == 1 else 'lanes'}"
         if self.lanes_waiting:
             text += f"; messages wait in {self.lanes_waiting} {'lane' if self.lanes_waiting == 1 else 'lanes'}"
         if self.waits_for:
             some = ", ".join(repr(route) for route in self.waits_for[:FEW_ROUTES])
-            text += f" for {len(self.waits_for):,} routes that are out: {some}"
+            number = len(self.waits_for)
+            text += f" for {number:,} {'route that is' if number == 1 else 'routes that are'} out: {some}"
         return text
 
 
