@@ -116,16 +116,22 @@ async def test_what_waits_can_be_stopped_and_gives_up_when_it_is_to_end(
 
 
 @pytest.mark.parametrize(
-    "wrong", [("missing database", "does not exist"), ("unknown role", "does not exist"), ("no schema", "migrate")]
+    ("mistake", "said"),
+    [
+        ("missing database", "does not exist"),
+        ("unknown role", "does not exist"),
+        ("wrong password", "password authentication failed"),
+        ("no schema", "migrate"),
+    ],
 )
 async def test_what_no_waiting_mends_ends_them_at_once(
-    server: PostgreSQL, database: str, vhost: str, start: Callable[..., Service], wrong: tuple[str, str]
+    guarded: PostgreSQL, vhost: str, start: Callable[..., Service], mistake: str, said: str
 ) -> None:
-    mistake, said = wrong
     url = {
-        "missing database": server.url("no_such"),
-        "unknown role": database.replace("postgres@", "stranger@"),
-        "no schema": server.create_database(),
+        "missing database": guarded.url("no_such"),
+        "unknown role": guarded.url(user="stranger"),
+        "wrong password": guarded.url(user="shop:battery-staple"),
+        "no schema": guarded.create_database(),
     }[mistake]
     drivers = ("asyncpg", "psycopg", "async-session")
     started = [relay(start, url, vhost), *(consumer(start, url, vhost, driver=driver) for driver in drivers)]

@@ -40,6 +40,8 @@ NOT_WAITED_FOR = [
     socket.gaierror(socket.EAI_NONAME, "Name or service not known"),
     PermissionError(13, "Permission denied"),
     ssl.SSLCertVerificationError("certificate verify failed"),
+    ConnectionError('PostgreSQL server at "127.0.0.1:5432" rejected SSL upgrade'),
+    psycopg.OperationalError(f"{CONNECTION}server does not support SSL, but SSL was required"),
     asyncpg.InvalidPasswordError('password authentication failed for user "me"'),
     asyncpg.InvalidAuthorizationSpecificationError('no pg_hba.conf entry for host "127.0.0.1"'),
     asyncpg.InvalidCatalogNameError('database "shop" does not exist'),

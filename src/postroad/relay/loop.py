@@ -13,7 +13,7 @@ import msgspec
 
 from postroad import events
 from postroad.config import RelaySettings
-from postroad.errors import BrokerUnavailable, InvalidSetting
+from postroad.errors import BrokerUnavailable, InvalidSetting, LoginRefused
 from postroad.events import tell
 from postroad.heap import keep_large_blocks
 from postroad.message import new_id
@@ -298,6 +298,8 @@ class Relay:
         try:
             await self._publisher.open()
         except BrokerUnavailable as outage:
+            if isinstance(outage, LoginRefused):
+                raise  # only now: a relay that has run waits until its login is right again, as in any outage
             tell(events.BrokerOutAtStart(self._sink, reason=str(outage)))
             if wait:
                 self._breaker.trip(outage)

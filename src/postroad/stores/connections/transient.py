@@ -47,6 +47,8 @@ _NO_REFUSAL: Final = (
     "too many connections",
     "remaining connection slots",
 )
+_NO_TLS: Final = "rejected SSL upgrade"
+"""What asyncpg says of a server without TLS, which was asked for."""
 
 
 def is_transient(error: BaseException) -> bool:
@@ -81,7 +83,7 @@ def _says_so(error: BaseException) -> bool:
         case socket.gaierror():
             return error.errno == socket.EAI_AGAIN
         case OSError() | TimeoutError():
-            return True
+            return _NO_TLS not in str(error)
     if _is_operational(error):
         words = str(error).lower()
         return any(each in words for each in _WORDS) or words.startswith("database is locked")
