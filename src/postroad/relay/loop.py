@@ -151,7 +151,9 @@ class Relay:
         asyncio.get_running_loop().call_later(self._settings.seconds("grace"), lane.give_up)
 
     async def __aenter__(self) -> Self:
-        """Run in the background. Raises what keeps it from starting."""
+        """Run in the background. Raises what keeps it from starting; a database or a broker that can't be reached yet
+        is waited for in the background.
+        """
         self._background = asyncio.create_task(self.run(), name=f"postroad relay {self._sink}")
         started = asyncio.create_task(self._started.wait())
         try:
@@ -226,9 +228,14 @@ class Relay:
 
     async def _reach_store(self, *, until_empty: bool) -> bool:
         """Open the store, and wait for a database that is starting; False when the relay was stopped meanwhile."""
+
+        def waits(reason: str, waited: float) -> None:
+            tell(events.StoreOutAtStart(self._sink, reason=reason, waited_s=waited))
+            self._started.set()  # an application that waited at its start could not be stopped by a signal
+
         return await reached(
             self._store.open,
-            lambda reason, waited: tell(events.StoreOutAtStart(self._sink, reason=reason, waited_s=waited)),
+            waits,
             stopping=self._stopping,
             limit=self._settings.seconds("until_empty_timeout") if until_empty else None,
         )
