@@ -18,6 +18,7 @@ LONGEST_PAUSE: Final = 5.0
 FIRST_REPORT: Final = 10.0
 LONGEST_REPORT: Final = 600.0
 CANCEL_SECONDS: Final = 1.0
+ANSWER_SECONDS: Final = 10.0
 _FIRST: Final = asyncio.FIRST_COMPLETED
 
 
@@ -32,7 +33,7 @@ async def reached(
 
     `report` is called with the reason and the seconds waited so far: at the first failure, or after 10 seconds without
     an answer, then after 10 seconds, and each time after twice as long. Raises what is no transient outage at once, and
-    StoreUnavailable after `limit` seconds, also while `connect` has not returned.
+    StoreUnavailable after `limit` seconds, also while `connect` has not returned, which has 10 seconds at least.
     """
     wait = _Wait(report, limit)
     pause = FIRST_PAUSE
@@ -41,8 +42,9 @@ async def reached(
         while not stopping.is_set():
             connecting = asyncio.create_task(connect())
             try:
+                wait.begin()
                 while not (await asyncio.wait((connecting, stopped), timeout=wait.patience, return_when=_FIRST))[0]:
-                    wait.after(StoreUnavailable("the database has not answered yet"))
+                    wait.after(StoreUnavailable("the database has not answered yet"), limit=wait.longest)
                 if not connecting.done():
                     return False
                 connecting.result()
@@ -71,22 +73,32 @@ class _Wait:
         self._report = report
         self._limit = float("inf") if limit is None else limit
         self._began = self._now()
+        self._call_began = 0.0
         self._report_after = 0.0
         self._interval = FIRST_REPORT
 
     @property
     def patience(self) -> float:
         """Seconds that a call may take before `after` is called although it has not returned."""
-        return max(0.0, min(self._report_after or FIRST_REPORT, self._limit) - self._waited)
+        return max(0.0, min(self._report_after or FIRST_REPORT, self.longest) - self._waited)
+
+    @property
+    def longest(self) -> float:
+        """The limit, for a call that has not returned."""
+        return max(self._limit, self._call_began + ANSWER_SECONDS)
+
+    def begin(self) -> None:
+        """A call begins."""
+        self._call_began = self._waited
 
     @property
     def _waited(self) -> float:
         return self._now() - self._began
 
-    def after(self, out: StoreUnavailable) -> None:
+    def after(self, out: StoreUnavailable, *, limit: float | None = None) -> None:
         """Report why the wait goes on, where that is due. Raises StoreUnavailable at the limit."""
         waited = self._waited
-        if waited >= self._limit:
+        if waited >= (self._limit if limit is None else limit):
             raise StoreUnavailable(
                 f"gave up after waiting {self._limit:g} s (until_empty_timeout) for the database: {out}"
             ) from out

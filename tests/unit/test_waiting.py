@@ -15,7 +15,8 @@ async def silent() -> None:
     await asyncio.Event().wait()
 
 
-async def test_a_database_that_never_answers_is_given_up_at_the_limit() -> None:
+async def test_a_database_that_never_answers_is_given_up_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "ANSWER_SECONDS", 0.01)
     async with asyncio.timeout(60):
         with pytest.raises(StoreUnavailable, match=r"waiting 0\.05 s \(until_empty_timeout\) .* has not answered yet"):
             await reached(silent, lambda *_: None, stopping=asyncio.Event(), limit=0.05)
@@ -35,6 +36,14 @@ async def test_that_it_does_not_answer_is_reported_again_and_again(monkeypatch: 
         assert not await reached(silent, report, stopping=stopping)
     assert {reason for reason, _ in reports} == {"the database has not answered yet"}
     assert 0.01 <= reports[0][1] < reports[1][1] < reports[2][1]
+
+
+async def test_a_call_has_some_seconds_to_answer_whatever_the_limit() -> None:
+    async def slow() -> None:
+        await asyncio.sleep(0.1)
+
+    async with asyncio.timeout(60):
+        assert await reached(slow, lambda *_: None, stopping=asyncio.Event(), limit=0)
 
 
 async def test_an_answer_after_a_failure_ends_the_wait() -> None:
