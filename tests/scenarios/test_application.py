@@ -87,6 +87,13 @@ def test_an_application_whose_relay_can_t_reach_the_broker_says_so(
     assert ("relay default: started" in said) is logs, "without any setup, warnings are seen and nothing else"
 
 
+def test_an_application_whose_relay_waits_for_the_database_can_be_stopped(tmp_path: Path) -> None:
+    complete = "Application startup complete"
+    code, said = started(tmp_path, "postgresql://shop@127.0.0.1:1/shop", "null://", logs=False, until=complete)
+    assert code not in {3, -signal.SIGKILL}, "it has started, and was ended by the first signal"
+    assert "waiting for the database" in said.partition(complete)[0]
+
+
 def test_an_application_with_a_wrong_password_of_the_broker_does_not_start(
     log: PostgreSQLLog, vhost: str, tmp_path: Path
 ) -> None:

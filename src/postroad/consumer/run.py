@@ -162,7 +162,6 @@ class Run:
             except BrokerUnavailable as outage:
                 if must_work or (starting and isinstance(outage, LoginRefused)):
                     raise
-                starting = False
                 self._forget()
                 outages += 1
                 tell(events.SubscriberOut(self._plan.consumer, reason=str(outage), retry_ms=pause * 1000))

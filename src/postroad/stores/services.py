@@ -29,7 +29,8 @@ def check_service(url: str | None, setting: str = "database") -> None:
     except configparser.Error:
         # Its text is not shown, because it quotes lines that may hold a password.
         raise InvalidSetting(
-            f"{setting} names the service {service!r}; asyncpg can't read {file}: a percent sign in it must be doubled",
+            f"{setting} names the service {service!r}; asyncpg can't read {file}: each line must be "
+            "name=value, and a percent sign in a value must be doubled",
             settings=(setting,),
         ) from None
     if found is None:

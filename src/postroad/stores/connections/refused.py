@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from postroad.causes import chain
 from postroad.errors import IdTaken, NotOwner
-from postroad.stores.connections.missing import layers
 
 if TYPE_CHECKING:
     from postroad.errors import PostroadError
@@ -15,7 +15,7 @@ __all__ = ["as_refused"]
 
 def as_refused(error: BaseException, schema: str) -> PostroadError | None:
     """The error to raise instead, if it is ours."""
-    for each in layers(error):
+    for each in chain(error):
         match getattr(each, "sqlstate", None) or getattr(each, "pgcode", None):
             case "PR409":
                 return IdTaken(f"{_words(each)}; roll back, or add this one with an id of its own")

@@ -214,7 +214,7 @@ returning sink, lane, first_slot, last_slot, owner, epoch, version,
 
 -- name: log_end
 -- A statement of its own, after load_lane: the snapshot of a statement that waited for the lane's row is older than the
--- wait, and whoever had the row may have read on meanwhile.
+-- wait, and the transaction that had the row may have read on meanwhile.
 select coalesce(max(position), 0) from {schema}.outbox
 
 -- name: is_current
@@ -229,7 +229,7 @@ update {schema}.deferred set noticed = true where sink = $1 and lane = $2 and no
 
 -- name: read_page
 -- One snapshot: late rows, next rows, and a last row whose position is the log's end, whose topic is that snapshot, and
--- whose key is the lane's version, unless the lane is another's: whoever changed the lane before these rows were added is
+-- whose key is the lane's version, unless the lane is another's: a change of the lane before these rows were added is
 -- not overlooked. When retention has emptied the log, its end is H; it lies below H only when the sequence does, and that
 -- is so in a database that was put back to an earlier time. While the lane has to notice that something was canceled,
 -- its version is one that no lease has.
