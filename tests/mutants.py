@@ -501,7 +501,7 @@ MUTANTS = [
            "key = self.line(message) if self._ordered else None", "key = message.key if self._ordered else None",
            (UNROUTABLE,), times=2),
     Mutant("what a person holds goes out by source", PG_QUERIES, "h.key in (d.key, split_part(d.key, chr(31), 1))",
-           "h.key = d.key", (UNROUTABLE,), times=3),
+           "h.key = d.key", (UNROUTABLE,), times=4),
     Mutant("a message dies of its route before its time", TROUBLE,
            "and waited >= self._route_timeout", "", (UNROUTABLE,)),
 ]  # fmt: skip

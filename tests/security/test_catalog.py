@@ -16,7 +16,7 @@ INLINED: Final = {"passed", "slot_of"}
 """PostgreSQL inlines only functions without SET; in these every name is written in full."""
 
 ON_THE_USERS_CONNECTION: Final = [
-    "add", "add_many", "add_later", "cancel", "first_time", "first_times", "look_at_inbox",
+    "add", "add_many", "add_later", "cancel", "first_time", "first_times", "open_inbox",
     "same_transaction", "undo_first_times",
     "begin_attempt", "end_attempt", "fail_attempt", "note_dead", "forget_processed", "forget_attempts",
 ]  # fmt: skip

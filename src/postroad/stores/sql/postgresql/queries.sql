@@ -9,8 +9,9 @@
 -- Adding a message again is a no-op; another one with its id is an error. `on conflict` names no column, because that would
 -- take the right to read it.
 -- Headers go as text: an application may have told its driver to encode what it sends as json.
-with new (id, topic, key, slot, type, payload, content_type, headers) as materialized (
-    select $1::uuid, $2::text, $3::text, $4::smallint, $5::text, $6::bytea, $7::text, $8::text),
+with new as materialized (
+    select $1::uuid as id, $2::text as topic, $3::text as key, $4::smallint as slot, $5::text as type,
+           $6::bytea as payload, $7::text as content_type, $8::text as headers),
 added as (
     insert into {schema}.outbox (id, topic, key, slot, type, payload, content_type, headers)
     select id, topic, key, slot, type, payload, content_type, headers::json from new
