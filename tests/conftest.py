@@ -54,6 +54,17 @@ def postgresql(request: pytest.FixtureRequest) -> PostgreSQL:
     return server
 
 
+GUARDED_PASSWORD = "Tr0ub4dor"
+
+
+@pytest.fixture(scope="session")
+def guarded() -> Iterator[PostgreSQL]:
+    """A server whose role `shop` has to give its password, GUARDED_PASSWORD."""
+    with serving(lambda: PostgreSQL(15, durable=False)) as server:
+        server.guard("shop", GUARDED_PASSWORD)
+        yield server
+
+
 @pytest.fixture
 def database(postgresql: PostgreSQL) -> Iterator[str]:
     """The URL of a fresh database, on each version in turn."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 from postroad.conflicts import AlreadyDone, retry_on_conflict
 from postroad.consumer import Consumer
 from postroad.errors import (
@@ -14,6 +12,7 @@ from postroad.errors import (
     InvalidSetting,
     LaneChanged,
     LeaseLost,
+    LoginRefused,
     LogNotReadable,
     MissingExtra,
     NothingMatches,
@@ -44,6 +43,7 @@ __all__ = [
     "LaneChanged",
     "LeaseLost",
     "LogNotReadable",
+    "LoginRefused",
     "Message",
     "MissingExtra",
     "NoTransaction",
@@ -63,4 +63,6 @@ __all__ = [
     "retry_on_conflict",
 ]
 
-logging.getLogger("postroad").addHandler(logging.NullHandler())
+# The logger "postroad" gets no NullHandler, which libraries often add: where an application has not set logging up,
+# Python then writes warnings and errors to stderr (`logging.lastResort`). With a NullHandler, an embedded relay that
+# can't reach its broker would say nothing at all.

@@ -80,7 +80,7 @@ def _apply(operations: Operations, wanted: PostroadMigrate) -> None:
 def _version(connection: Connection, dialect: Dialect, schema: str) -> int:
     if dialect == "postgresql":
         _run(connection, lock_statement(schema))
-    elif not _run(connection, there_statement(schema)).first():
+    elif not _run(connection, there_statement(dialect, schema)).first():
         return 0
     return _run(connection, version_statement(dialect, schema)).one()[0] or 0
 

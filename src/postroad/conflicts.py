@@ -14,11 +14,12 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
+from postroad.causes import chain
 from postroad.config import duration
 from postroad.errors import InvalidSetting
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterator
+    from collections.abc import Awaitable, Callable, Coroutine
     from datetime import timedelta
 
 __all__ = ["AlreadyDone", "retry_on_conflict"]
@@ -132,11 +133,11 @@ class _Tries:
             raise InvalidSetting(f"give_up is {self.give_up!r:.80}; it must be 'raise' or 'log'")
 
     def pause_after(self, error: Exception) -> float | None:
-        """Seconds until the next try; None when that was the last, and nobody must hear of it. Else raises it."""
+        """Seconds until the next try; None when there is none and the conflict is not raised. Else raises it."""
         self.made += 1
         if isinstance(error, self.already_done):
             return None
-        if not any(isinstance(each, self.conflicts) for each in _layers(error)):
+        if not any(isinstance(each, self.conflicts) for each in chain(error)):
             raise error
         if self.made < self.attempts:
             jitter = random.uniform(0.75, 1)  # noqa: S311 - so that those who met don't meet again
@@ -154,10 +155,3 @@ def _checked_exceptions(name: str, given: Any) -> tuple[type[Exception], ...]:
     if Exception in classes:
         raise InvalidSetting(f"{name} names Exception, and so every mistake; name those that mean it")
     return classes
-
-
-def _layers(error: BaseException | None) -> Iterator[BaseException]:
-    """The error, and what it was raised from."""
-    while error is not None:
-        yield error
-        error = error.__cause__

@@ -13,6 +13,7 @@
     ├── NothingMatches          the operator: there is no such message or key, or none with which that can be done
     ├── StoreUnavailable        wait: the database could not be asked
     ├── BrokerUnavailable       wait: the broker could not be asked
+    │   └── LoginRefused        the operator: the broker refuses this user or its password
     ├── LaneChanged             reload: somebody changed the lane since it was loaded
     └── LeaseLost               let go: the lane belongs to another relay
 
@@ -35,6 +36,7 @@ __all__ = [
     "LaneChanged",
     "LeaseLost",
     "LogNotReadable",
+    "LoginRefused",
     "MissingExtra",
     "NoTransaction",
     "NotMigrated",
@@ -147,6 +149,14 @@ class BrokerUnavailable(PostroadError):
         self.confirmed = frozenset(confirmed)
         self.refusals = tuple(refusals)
         self.suspicious = suspicious
+
+
+class LoginRefused(BrokerUnavailable):
+    """The broker refuses the user or its password. That ends a relay or a consumer that is being started.
+
+    For one that has run it is an outage like any other: an operator changes a password, or the broker can't ask its own
+    directory of users for a while.
+    """
 
 
 class LaneChanged(PostroadError):

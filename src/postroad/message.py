@@ -222,7 +222,7 @@ def _type_of(message: Message) -> str:
 @lru_cache(maxsize=1024)
 def _type_of_class(cls: type) -> str:
     if cls.__module__ == "builtins":
-        raise InvalidMessage(f"a {cls.__name__} has no type of its own; say it, for example type='order.created'")
+        raise InvalidMessage(f"{cls.__name__} has no type of its own; say it, for example type='order.created'")
     return checked_name("type", type_name(cls))
 
 

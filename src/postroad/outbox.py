@@ -139,7 +139,7 @@ class Outbox:
         for message in messages:
             if not isinstance(message, Message):
                 raise InvalidMessage(
-                    f"add_many got a {message.__class__.__name__}; it takes messages: Message(event, key=…)"
+                    f"add_many got {message.__class__.__name__}; it takes messages: Message(event, key=…)"
                 )
             row = encode(message, self.source, self.largest_payload)
             ids.append(row.id)

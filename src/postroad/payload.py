@@ -79,7 +79,7 @@ def _write_json(event: Any) -> bytes:
 
 
 def _not_json(event: Any, error: Exception) -> InvalidMessage:
-    return InvalidMessage(f"a {event.__class__.__name__} could not be encoded as JSON: {error}")
+    return InvalidMessage(f"{event.__class__.__name__} could not be encoded as JSON: {error}")
 
 
 def _encode_nested(value: Any) -> Any:
@@ -106,14 +106,14 @@ def _why_not(event: Any) -> str:
     if isinstance(event, type):
         return f"the event is the class {event.__name__}; add an instance of it: {event.__name__}(…)"
     if cls.__module__ in _OWN_MESSAGES:
-        return f"a {name} is a message of postroad, not an event; add the event itself, or Messages with add_many"
+        return f"{name} is a message of postroad, not an event; add the event itself, or Messages with add_many"
     if framework := _task_framework(cls):
         return (
-            f"a {name} is a task of {framework}, not an event; add an event of your own, and start the task in a "
+            f"{name} is a task of {framework}, not an event; add an event of your own, and start the task in a "
             "handler that receives it"
         )
     if issubclass(cls, dict):
-        return f"a {name} is not a plain dict, and may mean more than its items say; if they are all, add dict(event)"
+        return f"{name} is not a plain dict, and may mean more than its items say; if they are all, add dict(event)"
     return (
         f"an event of type {name} can't be added; "
         "use a dataclass, a msgspec Struct, a pydantic or attrs model, a dict, a str or bytes"

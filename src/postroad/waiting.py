@@ -18,6 +18,8 @@ LONGEST_PAUSE: Final = 5.0
 FIRST_REPORT: Final = 10.0
 LONGEST_REPORT: Final = 600.0
 CANCEL_SECONDS: Final = 1.0
+ANSWER_SECONDS: Final = 10.0
+_FIRST: Final = asyncio.FIRST_COMPLETED
 
 
 async def reached(
@@ -29,33 +31,27 @@ async def reached(
 ) -> bool:
     """Call `connect` until it succeeds; False when `stopping` is set before that.
 
-    `report` is called with the reason and the seconds waited so far: at the first failure, then after 10 seconds, and
-    each time after twice as long. Raises what is no transient outage at once, and StoreUnavailable after `limit`
-    seconds.
+    `report` is called with the reason and the seconds waited so far: at the first failure, or after 10 seconds without
+    an answer, then after 10 seconds, and each time after twice as long. Raises what is no transient outage at once, and
+    StoreUnavailable after `limit` seconds, also while `connect` has not returned, which has 10 seconds at least.
     """
-    now = asyncio.get_running_loop().time
-    began = now()
-    pause, report_at, interval = FIRST_PAUSE, began, FIRST_REPORT
+    wait = _Wait(report, limit)
+    pause = FIRST_PAUSE
     stopped = asyncio.create_task(stopping.wait())
     try:
         while not stopping.is_set():
             connecting = asyncio.create_task(connect())
             try:
-                await asyncio.wait((connecting, stopped), return_when=asyncio.FIRST_COMPLETED)
+                wait.begin()
+                while not (await asyncio.wait((connecting, stopped), timeout=wait.patience, return_when=_FIRST))[0]:
+                    wait.after(StoreUnavailable("the database has not answered yet"), limit=wait.longest)
                 if not connecting.done():
                     return False
                 connecting.result()
             except StoreUnavailable as out:
-                waited = now() - began
                 if not out.transient:
                     raise
-                if limit is not None and waited >= limit:
-                    raise StoreUnavailable(
-                        f"gave up after waiting {limit:g} s (until_empty_timeout) for the database: {out}"
-                    ) from out
-                if now() >= report_at:
-                    report(str(out), waited)
-                    report_at, interval = now() + interval, min(2 * interval, LONGEST_REPORT)
+                wait.after(out)
             else:
                 return True
             finally:
@@ -67,6 +63,48 @@ async def reached(
         return False
     finally:
         stopped.cancel()
+
+
+class _Wait:
+    """How long has been waited: when that is reported next, and when to give up."""
+
+    def __init__(self, report: Callable[[str, float], None], limit: float | None) -> None:
+        self._now = asyncio.get_running_loop().time
+        self._report = report
+        self._limit = float("inf") if limit is None else limit
+        self._began = self._now()
+        self._call_began = 0.0
+        self._report_after = 0.0
+        self._interval = FIRST_REPORT
+
+    @property
+    def patience(self) -> float:
+        """Seconds that a call may take before `after` is called although it has not returned."""
+        return max(0.0, min(self._report_after or FIRST_REPORT, self.longest) - self._waited)
+
+    @property
+    def longest(self) -> float:
+        """The limit, for a call that has not returned."""
+        return max(self._limit, self._call_began + ANSWER_SECONDS)
+
+    def begin(self) -> None:
+        """A call begins."""
+        self._call_began = self._waited
+
+    @property
+    def _waited(self) -> float:
+        return self._now() - self._began
+
+    def after(self, out: StoreUnavailable, *, limit: float | None = None) -> None:
+        """Report why the wait goes on, where that is due. Raises StoreUnavailable at the limit."""
+        waited = self._waited
+        if waited >= (self._limit if limit is None else limit):
+            raise StoreUnavailable(
+                f"gave up after waiting {self._limit:g} s (until_empty_timeout) for the database: {out}"
+            ) from out
+        if waited >= self._report_after:
+            self._report(str(out), waited)
+            self._report_after, self._interval = waited + self._interval, min(2 * self._interval, LONGEST_REPORT)
 
 
 async def cancelled(*tasks: asyncio.Task[Any], seconds: float) -> set[asyncio.Task[Any]]:

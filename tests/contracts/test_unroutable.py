@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -65,7 +66,7 @@ async def test_what_nobody_takes_is_dropped_counted_and_never_tried_again(
     await log.add(*lost_and_found())
     summary = await relay(log, broker, unroutable="drop").run_until_empty()
     assert (summary.published, summary.dropped, summary.lanes_waiting) == (1, 1, 0)
-    assert "1 was dropped: no consumer has subscribed" in str(summary)
+    assert re.search(r"^1 published.*, 1 dropped in .*; no consumer has subscribed to what was dropped", str(summary))
     assert broker.numbers == [2]
     (row,) = await log.troubles()
     assert (row.state, row.route, row.blocks, row.due_in) == ("dropped", "lost", False, None)
@@ -81,7 +82,7 @@ async def test_what_was_held_before_is_dropped_too(log: Log) -> None:
     await log.add(*lost_and_found())
     summary = await relay(log, broker).run_until_empty()
     assert (summary.dropped, summary.lanes_waiting, list(summary.waits_for)) == (0, 1, ["lost"])
-    assert "messages wait for 1 routes that are out: 'lost'" in str(summary)
+    assert "messages wait in 1 lane for 1 route that is out: 'lost'" in str(summary)
     summary = await relay(log, broker, unroutable="drop").run_until_empty()
     assert summary.dropped == 1
     assert broker.numbers == [2]
@@ -276,10 +277,8 @@ async def test_until_empty_ends_with_an_error_when_the_broker_stays_out(log: Log
     broker.go_out()
     await log.add(*numbered(1))
     async with asyncio.timeout(60):
-        with pytest.raises(
-            BrokerUnavailable, match=r"waiting 0.2 s \(until_empty_timeout\) .* the memory broker is out"
-        ):
-            await relay(log, broker, until_empty_timeout="200ms").run_until_empty()
+        with pytest.raises(BrokerUnavailable, match=r"waiting 5 s \(until_empty_timeout\) .* the memory broker is out"):
+            await relay(log, broker, until_empty_timeout="5s").run_until_empty()
         broker.come_back()
         assert (await relay(log, broker).run_until_empty()).published == 1
 
@@ -311,7 +310,7 @@ async def test_until_empty_saves_what_was_confirmed_before_the_broker_went_out(l
 
     await log.add(*numbered(1, 2, 3))
     with pytest.raises(BrokerUnavailable, match="until_empty_timeout"):
-        await relay(log, Gone(), until_empty_timeout="100ms").run_until_empty()
+        await relay(log, Gone(), until_empty_timeout="5s").run_until_empty()
     broker.come_back()
     await relay(log, broker).run_until_empty()
     assert broker.numbers == [1, 2, 3]

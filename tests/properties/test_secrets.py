@@ -122,6 +122,7 @@ def assert_hidden(secret: str, texts: list[str]) -> None:
         assert secret[-3:] not in text, "not even its end"
 
 
+@settings(deadline=None)
 @given(URL_SETTINGS, URLS, SECRETS, st.booleans(), st.sampled_from(["file", "environment", "options"]))
 def test_a_password_in_a_url(setting: str, url: str, secret: str, encoded: bool, place: str) -> None:
     value = url.format(quote(secret, safe="") if encoded else secret)
@@ -131,7 +132,7 @@ def test_a_password_in_a_url(setting: str, url: str, secret: str, encoded: bool,
     assert_hidden(secret, said(text, environment, options))
 
 
-@settings(deadline=None)  # the first call imports drivers
+@settings(deadline=None)
 @given(URLS, SECRETS, st.booleans())
 def test_a_password_in_a_url_that_a_program_gives(url: str, secret: str, encoded: bool) -> None:
     value = url.format(quote(secret, safe="") if encoded else secret)
@@ -158,6 +159,7 @@ QUOTING = st.sampled_from(
 )  # fmt: skip
 
 
+@settings(deadline=None)
 @given(QUOTING, SECRETS)
 def test_a_password_that_a_driver_quotes(text: str, secret: str) -> None:
     """In a text a password ends where its quotes do, or at a blank."""
@@ -165,6 +167,7 @@ def test_a_password_that_a_driver_quotes(text: str, secret: str) -> None:
     assert_hidden(secret, [without_passwords(text.format(in_text))])
 
 
+@settings(deadline=None)
 @given(SECRETS, st.booleans())
 def test_the_password_of_a_broker(secret: str, in_file: bool) -> None:
     text = f'to = "amqp://me@host/"\n[rabbitmq]\npassword = {toml(secret)}' if in_file else None
@@ -181,11 +184,13 @@ WRONG_PLACES = st.sampled_from(
 )  # fmt: skip
 
 
+@settings(deadline=None)
 @given(SECRETS, WRONG_PLACES)
 def test_a_password_in_the_wrong_place_of_the_file(secret: str, wrong: str) -> None:
     assert_hidden(secret, said(wrong.format(toml(secret)), {}, {}))
 
 
+@settings(deadline=None)
 @given(SECRETS, st.sampled_from(["POSTROAD_PASSWORD", "POSTROAD_RABBITMQ_PASSWORDS", "POSTROAD_DATABSE"]))
 def test_a_password_in_a_variable_that_does_not_exist(secret: str, variable: str) -> None:
     assert_hidden(secret, said(None, {variable: secret}, {}))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,6 +44,90 @@ def application(log: PostgreSQLLog, to: str) -> Iterator[subprocess.Popen[bytes]
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
+
+
+PAGE = (ROOT / "docs" / "relays.md").read_text(encoding="utf-8")
+
+
+def started(folder: Path, database: str, to: str, *, logs: bool = True, until: str = "") -> tuple[int, str]:
+    """Run the application of docs/relays.md until it ends by itself, or has said this; its exit code, and its log."""
+    [page] = [
+        each for each in re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE) if "lifespan" in each
+    ]
+    # From the environment, so that no URL is in a line of a traceback.
+    text = page.replace('"postgresql://localhost/shop"', "os.environ['DATABASE']")
+    text = "import os\n" + text.replace('"amqp://localhost"', "os.environ['TO']")
+    (folder / "shop.py").write_text(text if logs else text.replace("logging.basicConfig", "dict"))
+    command = [sys.executable, "-m", "uvicorn", "shop:app", "--port", str(free_port())]
+    environment = os.environ | {"DATABASE": database, "TO": to}
+    with subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        limit = threading.Timer(120, process.kill)
+        limit.start()
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if until and until in line:
+                process.terminate()
+                lines.append(process.stdout.read())
+                break
+        limit.cancel()
+    return process.returncode, "".join(lines)
+
+
+@pytest.mark.parametrize("logs", [True, False])
+def test_an_application_whose_relay_can_t_reach_the_broker_says_so(
+    log: PostgreSQLLog, tmp_path: Path, *, logs: bool
+) -> None:
+    code, said = started(tmp_path, log.url, "amqp://127.0.0.1:1", logs=logs, until="messages wait")
+    assert code != 3, "it has started, and was ended by the signal"
+    assert "relay default: amqp://127.0.0.1:1" in said
+    assert ("relay default: started" in said) is logs, "without any setup, warnings are seen and nothing else"
+
+
+def test_an_application_whose_relay_waits_for_the_database_can_be_stopped(tmp_path: Path) -> None:
+    complete = "Application startup complete"
+    code, said = started(tmp_path, "postgresql://shop@127.0.0.1:1/shop", "null://", logs=False, until=complete)
+    assert code not in {3, -signal.SIGKILL}, "it has started, and was ended by the first signal"
+    assert "waiting for the database" in said.partition(complete)[0]
+
+
+def test_an_application_with_a_wrong_password_of_the_broker_does_not_start(
+    log: PostgreSQLLog, vhost: str, tmp_path: Path
+) -> None:
+    code, said = started(tmp_path, log.url, vhost.replace("guest:guest", "guest:Tr0ub4dor"), logs=False)
+    assert code == 3
+    assert "the login was refused; check username and password" in said
+    assert "Application startup failed" in said
+    assert "Tr0ub4dor" not in said
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ("password", 'password authentication failed for user "shop"'),
+        ("role", 'role "stranger" does not exist'),
+        ("database", 'database "nowhere" does not exist'),
+        ("schema", "run: postroad migrate"),
+    ],
+)
+def test_an_application_whose_relay_can_t_start_does_not_start(
+    guarded: PostgreSQL, tmp_path: Path, wrong: str, words: str
+) -> None:
+    url = guarded.create_database()
+    urls = {
+        "password": url.replace("postgres@", "shop:battery-staple@"),
+        "role": url.replace("postgres@", "stranger:battery-staple@"),
+        "database": guarded.url("nowhere"),
+        "schema": url,
+    }
+    code, said = started(tmp_path, urls[wrong], "null://", logs=False)
+    assert code == 3
+    assert words in said
+    assert "Application startup failed" in said
+    assert "battery-staple" not in said
 
 
 async def owners(log: PostgreSQLLog) -> dict[int, int]:

@@ -22,7 +22,7 @@ from tests.security.neighbours import Neighbours, Role, postroad
 from tests.services.postgresql import PostgreSQL
 
 SECONDS: Final = 90
-OWNERS_ALONE: Final = {"wake_naps", "wake_scheduled"}
+OWNERS_ALONE: Final = {"refuse_row", "wake_naps", "wake_scheduled"}
 """Functions of triggers: the one who inserts needs no right to them."""
 
 

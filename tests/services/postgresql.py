@@ -91,6 +91,14 @@ class PostgreSQL(Server):
         self.psql(url, rf"select format('rollback prepared %L', gid) {ours} \gexec")
         self.psql(self.url(), f"drop database {url.rpartition('/')[2]} with (force)")
 
+    def guard(self, role: str, password: str) -> None:
+        """Create a role that has to give its password, by TCP and by socket. Restarts the server."""
+        self.psql(self.url(), f"create role {role} login password '{password}'")
+        rules = self.data / "pg_hba.conf"
+        asked = f"host all {role} all scram-sha-256\nlocal all {role} scram-sha-256\n"
+        rules.write_text(asked + rules.read_text())  # the first rule that fits decides
+        self.restart()
+
     @contextmanager
     def standby(self) -> Iterator[Self]:
         """A second server, made from a backup of this one, that follows it in recovery."""

@@ -578,3 +578,34 @@ def test_forget_names_no_key_that_has_nothing_to_erase(shop: Shop, orders: Order
     said = shop.postroad("forget", "--key", "customer-4", "--reason", "asked", "--yes")
     assert said.code == 1
     assert "no delivered message of that key is in the log; 1 that is not delivered yet will stay" in said.err
+
+
+# -- retargeting -----------------------------------------------------------------------------------------------------
+
+
+NO_DESTINATIONS = ["rabbit://user:SECRET@host/", "user:SECRET@host", "local:amqp://user:SECRET@host/", "local: ",
+                   "amqp://user:SECRET@ho st/\x07", "AMQP://user:SECRET@host:port/"]  # fmt: skip
+
+
+@pytest.mark.parametrize("url", NO_DESTINATIONS)
+def test_a_sink_is_moved_to_a_destination_and_to_no_other_text(shop: Shop, url: str) -> None:
+    shop.carry()
+    said = shop.postroad("sink", "retarget", "default", "--to", url, "--reason", "a move", "--yes")
+    assert said.code == 2
+    assert "SECRET" not in said.out + said.err
+    assert "it must be amqp://user@host/vhost" in " ".join(said.err.split())
+    assert "SECRET" not in shop.postroad("sink", "list", "--json").out + shop.postroad("audit").out
+
+
+def test_a_scheme_may_be_written_in_any_case_and_no_password_is_kept(shop: Shop) -> None:
+    shop.carry()
+    said = shop.postroad(
+        "sink", "retarget", "default", "--to", "AMQP://user:SECRET@host/", "--reason", "a move", "--yes"
+    )
+    assert said.code == 0
+    assert shop.postroad("sink", "list", "--json").json["sinks"][0]["destination"].startswith("amqp://host")
+    listed = shop.postroad("sink", "list").out + shop.postroad("audit", "--json").out
+    assert "SECRET" not in said.out + said.err + listed
+    said = shop.postroad("sink", "retarget", "default", "--to", "local:orders", "--reason", "back", "--yes")
+    assert said.code == 0
+    assert shop.postroad("sink", "list", "--json").json["sinks"][0]["destination"] == "local:orders"

@@ -129,9 +129,10 @@ def test_config_takes_every_option_of_the_relay() -> None:
     }
     arguments = [part for option in given.items() for part in option]
     without_default = (
-        "--to", "null://", "--database", "sqlite:///x.db", "--direct", "postgresql://h/d", "--app", "shop:stock",
-        "--dead-letter-topic", "dead", "--lock-id", "-7", "--route-timeout", "1h",
+        "--to", "null://", "--database", "postgresql://h/x", "--direct", "postgresql://h/d", "--app", "shop:stock",
+        "--dead-letter-topic", "dead", "--lock-id", "-7", "--route-timeout", "1h", "--database-password-file", "secret",
     )  # fmt: skip
+    Path("secret").write_text("geheim")
     done = postroad("config", "--json", *arguments, *without_default)
     settings = json.loads(done.stdout)["settings"]
     assert {name for name, each in settings.items() if each["from"] == "command line"} == {

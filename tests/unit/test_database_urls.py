@@ -34,6 +34,37 @@ def test_urls_of_sqlalchemy_are_taken(url: str, dialect: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ("sslmode=verify-full&sslrootcert=/no/root.crt", "sslrootcert is '/no/root.crt'"),
+        ("sslmode=require&sslcrl=/no/root.crl", "sslcrl is '/no/root.crl'"),
+        ("sslcert=/no/me.crt", "sslcert is '/no/me.crt'"),
+        ("sslmode=verify-ca", "root certificate file"),
+    ],
+)
+async def test_a_missing_file_for_tls_is_named_and_not_waited_for(
+    options: str, named: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    store = store_for(f"postgresql://me@127.0.0.1:1/shop?{options}")
+    with pytest.raises(InvalidSetting, match=named):
+        await store.open()
+    with pytest.raises(InvalidSetting, match=named):
+        await migrate(f"postgresql://me@127.0.0.1:1/shop?{options}")
+
+
+async def test_a_file_that_the_environment_names_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGSSLROOTCERT", "/no/root.crt")
+    with pytest.raises(InvalidSetting, match="PGSSLROOTCERT is '/no/root.crt', which can't be read"):
+        await store_for("postgresql://me@127.0.0.1:1/shop?sslmode=verify-full").open()
+
+
+async def test_a_file_that_is_not_loaded_is_not_checked() -> None:
+    with pytest.raises(StoreUnavailable, match="can't be reached"):
+        await store_for("postgresql://me@127.0.0.1:1/shop?sslmode=disable&sslrootcert=/no/root.crt").open()
+
+
+@pytest.mark.parametrize(
     "url", ["mysql://h/x", "mysql+pymysql://h/x", "postgresql+pigeon://h/x", "postgresql+://h/x", "sqlite+asyncpg:///x"]
 )
 def test_others_are_not(url: str) -> None:

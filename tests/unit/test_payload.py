@@ -123,7 +123,7 @@ def test_a_typed_dict_is_a_dict() -> None:
 
 @pytest.mark.parametrize("event", [OrderedDict(a=1), defaultdict(int, a=1), Counter("a")])
 def test_other_kinds_of_dict_are_refused_with_the_way_out(event: Any) -> None:
-    with pytest.raises(InvalidMessage, match=rf"a {type(event).__name__} is not a plain dict.*dict\(event\)"):
+    with pytest.raises(InvalidMessage, match=rf"^{type(event).__name__} is not a plain dict.*dict\(event\)"):
         encode(Message(event, type="a"), "/orders")
     assert encode_event(dict(event))
 
@@ -167,12 +167,12 @@ def test_a_class_is_no_event(cls: Any, type: str | None) -> None:
 
 @pytest.mark.parametrize("event", [Message(Order(), key=1), Received(id=str(uuid4()), type="order.created")])
 def test_a_message_is_no_event(event: Any) -> None:
-    with pytest.raises(InvalidMessage, match=f"a {type(event).__name__} is a message of postroad, not an event"):
+    with pytest.raises(InvalidMessage, match=f"^{type(event).__name__} is a message of postroad, not an event"):
         encode(Message(event), "/orders")
 
 
 def test_an_event_is_no_message() -> None:
     connection = sqlite3.connect(":memory:")
-    with pytest.raises(InvalidMessage, match=r"add_many got a Order; .* Message\(event, key=…\)"):
+    with pytest.raises(InvalidMessage, match=r"add_many got Order; .* Message\(event, key=…\)"):
         Outbox(source="/orders").add_many(connection, [Message(Order()), Order()])  # type: ignore[list-item]
     connection.close()

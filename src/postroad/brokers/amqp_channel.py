@@ -19,6 +19,7 @@ from pamqp import commands
 from pamqp.header import ContentHeader
 
 from postroad.brokers.amqp_confirms import Page
+from postroad.errors import BrokerUnavailable, LoginRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,10 +44,19 @@ class LinkLost(Exception):
     upon what was written, as far as can be seen.
     """
 
+    outage: type[BrokerUnavailable] = BrokerUnavailable
+    """What it is outside of this package."""
+
     def __init__(self, reason: str, code: int | None = None, *, suspicious: bool = False) -> None:
         super().__init__(reason)
         self.code = code
         self.suspicious = suspicious
+
+
+class LoginLost(LinkLost):
+    """The broker refuses the user or its password."""
+
+    outage = LoginRefused
 
 
 @contextmanager
@@ -74,7 +84,7 @@ def _lost(error: BaseException | None, *, upon_write: bool = False) -> LinkLost:
         case TimeoutError():
             reason = "it did not answer in time"
         case ProbableAuthenticationError():
-            reason = f"the login was refused; check username and password ({error})"
+            return LoginLost(f"the login was refused; check username and password ({error})")
         case InvalidFrameError() if "OpenOk" in str(error):  # aiormq does not tell what the broker said
             reason = "the vhost does not exist, the user has no access to it, or it has too many connections"
         case AMQPError() | OSError() if error.args:

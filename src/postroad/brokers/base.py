@@ -36,7 +36,11 @@ class Publisher(Protocol):
         ...
 
     async def open(self) -> None:
-        """Make the connection. Raises BrokerUnavailable when that fails; it may be called again."""
+        """Make the connection. Raises BrokerUnavailable when that fails; it may be called again.
+
+        LoginRefused, which is one, says that the broker refuses the user or its password: it ends a relay that is being
+        started, and no other.
+        """
 
     async def publish(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
         """Hand the messages to the broker, in this order, and wait until it has taken them.
@@ -81,7 +85,10 @@ class Subscriber(Protocol):
         ...
 
     async def open(self) -> None:
-        """Connect, and begin to receive. Raises BrokerUnavailable when that fails; it may be called again."""
+        """Connect, and begin to receive. Raises BrokerUnavailable when that fails; it may be called again.
+
+        LoginRefused ends a consumer that is being started, and no other.
+        """
 
     async def receive(self) -> Sequence[Delivery]:
         """Wait for messages, and give them in the broker's order: at least one, and no more than may be open at once.

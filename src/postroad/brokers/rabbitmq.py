@@ -111,11 +111,11 @@ class RabbitMQPublisher:
     # -- the contract ------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Make the connection, and see to the exchange. Raises BrokerUnavailable when that fails."""
+        """Make the connection, and see to the exchange. See `Publisher`."""
         try:
             connection, channel = await self._channel()
         except LinkLost as lost:
-            raise BrokerUnavailable(f"{self.name}: {lost}") from lost
+            raise lost.outage(f"{self.name}: {lost}") from lost
         connection.give_back(channel)
 
     async def publish(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:

@@ -254,7 +254,8 @@ class RabbitMQSubscriber:
 
     def _unavailable(self, lost: BaseException, place: str | None = None) -> BrokerUnavailable:
         reason = str(lost) or "it did not answer in time"
-        return BrokerUnavailable(f"{self.name}: {place + ': ' if place else ''}{reason}", suspicious=False)
+        outage = lost.outage if isinstance(lost, LinkLost) else BrokerUnavailable
+        return outage(f"{self.name}: {place + ': ' if place else ''}{reason}", suspicious=False)
 
     async def _let_go(self, channel: Channel | None) -> None:
         if channel is not None:

@@ -143,7 +143,7 @@ def event_types(events: Sequence[type], type: str | None) -> dict[str, type]:
             )
         if cls in BUILTINS and type is None:
             raise InvalidSetting(
-                f"a {cls.__name__} has no type of its own; say it: on({cls.__name__}, type='order.created')"
+                f"{cls.__name__} has no type of its own; say it: on({cls.__name__}, type='order.created')"
             )
         try:
             found[checked_name("type", type_name(cls) if type is None else type)] = cls

@@ -96,7 +96,7 @@ class Handling:
         for transaction, failed in of_transaction.items():
             await self._transactions.undo(transaction, self._consumer, failed)
             for identity in failed:
-                del self._failed[identity]
+                self._failed.pop(identity, None)  # another undo may have ended during the await
 
     async def _run(self, work: Callable[[Any], Any], messages: Sequence[Received]) -> Any:
         try:

@@ -22,7 +22,7 @@ from postroad.consumer.attempts import cut
 from postroad.consumer.keys import Keys
 from postroad.consumer.transactions import StoreOut
 from postroad.consumer.treatment import CONSUMER, FIRST_PAUSE, LONGEST_PAUSE, Summary, Treatment, Work, is_failure
-from postroad.errors import BrokerUnavailable
+from postroad.errors import BrokerUnavailable, LoginRefused
 from postroad.events import tell
 from postroad.heap import keep_large_blocks
 from postroad.received import Unreadable
@@ -148,19 +148,19 @@ class Run:
     # -- receiving ---------------------------------------------------------------------------------------------------
 
     async def _receive(self, *, must_work: bool) -> None:
-        pause, outages = FIRST_PAUSE, 0
+        pause, outages, starting = FIRST_PAUSE, 0, True
         while True:
             try:
                 await self._subscriber.open()
                 tell(events.Receiving(self._plan.consumer, source=self._subscriber.name, attempts=outages + 1))
-                pause, outages, must_work = FIRST_PAUSE, 0, False
+                pause, outages, must_work, starting = FIRST_PAUSE, 0, False, False
                 while True:
                     for delivery in await self._subscriber.receive():
                         work = self._work(delivery)
                         self._keys.add(work.key, work)
                     self._hand_out()
             except BrokerUnavailable as outage:
-                if must_work:
+                if must_work or (starting and isinstance(outage, LoginRefused)):
                     raise
                 self._forget()
                 outages += 1

@@ -13,3 +13,7 @@ class PostroadConfig(AppConfig):
     name = "postroad.django"
     label = "postroad"
     verbose_name = "postroad"
+
+    def ready(self) -> None:
+        """Register the checks."""
+        from postroad.django import checks  # noqa: F401

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from postroad.stores.queries import Dialect
 
-__all__ = ["ApplyMigration"]
+__all__ = ["ApplyMigration", "schema_version"]
 
 
 class ApplyMigration(Operation):
@@ -60,7 +60,7 @@ class ApplyMigration(Operation):
         schema: str = getattr(settings, "POSTROAD_SCHEMA", DEFAULT_SCHEMA)
         _run(schema_editor, pin_statements(dialect))
         # `sqlmigrate` only collects the statements: it asks the database nothing.
-        if schema_editor.collect_sql or _version(connection, dialect, schema) < self.number:
+        if schema_editor.collect_sql or _locked_version(connection, dialect, schema) < self.number:
             _run(schema_editor, migration_statements(dialect, schema, after=self.number - 1, through=self.number))
         _run(schema_editor, restore_statements(dialect))
 
@@ -74,13 +74,19 @@ def _run(schema_editor: BaseDatabaseSchemaEditor, statements: Sequence[str]) -> 
         schema_editor.execute(statement, params=None)
 
 
-def _version(connection: Any, dialect: Dialect, schema: str) -> int:
-    with connection.cursor() as cursor:
-        if dialect == "postgresql":
+def _locked_version(connection: Any, dialect: Dialect, schema: str) -> int:
+    """How far the schema has been migrated, once no other migration is under way."""
+    if dialect == "postgresql":
+        with connection.cursor() as cursor:
             cursor.execute(lock_statement(schema))
-        else:
-            cursor.execute(there_statement(schema))
-            if cursor.fetchone() is None:
-                return 0
+    return schema_version(connection, dialect, schema)
+
+
+def schema_version(connection: Any, dialect: Dialect, schema: str) -> int:
+    """How far the schema has been migrated; 0 where it is not there."""
+    with connection.cursor() as cursor:
+        cursor.execute(there_statement(dialect, schema))
+        if cursor.fetchone() is None:
+            return 0
         cursor.execute(version_statement(dialect, schema))
         return int(cursor.fetchone()[0] or 0)

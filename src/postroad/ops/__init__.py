@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["main"]
 
 _PACKAGES_OF_THE_EXTRA = frozenset({"rich", "typer"})
 
 
-def main() -> None:
-    """Run the command line; without the packages it is made of, say which extra brings them."""
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line, with the process's arguments unless others are given.
+
+    Without the packages that it is made of, say which extra brings them.
+    """
     try:
         from postroad.ops.cli import app
         from postroad.ops.terminal import run
@@ -20,4 +27,4 @@ def main() -> None:
             raise
         sys.stderr.write(f"the command line needs {missing}; install it with: pip install 'postroad[cli]'\n")
         sys.exit(2)
-    sys.exit(run(app))
+    sys.exit(run(app, arguments))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import os
 import sys
 from pathlib import Path
 
@@ -19,6 +21,7 @@ def consumer_named(app: str) -> Consumer[object]:
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
+        _set_up_django()
         found: object = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
@@ -33,6 +36,16 @@ def consumer_named(app: str) -> Consumer[object]:
     if not isinstance(found, Consumer):
         raise _wrong(f"app is {app!r}, which is of type {type(found).__name__}; it must be a postroad.Consumer")
     return found
+
+
+def _set_up_django() -> None:
+    """A module of a Django project can be imported only after `django.setup()`, which manage.py has called already."""
+    if "DJANGO_SETTINGS_MODULE" in os.environ and importlib.util.find_spec("django") is not None:
+        import django
+        from django.apps import apps
+
+        if not apps.ready:
+            django.setup()
 
 
 def _consumers_of(module: object) -> str:

@@ -15,7 +15,7 @@ import msgspec
 from postroad.errors import InvalidSetting, NothingMatches
 from postroad.lifecycle import FINAL, Mover, State, may_move
 from postroad.ops.given import did_you_mean
-from postroad.stores.leases import NOWHERE, elsewhere, still_served
+from postroad.stores.leases import NOWHERE, elsewhere, removed, still_served
 from postroad.stores.operating import Count, Filter
 
 if TYPE_CHECKING:
@@ -307,7 +307,7 @@ class Insights:
                 raise still_served(sink, each.relays)
             if each.sink == sink:
                 return each, len(report.sinks) == 1
-        raise NothingMatches(f"sink {sink!r} is gone; somebody has removed it")
+        raise removed(sink)
 
     async def would_clean_up(self, older_than: timedelta) -> Count:
         """How many messages `cleanup` would delete now; there must be some."""

@@ -13,7 +13,7 @@ import msgspec
 
 from postroad import events
 from postroad.config import RelaySettings
-from postroad.errors import BrokerUnavailable, InvalidSetting
+from postroad.errors import BrokerUnavailable, InvalidSetting, LoginRefused
 from postroad.events import tell
 from postroad.heap import keep_large_blocks
 from postroad.message import new_id
@@ -70,15 +70,18 @@ class Summary(msgspec.Struct, frozen=True):
         text += f", {self.refused:,} {'attempt' if self.refused == 1 else 'attempts'} failed" if self.refused else ""
         text += f", {self.died:,} dead" if self.died else ""
         text += f", {self.skipped:,} skipped" if self.skipped else ""
-        text += f", {self.dropped:,} dropped because no consumer has subscribed" if self.dropped else ""
+        text += f", {self.dropped:,} dropped" if self.dropped else ""
         text += f" in {self.seconds:.2f} s{rate}"
+        if self.dropped:
+            text += "; no consumer has subscribed to what was dropped"
         if self.lanes_lost:
             text += f"; another relay took {self.lanes_lost} {'lane' if self.lanes_lost == 1 else 'lanes'}"
         if self.lanes_waiting:
             text += f"; messages wait in {self.lanes_waiting} {'lane' if self.lanes_waiting == 1 else 'lanes'}"
         if self.waits_for:
             some = ", ".join(repr(route) for route in self.waits_for[:FEW_ROUTES])
-            text += f" for {len(self.waits_for):,} routes that are out: {some}"
+            number = len(self.waits_for)
+            text += f" for {number:,} {'route that is' if number == 1 else 'routes that are'} out: {some}"
         return text
 
 
@@ -148,7 +151,9 @@ class Relay:
         asyncio.get_running_loop().call_later(self._settings.seconds("grace"), lane.give_up)
 
     async def __aenter__(self) -> Self:
-        """Run in the background. Raises what keeps it from starting."""
+        """Run in the background. Raises what keeps it from starting; a database or a broker that can't be reached yet
+        is waited for in the background.
+        """
         self._background = asyncio.create_task(self.run(), name=f"postroad relay {self._sink}")
         started = asyncio.create_task(self._started.wait())
         try:
@@ -223,9 +228,14 @@ class Relay:
 
     async def _reach_store(self, *, until_empty: bool) -> bool:
         """Open the store, and wait for a database that is starting; False when the relay was stopped meanwhile."""
+
+        def waits(reason: str, waited: float) -> None:
+            tell(events.StoreOutAtStart(self._sink, reason=reason, waited_s=waited))
+            self._started.set()  # an application that waited at its start could not be stopped by a signal
+
         return await reached(
             self._store.open,
-            lambda reason, waited: tell(events.StoreOutAtStart(self._sink, reason=reason, waited_s=waited)),
+            waits,
             stopping=self._stopping,
             limit=self._settings.seconds("until_empty_timeout") if until_empty else None,
         )
@@ -295,6 +305,8 @@ class Relay:
         try:
             await self._publisher.open()
         except BrokerUnavailable as outage:
+            if isinstance(outage, LoginRefused):
+                raise  # only now: a relay that has run waits until its login is right again, as in any outage
             tell(events.BrokerOutAtStart(self._sink, reason=str(outage)))
             if wait:
                 self._breaker.trip(outage)

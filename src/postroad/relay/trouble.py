@@ -6,7 +6,8 @@
 - A refusal counts an attempt, and the policy says when the next one is, or that the message is dead.
 - A refusal that names a route counts none: the message waits for the route. One message of the route is tried from
   time to time, and when it is confirmed the others follow. One that has waited too long is dead.
-- A refusal because nobody has subscribed may drop the message instead: it is recorded as such, and never tried again.
+- A refusal because no consumer has subscribed may drop the message instead: that is recorded, and it is
+  never tried again.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def _taken(entity: Any) -> list[Message]:
     taken = entity.take_events()
     if not isinstance(taken, Iterable) or isinstance(taken, str | bytes | Mapping):
         raise InvalidMessage(
-            f"take_events of {type(entity).__name__} gave a {type(taken).__name__}; "
+            f"take_events of {type(entity).__name__} gave {type(taken).__name__}; "
             "it must give a list of events, or of Messages"
         )
     return [each if isinstance(each, Message) else Message(each) for each in taken]
@@ -93,7 +93,7 @@ def _sync_target(sessions: Any) -> Any:
     if "sqlalchemy.ext.asyncio" in sys.modules and (target := _below_async(sessions)) is not None:
         return target
     raise InvalidSetting(
-        f"record_events was given a {type(sessions).__name__}; it takes a sessionmaker, a Session class or a Session, "
+        f"record_events was given {type(sessions).__name__}; it takes a sessionmaker, a Session class or a Session, "
         "or an async one"
     )
 

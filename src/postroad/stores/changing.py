@@ -13,11 +13,11 @@ from uuid import UUID
 
 import msgspec
 
-from postroad.errors import InvalidSetting, NothingMatches
+from postroad.errors import InvalidSetting
 from postroad.lifecycle import State
 from postroad.message import new_id, slot_of
 from postroad.stores.asking import Rows
-from postroad.stores.leases import NOWHERE, elsewhere, still_served
+from postroad.stores.leases import NOWHERE, elsewhere, removed, still_served
 from postroad.stores.looking import (
     Looking,
     as_microseconds,
@@ -211,7 +211,7 @@ class Changing(Looking):
         """Keep relays from a sink that none of them serves until the transaction ends; where it delivers to."""
         found = await ask("lock_sink", sink)
         if not found:
-            raise NothingMatches(f"sink {sink!r} is gone; somebody has removed it")
+            raise removed(sink)
         ((relays, lanes),) = await ask("serving", sink)
         if relays or lanes:
             raise still_served(sink, relays)

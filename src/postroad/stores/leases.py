@@ -72,6 +72,11 @@ def still_served(sink: str, relays: int) -> NothingMatches:
     )
 
 
+def removed(sink: str) -> NothingMatches:
+    """What is raised for a sink that was there a moment ago."""
+    return NothingMatches(f"sink {sink!r} is gone: it was removed meanwhile")
+
+
 class Runner(msgspec.Struct, frozen=True):
     """A relay as the others see it."""
 

@@ -31,6 +31,8 @@ from postroad.stores.postgresql_trouble import PostgreSQLTrouble
 from postroad.stores.queries import named_queries, sql_file
 from postroad.stores.scripts import lock_statement, version_statement
 from postroad.stores.search_path import PIN_SESSION, PIN_TRANSACTION
+from postroad.stores.services import check_service
+from postroad.stores.tls_files import check_tls_files
 from postroad.stores.urls import driver_url, place_of
 
 if TYPE_CHECKING:
@@ -107,7 +109,11 @@ class PostgreSQLStore:
     async def open(self) -> None:
         if self._pool is not None:
             raise InvalidSetting("this store is open already; give each relay a store of its own")
+        check_service(self._url)
+        check_service(self._direct, "direct")
         with _errors_translated(self._schema, self._url), _bad_url_named():
+            check_tls_files(self._url)
+            check_tls_files(self._direct, "direct")
             self._pooled = await self._is_pooled()
             self._pool = await asyncpg.create_pool(
                 self._url,
@@ -386,8 +392,10 @@ async def migrate_postgresql(url: str, schema: str = DEFAULT_SCHEMA) -> list[int
     A migration that needs the log for itself waits for the writers that are at it, and new ones wait for the migration:
     so it waits a moment only, makes way, and tries again.
     """
+    check_service(url)
     with _errors_translated(schema, url):
         with _bad_url_named():
+            check_tls_files(url)
             # Without statements that are kept, which a pooler would leave to the next one.
             connection = await asyncpg.connect(driver_url(url), timeout=CONNECT_SECONDS, statement_cache_size=0)
         try:

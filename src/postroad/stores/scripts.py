@@ -89,9 +89,12 @@ end
 $$"""
 
 
-def there_statement(schema: str) -> str:
-    """SQLite: gives a row when the schema has been migrated at all."""
-    return f"select 1 from sqlite_master where name = '{checked_schema(schema)}_migrations'"  # noqa: S608 - checked
+def there_statement(dialect: Dialect, schema: str) -> str:
+    """Gives a row when the schema has been migrated at all."""
+    schema = checked_schema(schema)
+    if dialect == "sqlite":
+        return f"select 1 from sqlite_master where name = '{schema}_migrations'"  # noqa: S608 - a checked name
+    return f"select 1 where pg_catalog.to_regclass('{schema}.migrations') is not null"
 
 
 def version_statement(dialect: Dialect, schema: str) -> str:

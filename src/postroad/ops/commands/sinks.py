@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
 from postroad.brokers import publisher_for
+from postroad.errors import InvalidSetting
 from postroad.ops.asking import DryRun, Reason, Who, Yes, actor, needed_reason, sure
 from postroad.ops.commands.choosing import AsJson, ask
 from postroad.ops.commands.showing_done import show_done, show_plan
-from postroad.ops.given import read_text
 from postroad.ops.insights import totals
 from postroad.ops.options import FOR_ANY_DATABASE, takes
 from postroad.ops.showing import age, count, one_line
@@ -102,9 +103,21 @@ def retarget(
 
 
 def _destination(settings: Settings, to: str) -> str:
-    """What a publisher for this URL, with the settings of its kind, says of itself."""
-    to = read_text("--to", to.strip())
-    return publisher_for(to, rabbitmq=settings.rabbitmq).destination if to.startswith(_BROKERS) else to
+    """What a publisher for this URL, with the settings of its kind, says of itself.
+
+    It is kept and shown, so no other text is taken, nor quoted in the error: it may hold a password.
+    """
+    scheme, separator, rest = to.strip().partition("://")
+    url = f"{scheme.lower()}{separator}{rest}"
+    if url.startswith(_BROKERS):
+        return publisher_for(url, rabbitmq=settings.rabbitmq).destination
+    if re.fullmatch(r"local:\S.*", url) and url.isprintable() and not separator:
+        return url
+    raise InvalidSetting(
+        "--to is no destination (it is not shown, for it may hold a password); it must be amqp://user@host/vhost, "
+        "amqps://user@host/vhost, null:// or local:NAME",
+        settings=("to",),
+    )
 
 
 @sink.command("remove", cls=Command)

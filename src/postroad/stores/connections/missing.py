@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from postroad.causes import chain
 from postroad.stores.migrations import not_migrated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from postroad.errors import NotMigrated
 
 __all__ = ["as_not_migrated"]
@@ -19,7 +18,7 @@ _LATER = ("scheduled", "inbox")  # tables that a schema of an older version has 
 
 def as_not_migrated(error: BaseException, schema: str) -> NotMigrated | None:
     """The error to raise instead, if something of this schema is missing. A user's own table is for the user to see."""
-    for each in _layers(error):
+    for each in chain(error):
         state, words = getattr(each, "sqlstate", None), str(each)
         if (state == _TABLE and f"{schema}.outbox" in words) or f"no such table: {schema}_outbox" in words:
             return not_migrated(schema)
@@ -31,12 +30,3 @@ def as_not_migrated(error: BaseException, schema: str) -> NotMigrated | None:
         ):
             return not_migrated(schema, None)
     return None
-
-
-def _layers(error: BaseException | None) -> Iterator[BaseException]:
-    """The error, and what it was made from: SQLAlchemy and Django wrap the driver's, and one may be its own cause."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        yield error
-        seen.add(id(error))
-        error = error.__cause__

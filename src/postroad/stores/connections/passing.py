@@ -5,12 +5,9 @@ Every driver, and every layer around it, has its way to say so.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from postroad.causes import chain
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = ["is_aborted", "is_lock_timeout", "is_passing"]
+__all__ = ["is_aborted", "is_lock_timeout", "is_passing", "says_closed"]
 
 _LOST = ("08", "57P0", "25P03", "25P04")  # connection exceptions, a server that shuts down or starts, and timeouts
 # of idle and of long transactions, which end the connection
@@ -27,27 +24,27 @@ def is_passing(error: BaseException) -> bool:
     return any(
         _state(each).startswith((*_LOST, *_CONFLICTS))
         or str(getattr(each, "sqlite_errorname", "")).startswith(_SQLITE)
-        or _says_closed(each)
-        for each in _layers(error)
+        or says_closed(each)
+        for each in chain(error, contexts=True)
     )
 
 
 def is_lock_timeout(error: BaseException) -> bool:
     """Another transaction has locked a row for longer than `lock_timeout`."""
-    return any(_state(each) == _LOCK_TIMEOUT for each in _layers(error))
+    return any(_state(each) == _LOCK_TIMEOUT for each in chain(error, contexts=True))
 
 
 def is_aborted(error: BaseException) -> bool:
     """A statement has failed earlier in the transaction."""
-    return any(_state(each) == _ABORTED for each in _layers(error))
+    return any(_state(each) == _ABORTED for each in chain(error, contexts=True))
 
 
 def _state(error: BaseException) -> str:
     return str(getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or "")
 
 
-def _says_closed(error: BaseException) -> bool:
-    """What a driver, or SQLAlchemy, says by itself, without the server."""
+def says_closed(error: BaseException) -> bool:
+    """Whether a driver, or SQLAlchemy, says by itself that the connection is gone, without a word from the server."""
     if getattr(error, "connection_invalidated", False) is True or getattr(error, "code", None) == _RECONNECT:
         return True
     return any(_is_closed_error(base, error) for base in type(error).__mro__)
@@ -64,12 +61,3 @@ def _is_closed_error(cls: type, error: BaseException) -> bool:
         case ("psycopg" | "psycopg2", "InterfaceError"):
             return "connection already closed" in str(error)
     return False
-
-
-def _layers(error: BaseException | None) -> Iterator[BaseException]:
-    """The error, and what it was made from or came after: a roll-back on a lost connection fails as well."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        yield error
-        seen.add(id(error))
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import socket
 import ssl
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from postroad.causes import chain
+from postroad.stores.connections.passing import says_closed
 
 __all__ = ["is_transient"]
 
@@ -30,14 +30,47 @@ _WORDS: Final = (
     "no route to host",
     "network is unreachable",
     "too many clients",
+    "too many connections",
+    "remaining connection slots",
     "is the server running",
     "couldn't get a connection",
+    "the connection is lost",
+    "the connection is closed",
 )
+# A server that answers "FATAL:" and none of these has refused the login or the database. With several addresses libpq
+# reports all of their failures in one text, and another address may have refused the connection.
+_REFUSED: Final = "fatal:"
+_NO_REFUSAL: Final = (
+    "the database system is",
+    "not yet accepting connections",
+    "too many clients",
+    "too many connections",
+    "remaining connection slots",
+)
+_NO_TLS: Final = "rejected SSL upgrade"
+"""What asyncpg says of a server without TLS, which was asked for."""
 
 
 def is_transient(error: BaseException) -> bool:
     """Whether the same call may well succeed a little later, without anything being changed."""
-    return any(map(_says_so, _layers(error)))
+    for each in chain(error, contexts=True):
+        if _is_final(each):
+            return False
+        if _says_so(each):
+            return True
+    return False
+
+
+def _is_final(error: BaseException) -> bool:
+    """Whether this decides it, whatever lies behind: asyncpg can't use its settings, or a server refused the client."""
+    if type(error).__name__ == "ClientConfigurationError":  # raised in the context of a missing file
+        return True
+    words = str(error).lower() if _is_operational(error) else ""
+    return _REFUSED in words and not any(each in words for each in _NO_REFUSAL)
+
+
+def _is_operational(error: BaseException) -> bool:
+    return any(base.__name__ == "OperationalError" for base in type(error).__mro__)
 
 
 def _says_so(error: BaseException) -> bool:
@@ -50,16 +83,8 @@ def _says_so(error: BaseException) -> bool:
         case socket.gaierror():
             return error.errno == socket.EAI_AGAIN
         case OSError() | TimeoutError():
-            return True
-    if any(base.__name__ == "OperationalError" for base in type(error).__mro__):
+            return _NO_TLS not in str(error)
+    if _is_operational(error):
         words = str(error).lower()
         return any(each in words for each in _WORDS) or words.startswith("database is locked")
-    return type(error).__name__ == "PoolTimeout"
-
-
-def _layers(error: BaseException | None) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        yield error
-        seen.add(id(error))
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return type(error).__name__ == "PoolTimeout" or says_closed(error)

@@ -12,7 +12,7 @@ insert into {schema}.locks (name) values ('naps'), ('retention'), ('scheduled') 
 -- dead, does not keep it alive. Null: a relay from before, for which any holder counts.
 alter table {schema}.relays add column if not exists lock_pid integer;
 
--- Who says to have done it, and beside it the role that has logged in, which nobody but a superuser can change. A later
+-- Who says to have done it, and beside it the role that has logged in, which only a superuser can change. A later
 -- batch of a command is a line of its own, with the number of the first: lines are added, and never changed.
 alter table {schema}.audit add column if not exists role text;
 alter table {schema}.audit alter column role set default session_user;

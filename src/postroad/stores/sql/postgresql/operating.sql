@@ -27,7 +27,7 @@ select (select count(*) from {schema}.relays where sink = $1 and alive_until > c
          where sink = $1 and owner is not null and lease_until > clock_timestamp()) as lanes
 
 -- name: free_sink
--- Whoever had a lane has lost it: a relay that was frozen must not go on with the old destination.
+-- The owner of a lane has lost it: a relay that was frozen must not go on with the old destination.
 update {schema}.lanes set owner = null, lease_until = null where sink = $1
 
 -- name: retarget

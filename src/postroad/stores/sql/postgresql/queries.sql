@@ -158,7 +158,7 @@ returning sink, lane, first_slot, last_slot, owner, epoch, version,
 
 -- name: log_end
 -- A statement of its own, after load_lane: the snapshot of a statement that waited for the lane's row is older than the
--- wait, and whoever had the row may have read on meanwhile.
+-- wait, and the transaction that had the row may have read on meanwhile.
 select coalesce(max(position), 0) from {schema}.outbox
 
 -- name: is_current
@@ -168,7 +168,7 @@ select exists (select from {schema}.lanes
 
 -- name: read_page
 -- One snapshot: late rows, next rows, and a last row whose position is the log's end, whose topic is that snapshot, and
--- whose key is the lane's version, unless the lane is another's: whoever changed the lane before these rows were added is
+-- whose key is the lane's version, unless the lane is another's: a change of the lane before these rows were added is
 -- not overlooked. When retention has emptied the log, its end is H; it lies below H only when the sequence does, and that
 -- is so in a database that was put back to an earlier time.
 -- $1 and $2: the slots; $3: position H; $4 and $5: xmax and xip of snapshot S; $6: rows; $7: bytes;

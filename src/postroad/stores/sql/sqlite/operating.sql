@@ -31,7 +31,7 @@ select (select count(*) from {schema}_relays
                           and e.lease_until > (julianday('now') - 2440587.5) * 86400000000))
 
 -- name: free_sink
--- Whoever had a lane has lost it: a relay that was frozen must not go on with the old destination.
+-- The owner of a lane has lost it: a relay that was frozen must not go on with the old destination.
 update {schema}_lanes set owner = null where sink = ?1
 
 -- name: retarget
