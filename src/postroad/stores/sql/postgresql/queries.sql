@@ -620,8 +620,15 @@ select 1 where pg_catalog.pg_current_xact_id_if_assigned()::text = $1::text
 
 -- name: undo_first_times
 -- A handler has failed. If it has committed its transaction $1 by itself, the inbox's rows are there, and the messages
--- would count as processed. Gives the state of that transaction; while it is in progress nothing is known.
-with handled as materialized (select pg_catalog.pg_xact_status($1::text::xid8) as status),
+-- would count as processed. Gives the state of that transaction; while it is in progress nothing is known. Its state is
+-- asked after this statement's snapshot was taken: rows of a commit that the snapshot does not see could not be deleted,
+-- so it counts as in progress. In the transaction $1 itself, a savepoint was the handler's transaction, and has ended.
+with handled as materialized (
+    select case when $1::text::xid8 = pg_catalog.pg_current_xact_id_if_assigned() then 'committed'
+                when pg_catalog.pg_xact_status($1::text::xid8) = 'committed'
+                     and not pg_catalog.pg_visible_in_snapshot($1::text::xid8, pg_catalog.pg_current_snapshot())
+                then 'in progress'
+                else pg_catalog.pg_xact_status($1::text::xid8) end as status),
 undone as (
     delete from {schema}.inbox
      where consumer = $2 and id = any($3::text[]) and (select status from handled) = 'committed')
