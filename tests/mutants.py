@@ -237,6 +237,8 @@ MUTANTS = [
     # Going back in time
     Mutant("a lane that is older than remembered is read", STORE_CONTRACT, "if version < self.version:", "if False:",
            (STORES,)),
+    Mutant("a log that begins anew below the saved cursor is read", STORE_CONTRACT,
+           "if log_end < self.cursor.position:", "if False:", (PUT_BACK,)),
     Mutant("a log that ends before the cursor is read", STORE_CONTRACT, "if log_end < cursor.position:", "if False:",
            (STORES,)),
     Mutant("a lane that is another's is read", STORE_CONTRACT, "if version is None:",
@@ -446,6 +448,9 @@ MUTANTS = [
            "return Question([], lambda _: True)", (HANDLERS_THAT_END,)),
     Mutant("a handler that commits and goes on has processed its message", TREATMENT,
            "await self._handling.undo([message])\n        attempts", "attempts", (HANDLERS_THAT_END,)),
+    Mutant("a commit that can't be seen yet counts as undone", PG_QUERIES,
+           "and not pg_catalog.pg_visible_in_snapshot($1::text::xid8, pg_catalog.pg_current_snapshot())", "and false",
+           (HANDLERS_THAT_END,)),
     Mutant("what a failed handler committed is remembered for nobody", HANDLING,
            "self._failed |= dict.fromkeys(new, noted.transaction)", "pass", (HANDLERS_THAT_END,)),
     Mutant("another's row goes with a handler's roll-back", PG_OWNERS, "if status = 'committed' then",

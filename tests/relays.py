@@ -9,16 +9,17 @@ import subprocess
 import sys
 from collections import Counter
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import signal
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from tests.logs import PostgreSQLLog
 
 PATIENCE = 120
+ROOT = Path(__file__).parents[1]
 
 
 class Place(NamedTuple):
@@ -44,13 +45,18 @@ class Span(NamedTuple):
 class RunningRelay:
     """A relay that was started, and that writes all it does to its log."""
 
-    def __init__(self, log: PostgreSQLLog, to: str, log_file: Path, *options: str, **environment: str) -> None:
+    def __init__(
+        self, log: PostgreSQLLog, to: str, log_file: Path, *options: str, module: str = "postroad", **environment: str
+    ) -> None:
         self._log_file = log_file
         options = ("--log-format", "json", "--log-level", "debug", *options)
         with log_file.open("wb") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "postroad", "relay", *options],
-                env=os.environ | {"POSTROAD_DATABASE": log.url, "POSTROAD_TO": to} | environment,
+                [sys.executable, "-m", module, "relay", *options],
+                env=os.environ
+                | {"PYTHONPATH": str(ROOT)}
+                | {"POSTROAD_DATABASE": log.url, "POSTROAD_TO": to}
+                | environment,
                 cwd=log_file.parent,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,

@@ -119,6 +119,7 @@ class Turmoil:
             to_broker.url(self._vhost),
             self._folder / f"{name}.log",
             *OPTIONS,
+            module="tests.one_destination",
             POSTROAD_RABBITMQ_EXCHANGE=name,
             POSTROAD_RABBITMQ_CONFIRM_TIMEOUT=f"{2 * LEASE}s",
         )

@@ -12,6 +12,7 @@
     ├── NotMigrated             the operator: run `postroad migrate`
     ├── ClientTooOld            the operator: upgrade postroad
     ├── LogNotReadable          the operator: this server's log must not be read from
+    │   └── LogReset            the operator: the log was emptied and its positions begin anew, and cursors were kept
     ├── NothingMatches          the operator: there is no such message or key, or none with which that can be done
     ├── StoreUnavailable        wait: the database could not be asked
     ├── BrokerUnavailable       wait: the broker could not be asked
@@ -39,6 +40,7 @@ __all__ = [
     "LaneChanged",
     "LeaseLost",
     "LogNotReadable",
+    "LogReset",
     "LoginRefused",
     "MissingExtra",
     "NoTransaction",
@@ -108,6 +110,10 @@ class ClientTooOld(PostroadError):
 
 class LogNotReadable(PostroadError):
     """Reading the log from this server would lose rows, so it is refused."""
+
+
+class LogReset(LogNotReadable):
+    """The log's positions have begun anew and a lane's cursor has not: what is added would be passed over."""
 
 
 class NothingMatches(PostroadError):

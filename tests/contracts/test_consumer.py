@@ -21,6 +21,7 @@ from postroad.config import RelaySettings
 from postroad.consumer import following
 from postroad.consumer.attempts import Attempts
 from postroad.consumer.retention import InboxRetention, may_come_again_for
+from postroad.errors import LoginRefused
 from postroad.message import new_id
 from postroad.retry import Backoff
 from tests.consumers import AT_ONCE, Numbered, consumed, consumer, put
@@ -604,3 +605,36 @@ async def test_a_batch_says_itself_what_follows(one_place: Place, queue: MemoryQ
     await consumed(it)
     rows = await one_place.rows("select headers from postroad_outbox order by position")
     assert [msgspec.json.decode(row[0])["causation_id"] for row in rows] == ids
+
+
+async def test_a_login_that_is_refused_when_the_broker_comes_up_ends_the_consumer(one_place: Place) -> None:
+    """It has never been connected, so this is still its start."""
+
+    class ComesUp(MemoryQueue):
+        opened = 0
+
+        async def open(self) -> None:
+            self.opened += 1
+            raise BrokerUnavailable("not there yet") if self.opened == 1 else LoginRefused("the login was refused")
+
+    it = Consumer(ComesUp(), name="stock", begin=one_place.begin)
+    it.on(Numbered)(one_place.handler())
+    async with asyncio.timeout(60):
+        with pytest.raises(LoginRefused):
+            await it.run()
+
+
+async def test_two_may_undo_the_same_failure_at_once(one_place: Place, queue: MemoryQueue) -> None:
+    """The consumer's end undoes all that has failed, while a message's own undoing is under way."""
+    handling = consumer(one_place, queue)._handling
+    both = asyncio.Barrier(2)
+
+    async def undo(*_: Any) -> None:
+        await both.wait()
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(handling._transactions, "undo", undo)
+        handling._failed["1"] = "a transaction"
+        async with asyncio.timeout(60):
+            await asyncio.gather(handling.undo_all(), handling.undo_all())
+    assert not handling._failed

@@ -7,19 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 
-from postroad import BrokerUnavailable, Received
+from postroad import BrokerUnavailable, Consumer, Received
 from postroad.brokers.memory import MemoryQueue
 from postroad.consumer.transactions import StoreOut
 from postroad.retry import Backoff
+from postroad.stores.queries import named_queries
+from postroad.testing import deliver
 from tests.consumers import Numbered, consumed, consumer, execute, put, put_again
 from tests.destinations import stored
+from tests.logs import PostgreSQLLog
 from tests.places import Place
+from tests.services.postgresql import PostgreSQL
 
 Work = Callable[[Any], Any]
 
@@ -214,6 +218,47 @@ async def test_what_another_has_processed_meanwhile_stays_processed(pg_place: Pl
     summary = await consumed(it)
     assert (summary.duplicates, summary.failed, summary.dead) == (1, 0, 0)
     assert [type for _, type in await pg_place.noted()] == ["numbered"]
+
+
+async def test_a_commit_that_the_undoing_statement_does_not_see_has_not_ended_yet(postgresql15: PostgreSQL) -> None:
+    """A READ COMMITTED statement may be in the same place: its snapshot is older than the commit that it hears of."""
+    log = await PostgreSQLLog.fresh(postgresql15)
+    handling, undoing = await log.connect(), await log.connect()
+    undo = named_queries("postgresql", "postroad")["undo_first_times"]
+    committing = handling.transaction()
+    await committing.start()
+    await handling.execute("insert into postroad.inbox (consumer, id, type) values ('stock', '1', 'numbered')")
+    transaction = await handling.fetchval("select pg_current_xact_id()::text")
+    async with undoing.transaction(isolation="repeatable_read"):
+        await undoing.execute("select count(*) from postroad.inbox")
+        await committing.commit()
+        assert await undoing.fetchval(undo, transaction, "stock", ["1"]) == "in progress"
+    assert await undoing.fetchval(undo, transaction, "stock", ["1"]) == "committed"
+    assert await undoing.fetchval("select count(*) from postroad.inbox") == 0
+    await handling.close()
+    await undoing.close()
+
+
+async def test_a_handler_that_fails_within_a_tests_own_transaction_is_tried_again(postgresql15: PostgreSQL) -> None:
+    """Its transaction is a savepoint, and the transaction around it does not end before the test does."""
+    log = await PostgreSQLLog.fresh(postgresql15)
+    connection = await log.connect()
+
+    @asynccontextmanager
+    async def begin() -> AsyncIterator[Any]:
+        async with connection.transaction():
+            yield connection
+
+    it: Consumer[Any] = Consumer("amqp://localhost:1", name="stock", begin=begin, retry=Backoff(max_attempts=2))
+
+    @it.on(Numbered)
+    async def handle(event: Numbered, tx: Any, message: Received) -> None:
+        await tx.execute("select 1 / 0")
+
+    async with asyncio.timeout(30), connection.transaction():
+        done = await deliver(it, Numbered(1))
+    await connection.close()
+    assert (done.handled, done.failed, len(done.dead)) == (0, 2, 1)
 
 
 async def test_nor_does_it_on_sqlite(one_place: Place, queue: MemoryQueue) -> None:

@@ -200,6 +200,16 @@ async def test_who_died_more_than_a_day_ago_is_forgotten(log: Log) -> None:
     assert [relay.owner for relay in await leases.relays()] == [A.owner, C.owner]
 
 
+async def test_the_last_relay_of_a_sink_is_kept_because_it_says_when_the_sink_was_served(log: Log) -> None:
+    leases = log.store.leases
+    before, last = (runner("other") for _ in range(2))
+    await leases.beat(before, -25 * LONG)
+    await leases.beat(last, -25 * LONG)
+    await leases.beat(A, LONG)
+    await leases.beat(A, LONG)
+    assert {relay.owner for relay in await leases.relays()} == {last.owner, A.owner}
+
+
 async def test_what_an_operator_sees(log: Log) -> None:
     leases = log.store.leases
     for who, seconds in ((A, LONG), (B, LONG), (C, OVER)):

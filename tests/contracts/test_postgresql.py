@@ -647,7 +647,7 @@ LOOKED_AT_MOST = [
     ("due_in", ("s", 0, False), 20),
     ("due_in", ("s", 0, True), 20),
     ("put_back", ("s", 0), 20),
-    ("make_due", ("s", [2, 50_000, 99_999], True), 20),
+    ("make_due", ("s", [2, 50_000, 99_999], True, [0.0, 0.0, 0.0]), 20),
     ("heads_of", ("s", 0, ["hot", "key 60000", "none"]), 20),
     ("forget_published", ("s", [1, 99_999]), 20),
     ("routes", ("s", 0), 20),

@@ -112,7 +112,7 @@ async def test_what_no_queue_takes_is_dropped_if_that_is_wanted(folder: Path, vh
     async with rabbitmq_channel(vhost) as channel:
         await bound_queue(channel, "orders", "other.#", exchange="shop")
     done = relay(folder, "--unroutable", "drop")
-    assert (done.returncode, "5 were dropped: no consumer has subscribed" in done.stdout) == (0, True), done.stderr
+    assert (done.returncode, ", 5 dropped in " in done.stdout) == (0, True), done.stderr
     assert "5 messages dropped, to which no consumer had subscribed" in postroad(folder, "status").stdout
     listed = postroad(folder, "messages", "--state", "dropped").stdout
     assert listed.count("dropped") >= 5

@@ -75,7 +75,7 @@ def test_the_relay_is_really_killed_while_it_publishes(with_outbox: Run) -> None
     assert len(re.findall("shop +killed with SIGKILL", with_outbox.output)) == 1
     # A killed relay can't say goodbye, and the one that drained the log did.
     log = (with_outbox.directory / "relay.log").read_text()
-    assert (log.count("took 4 lanes"), log.count("relay default: published")) == (3, 1)
+    assert (log.count("took 4 lanes"), log.count("relay default: ended")) == (3, 1)
 
 
 def test_the_audit_says_what_the_files_say(with_outbox: Run) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from postroad.config import RelaySettings
-from postroad.errors import LaneChanged
+from postroad.errors import LaneChanged, LogReset
 from postroad.relay import Relay
 from tests.lanes import take_lanes
 from tests.logs import PLENTY, Arrivals, Log, PostgreSQLLog, SQLiteLog, numbered, read_all
@@ -154,3 +154,32 @@ async def test_a_lane_that_has_saved_nothing_since_the_backup_is_fenced_too(tmp_
     assert not await log.store.is_current(lane)
     assert await read_all(log.store, (await log.store.load(lane)).lease) == [2]
     await log.store.close()
+
+
+# -- a log that begins anew ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("until_empty", [True, False])
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql15"])
+async def test_a_log_that_was_emptied_and_begins_anew_ends_the_relay(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str, until_empty: bool
+) -> None:
+    """SQLite's lanes know what they have dealt with by its position alone."""
+    log: Log = SQLiteLog(tmp_path / "log.sqlite")
+    if kind != "sqlite":
+        log = await PostgreSQLLog.fresh(request.getfixturevalue(kind))
+    broker = Arrivals()
+    await one_by_one(log, *range(1, 6))
+    await Relay(log.another_store(), broker, settings=RelaySettings(**LANES)).run_until_empty()
+    if isinstance(log, SQLiteLog):
+        log.execute("delete from postroad_outbox")
+        log.execute("delete from sqlite_sequence")
+    else:
+        assert isinstance(log, PostgreSQLLog)
+        await log.execute("truncate postroad.outbox restart identity")
+    await one_by_one(log, 11)
+    relay = Relay(log.another_store(), broker, settings=RelaySettings(**LANES))
+    async with asyncio.timeout(60):
+        with pytest.raises(LogReset, match=r"ends at position 1 and lane . .* has saved 5: .*postroad sink remove def"):
+            await (relay.run_until_empty() if until_empty else relay.run())
+    assert broker.numbers == list(range(1, 6)), "nothing is sent until an operator has decided"

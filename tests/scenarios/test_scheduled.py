@@ -161,6 +161,9 @@ async def test_two_processes_race_for_each_message_and_the_answers_are_true(log:
     assert set(found.values()) == {1}
 
 
+FIRST = range(1000, 1020)  # so many that each lane has some
+
+
 class AtOnce:
     """Tries a refused message again after a moment, and for ever."""
 
@@ -178,6 +181,8 @@ async def test_what_is_sent_again_is_canceled_or_arrives_and_never_both(log: SQL
 
     def reason_for(message: StoredMessage) -> str | None:
         number = int(message.payload)
+        if number in FIRST:
+            return None
         refusals[number] += 1
         if refusals[number] == 2:
             again.set()
@@ -186,7 +191,6 @@ async def test_what_is_sent_again_is_canceled_or_arrives_and_never_both(log: SQL
     broker.refuse(reason_for)
     settings = RelaySettings(lanes=2, batch_size=20, poll_interval="1ms", max_idle_backoff="5ms")
     relay = Relay(log.store, broker, settings=settings, retry=AtOnce())
-    await log.add(*(each for number, id in ids.items() for each in numbered(number, id=id, key=f"k{number % 25}")))
 
     async def cancel_some() -> dict[int, Cancellation]:
         answers = {}
@@ -195,7 +199,11 @@ async def test_what_is_sent_again_is_canceled_or_arrives_and_never_both(log: SQL
             await asyncio.sleep(0.002)
         return answers
 
+    # What is in the log when a lane is loaded may have been sent before, and is too late in any case: these come later.
+    await log.add(*numbered(*FIRST))
     running = asyncio.create_task(relay.run())
+    await broker.until(*FIRST)
+    await log.add(*(each for number, id in ids.items() for each in numbered(number, id=id, key=f"k{number % 25}")))
     await asyncio.wait_for(again.wait(), 60)
     answers = await asyncio.to_thread(asyncio.run, cancel_some())  # in a thread, where nobody waits for the relay
     canceled = {number for number, answer in answers.items() if answer is Cancellation.CANCELED}
@@ -203,9 +211,10 @@ async def test_what_is_sent_again_is_canceled_or_arrives_and_never_both(log: SQL
     relay.stop()
     await asyncio.wait_for(running, 60)
     assert set(answers.values()) == {Cancellation.CANCELED, Cancellation.TOO_LATE}, "else there was no race"
-    assert set(broker.numbers) & canceled == set()
-    assert set(broker.numbers) == set(ids) - canceled
+    arrived = [number for number in broker.numbers if number not in FIRST]
+    assert set(arrived) & canceled == set()
+    assert set(arrived) == set(ids) - canceled
     by_key: dict[int, list[int]] = {}
-    for number in dict.fromkeys(broker.numbers):
+    for number in dict.fromkeys(arrived):
         by_key.setdefault(number % 25, []).append(number)
     assert all(numbers == sorted(numbers) for numbers in by_key.values()), "and the rest stays in order"

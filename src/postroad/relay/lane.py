@@ -21,7 +21,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from postroad import events
-from postroad.errors import LaneChanged, LeaseLost, LogNotReadable, NotMigrated, StoreUnavailable
+from postroad.errors import LaneChanged, LeaseLost, LogNotReadable, LogReset, NotMigrated, StoreUnavailable
 from postroad.events import tell
 from postroad.relay.breaker import FIRST_PAUSE
 from postroad.relay.copies import rewound
@@ -187,6 +187,8 @@ class Lane:
                 await self._tenure.decided(self._stopping)
                 if not self._tenure.lost:
                     tell(events.LaneReloaded(*self._where, reason=str(reason)))
+            except LogReset:
+                raise  # it ends the relay: an operator must decide, before positions pass the cursor
             except (StoreUnavailable, LogNotReadable, NotMigrated) as error:
                 tell(events.StoreOut(*self._where, reason=str(error), retry_ms=pause * 1000))
                 await self._clock.wait(self._stopping, pause)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import msgspec
 
-from postroad.errors import LaneChanged, LeaseLost
+from postroad.errors import LaneChanged, LeaseLost, LogReset
 from postroad.lifecycle import State
 
 if TYPE_CHECKING:
@@ -97,7 +97,8 @@ class Lease(msgspec.Struct, frozen=True):
         time, or that the lane is another's.
 
         `version` is the lane's as the page's snapshot has it, and None unless it is this owner's, of this epoch and
-        incarnation. `log_end` is the highest position that was ever given out, as far as the snapshot knows.
+        incarnation. `log_end` is the highest position that was ever given out, as far as the snapshot knows. Raises
+        LogReset when even the saved cursor lies behind it: loading the lane again would change nothing.
         """
         if version is None:
             raise LaneChanged(f"lane {self.lane} of sink {self.sink!r} is not this relay's as it was loaded")
@@ -105,6 +106,13 @@ class Lease(msgspec.Struct, frozen=True):
             raise LaneChanged(
                 f"lane {self.lane} of sink {self.sink!r} is at version {version} and was at {self.version}: "
                 "the database was put back to an earlier time"
+            )
+        if log_end < self.cursor.position:
+            raise LogReset(
+                f"the log ends at position {log_end} and lane {self.lane} of sink {self.sink!r} has saved "
+                f"{self.cursor.position}: the log was emptied and its positions begin anew, and messages up to "
+                f"{self.cursor.position} could be passed over. Stop the sink's relays, remove it (postroad sink remove "
+                f"{self.sink}), and start them again with start = 'oldest': they send all that is in the log"
             )
         if log_end < cursor.position:
             raise LaneChanged(

@@ -197,7 +197,8 @@ class Leases(Protocol):
 
         A lane that somebody else has locked is not waited for, nor renewed; one that another has taken stays his. A
         lease that was over, and whose lane nobody has taken, is renewed. Without a presence that holds, as the server
-        knows, the relay says that it holds no lock. Relays that died more than a day ago are forgotten.
+        knows, the relay says that it holds no lock. Relays that died more than a day ago are
+        forgotten, but the last one of a sink that no relay serves.
         """
         ...
 

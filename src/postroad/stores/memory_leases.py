@@ -63,9 +63,14 @@ class MemoryLeases:
 
     async def beat(self, runner: Runner, seconds: float, presence: Presence | None = None) -> Standing:
         now = self._clock()
-        self._relays = {owner: row for owner, row in self._relays.items() if row.alive_until > now - _DAY}
         row = self._relays.setdefault(runner.owner, _Row(runner, now, now, now))
         row.heartbeat_at, row.alive_until, row.beats = now, now + seconds, row.beats + 1
+        last = {each.runner.sink: each for each in sorted(self._relays.values(), key=lambda each: each.heartbeat_at)}
+        self._relays = {
+            owner: each
+            for owner, each in self._relays.items()
+            if each.alive_until > now - _DAY or each is last[each.runner.sink]
+        }
         renewed = self._lanes_of(runner.owner)
         self._until |= dict.fromkeys(renewed, now + seconds)
         return self._standing(runner, [lane for _, lane in renewed])

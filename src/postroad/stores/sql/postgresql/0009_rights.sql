@@ -298,10 +298,11 @@ declare
 begin
     perform {schema}.open_inbox($2);
     if $1::xid8 = pg_current_xact_id_if_assigned() then
-        return 'aborted';   -- within this very transaction it was a savepoint that ended
+        status := 'committed';  -- the handler's transaction was a savepoint of this one, and has ended
     elsif status = 'committed' and not pg_visible_in_snapshot($1::xid8, pg_current_snapshot()) then
-        return 'in progress';   -- what it has written can't be seen yet, so it can't be deleted
-    elsif status = 'committed' then
+        status := 'in progress';    -- rows that this transaction's snapshot does not see could not be deleted
+    end if;
+    if status = 'committed' then
         delete from {schema}.inbox where consumer = $2 and id = any($3);
     end if;
     return status;

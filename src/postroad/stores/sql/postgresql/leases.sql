@@ -27,7 +27,7 @@ select sink, lane, position, '-infinity', snapshot, 0, 0 from made where positio
 -- name: beat
 -- All that an idle relay does, in one statement: say that it lives, renew the leases of its lanes, and see how things
 -- stand; renew its naps, look after its lanes, notify itself, and clear away the naps of relays that died, and the relays
--- themselves after a day.
+-- themselves after a day, but the last one of another sink: it says when that sink was last served.
 -- $1: owner; $2: sink; $3: host; $4: pid; $5: version; $6: lease in seconds; $7: false to look only, and neither beat nor
 -- renew a lease; $8: the process of the session that holds its advisory lock, or null.
 -- $9: naps; $10: seconds that a nap lasts; $11: channel; $12: what to notify ourselves of; null: nothing about naps.
@@ -50,8 +50,10 @@ beaten as (
                                  then {schema}.server_started() end),
 forgotten as (
     delete from {schema}.relays
-     where owner in (select owner from {schema}.relays
+     where owner in (select owner from {schema}.relays r
                       where $7 and owner <> $1 and alive_until < clock_timestamp() - interval '1 day'
+                        and (sink = $2 or exists (select from {schema}.relays later
+                                                   where later.sink = r.sink and later.heartbeat_at > r.heartbeat_at))
                         for update skip locked)),
 ours as materialized (
     select lane from {schema}.lanes where sink = $2 and owner = $1 and $7 for update skip locked),

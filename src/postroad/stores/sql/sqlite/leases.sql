@@ -86,8 +86,11 @@ delete from {schema}_relays where owner = ?1
 update {schema}_sinks set served_at = ?2 where sink = ?1
 
 -- name: forget
--- Relays that died more than a day ago. ?1: now.
-delete from {schema}_relays where alive_until < ?1 - 86400000000
+-- Relays that died more than a day ago, but the last one of a sink: it says when the sink was last served. ?1: now.
+delete from {schema}_relays
+ where alive_until < ?1 - 86400000000
+   and exists (select 1 from {schema}_relays later
+                where later.sink = {schema}_relays.sink and later.heartbeat_at > {schema}_relays.heartbeat_at)
 
 -- name: relays
 -- Every relay. ?1: now.
