@@ -1,5 +1,5 @@
 -- What it takes to look and to act: retry, drop, skip, poison, hold, release, pause, resume, rewind, cleanup, and a sink's end. What an operator
--- changes is in the audit, to which lines can only be added. Payloads are not readable; see payloads.sql.
+-- changes by a command is in the audit, to which lines can only be added. Payloads are not readable; see payloads.sql.
 grant usage on schema {schema} to {role};
 grant select on {schema}.migrations to {role};
 grant select on {schema}.installation to {role};
