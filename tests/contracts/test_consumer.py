@@ -40,7 +40,7 @@ async def test_each_message_has_its_effect_and_what_follows(place: Place, queue:
     summary = await consumed(it)
     assert (summary.handled, summary.duplicates, summary.failed, summary.dead) == (3, 0, 0, 0)
     assert sorted(await place.effects()) == [1, 2, 3]
-    assert await place.noted() == sorted((id, "numbered") for id in ids)
+    assert await place.noted() == sorted((f"/tests {id}", "numbered") for id in ids), "by source and id"
     assert await place.attempts() == [], "only trouble gets a row"
     rows = await place.rows(f"select key, headers from {place.schema}outbox order by key")
     followed = {key: msgspec.json.decode(headers) for key, headers in rows}

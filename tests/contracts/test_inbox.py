@@ -351,8 +351,9 @@ async def test_a_role_with_the_grants_can_consume_and_not_read_the_log(log: Post
     await log.execute("drop role if exists consuming_app")
     await log.execute("create role consuming_app login")
     try:
-        for statement in grants_script("consuming_app").split(";"):
-            await log.execute(statement)
+        owner = await log.connect()
+        await owner.execute(grants_script("consuming_app"))
+        await owner.close()
         connection = await asyncpg.connect(log.url, user="consuming_app")
         async with connection.transaction():
             assert await _first_time(connection, "m")
