@@ -272,7 +272,7 @@ async def test_an_async_session_is_flushed_first(pg: OnPostgreSQL) -> None:
     async with AsyncSession(engine, autoflush=False) as session, session.begin():
         session.add(Order(id=1))
         await OUTBOX.add(session, OrderCreated(1), key=1)
-    assert seen == ["insert into orders", "with new as"], "the second one adds to the log, and looks at an id that is taken"
+    assert seen == ["insert into orders", "with new as"], "the second one adds, and looks at an id that is taken"
     await engine.dispose()
 
 
