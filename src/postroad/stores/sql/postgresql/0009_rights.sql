@@ -294,9 +294,14 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 $$
 #variable_conflict use_column
 declare
-    status text := pg_xact_status($1::xid8);
+    status text;
 begin
     perform {schema}.open_inbox($2);
+    begin
+        status := pg_xact_status($1::xid8);
+    exception
+        when invalid_parameter_value then status := 'aborted';  -- "in the future": a crash of the server has forgotten it
+    end;
     if $1::xid8 = pg_current_xact_id_if_assigned() then
         status := 'committed';  -- the handler's transaction was a savepoint of this one, and has ended
     elsif status = 'committed' and not pg_visible_in_snapshot($1::xid8, pg_current_snapshot()) then
