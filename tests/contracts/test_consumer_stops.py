@@ -189,8 +189,10 @@ async def test_nor_is_a_stop_while_another_is_about_to_process_it(pg_place: Plac
     it.on(Numbered)(pg_place.handler())
     id = new_id()
     put_again(queue, 1, id=id)
+    async with pg_place.begin() as tx:  # the first to use a name makes others wait for its transaction
+        await Inbox().first_time(tx, "another", consumer="stock")
     async with pg_place.begin() as tx:
-        assert await Inbox().first_time(tx, id, consumer="stock")
+        assert await Inbox().first_time(tx, id, source="/tests", consumer="stock")
         running = asyncio.create_task(it.run())
         await until_parked(it)
         it.stop()
@@ -205,9 +207,11 @@ async def test_nor_is_a_session_that_ends_meanwhile(pg_place: Place, queue: Memo
     it.on(Numbered)(pg_place.handler())
     id = new_id()
     put_again(queue, 1, id=id)
+    async with pg_place.begin() as tx:  # the first to use a name makes others wait for its transaction
+        await Inbox().first_time(tx, "another", consumer="stock")
     with suppress(LookupError):
         async with pg_place.begin() as tx:
-            assert await Inbox().first_time(tx, id, consumer="stock")
+            assert await Inbox().first_time(tx, id, source="/tests", consumer="stock")
             running = asyncio.create_task(consumed(it))
             session = await until_parked(it)
             queue.drop()
@@ -228,7 +232,7 @@ async def test_nothing_that_was_delivered_before_begins_after_a_stop(pg_place: P
 
     put_again(queue, 1, 2)
     for delivery in queue.queue:  # each of them ended a process, so they are tried one after the other
-        values = f"('stock', '{delivery.message_id}', '', true)"
+        values = f"('stock', '/tests {delivery.message_id}', '', true)"
         await pg_place.rows(f"insert into postroad.inbox_attempts (consumer, id, type, running) values {values}")
     running = asyncio.create_task(it.run())
     await soon(begun)

@@ -388,6 +388,7 @@ class DoesNotLookOnceMore(Rest):
 class ForgetsWhatItHeard(Rest):
     async def _sleep(self, due_in: float | None) -> None:
         self._bell._signal.clear()
+        self._bell._heard = False
         await super()._sleep(due_in)
 
 

@@ -15,8 +15,9 @@ from postroad.stores.connections.passing import says_closed
 
 __all__ = ["is_transient"]
 
-# Connection exceptions; a server that starts, stops or recovers; one without room for another connection.
-_STATES: Final = ("08000", "08001", "08003", "08004", "08006", "57P01", "57P02", "57P03", "53")
+# A lock that another transaction has; connection exceptions; a server that starts, stops or recovers; one without room
+# for another connection.
+_STATES: Final = ("55P03", "08000", "08001", "08003", "08004", "08006", "57P01", "57P02", "57P03", "53")
 # libpq has no SQLSTATE for a connection that was not made, only words.
 _WORDS: Final = (
     "connection refused",
