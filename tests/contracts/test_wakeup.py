@@ -24,7 +24,7 @@ from postroad.stores.memory_naps import MemoryEar, MemoryNaps
 from tests.lanes import runner, take_lanes
 from tests.logs import Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
 
-SECONDS = 30
+SECONDS = 120
 NEVER = "1h"
 
 

@@ -81,8 +81,8 @@ async def test_what_blocks_a_relay_is_named(
             await add(neighbours, 2)
             wanted = f"waits for locks of another session: process {other.get_server_pid()} of role postgres"
             await until(lambda: wanted in caplog.text)
-            [blocker] = await store.blockers(longer_than=timedelta(0))
-            assert (blocker.pid, blocker.role) == (other.get_server_pid(), "postgres")
+            blockers = await store.blockers(longer_than=timedelta(0))
+            assert (other.get_server_pid(), "postgres") in {(blocker.pid, blocker.role) for blocker in blockers}
         await broker.until(2)
 
 
