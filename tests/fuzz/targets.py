@@ -192,12 +192,14 @@ def screens(data: st.DataObject) -> None:
 
 def settings(data: st.DataObject) -> None:
     """Any value of any setting, from any place: InvalidSetting, or settings that can be used."""
-    logging.getLogger("postroad").setLevel(logging.CRITICAL)
     url = data.draw(st.sampled_from(["", "postgresql://", "sqlite:///", "amqp://", "amqps://", "null://"]))
     value = url + data.draw(encodable)
     environment = {
         data.draw(st.sampled_from(["POSTROAD_DATABASE", "POSTROAD_TO", "POSTROAD_LANES", "POSTROAD_RETAIN"])): value
     }
+    logger = logging.getLogger("postroad")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
     try:
         loaded = Settings.load({}, file=None, environment=environment)
         if "POSTROAD_TO" in environment:
@@ -206,6 +208,8 @@ def settings(data: st.DataObject) -> None:
             store_for(loaded.needed("database"))
     except InvalidSetting:
         return
+    finally:
+        logger.setLevel(before)
 
 
 TARGETS: dict[str, Target] = {
