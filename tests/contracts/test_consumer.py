@@ -443,10 +443,12 @@ async def test_another_who_is_about_to_process_it_is_waited_for(queue: MemoryQue
 
     put(queue, 1, id=id)
     put(queue, 2)
+    async with place.begin() as tx:  # the first to use a name makes others wait for its transaction
+        await Inbox().first_time(tx, "another", consumer="stock")
     async with place.begin() as tx:
-        assert await Inbox().first_time(tx, id, consumer="stock")
+        assert await Inbox().first_time(tx, id, source="/tests", consumer="stock")
         running = asyncio.create_task(consumed(it))
-        await other_is_done.wait()
+        await asyncio.wait_for(other_is_done.wait(), 60)
     summary = await running
     assert (summary.handled, summary.duplicates, summary.failed) == (1, 1, 0)
 
