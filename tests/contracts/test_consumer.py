@@ -492,7 +492,9 @@ async def test_a_window_that_is_too_short_is_said(
 
 
 async def test_a_database_that_was_not_migrated(place: Place, queue: MemoryQueue) -> None:
-    await place.rows(f"drop table {place.schema}inbox_attempts")
+    on_postgresql = place.schema.endswith(".")
+    missing = "function postroad.open_inbox(text)" if on_postgresql else f"table {place.schema}inbox_attempts"
+    await place.rows(f"drop {missing}")
     it = consumer(place, queue)
     it.on(Numbered)(place.handler())
     with pytest.raises(NotMigrated, match="postroad migrate"):
