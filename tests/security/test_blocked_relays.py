@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.logs import Arrivals, numbered
 from tests.security.neighbours import Neighbours
 
 SHOP = Outbox(source="/shop")
+BILLING = Outbox(source="/billing")
 ONE_LANE = RelaySettings(lanes=1)
 
 
@@ -106,3 +108,26 @@ async def test_what_keeps_a_relay_from_taking_its_lanes_is_named(
             await transaction.rollback()
             await add(neighbours, 1)
             await broker.until(1)
+
+
+async def test_an_open_transaction_that_has_taken_an_id_stops_no_scheduling(
+    neighbours: Neighbours, caplog: pytest.LogCaptureFixture
+) -> None:
+    """To learn whether an id is in the log, an INSERT waits for every transaction that has written the id."""
+    id = uuid4()
+    broker = Arrivals()
+    relay = Relay(PostgreSQLStore(neighbours.url("relay")), broker, sink="s", settings=ONE_LANE)
+    async with running(relay), neighbours.connected("billing") as hostile:
+        await until_asleep(relay)
+        transaction = hostile.transaction()
+        await transaction.start()
+        await BILLING.add_many(hostile, numbered(1, id=id))
+        async with neighbours.connected("billing") as second, second.transaction():
+            await BILLING.add_many(second, numbered(1, id=id, deliver_in="0s"))
+        async with neighbours.connected("shop") as connection, connection.transaction():
+            await SHOP.add_many(connection, numbered(2, 3, deliver_in="0s"))
+        await broker.until(2, 3)
+        assert 1 not in broker.numbers
+        await until(lambda: f"process {hostile.get_server_pid()} of role {neighbours.name('billing')}" in caplog.text)
+        await transaction.rollback()
+        await broker.until(1)

@@ -79,16 +79,18 @@ select {schema}.cancel($1::uuid)
 select (extract(epoch from min(due_at)) - extract(epoch from clock_timestamp()))::float8 from {schema}.scheduled
 
 -- name: try_to_move
--- One at a time, until the transaction ends: two would change the order of a key's messages.
-select true from {schema}.locks where name = 'scheduled' for update skip locked
+-- One at a time, until the transaction ends: two would change the order of a key's messages. $1: how long the statements
+-- of the transaction wait for a lock.
+select set_config('lock_timeout', $1, true) is not null
+  from {schema}.locks where name = 'scheduled' for update skip locked
 
 -- name: move_scheduled
--- Move what is due into the log, where it gets its positions: in order, and at most $1. Who is being canceled is
--- passed over. An id that was added to the log meanwhile is there already; if that is another message, `taken_ids` says so.
+-- Move what is due into the log, where it gets its positions: in order, and at most $1; of the ids $2, unless that is null.
+-- Who is being canceled is passed over. An id that was added to the log meanwhile is there already; if that is another message, `taken_ids` says so.
 -- `due_in`: seconds until the next.
 with due as materialized (
     select id from {schema}.scheduled
-     where due_at <= now()
+     where due_at <= now() and ($2::uuid[] is null or id = any($2))
      order by due_at, number limit $1
        for update skip locked),
 taken as (
@@ -112,6 +114,13 @@ select count(*) as moved,
                                 is distinct from (taken.added_by, taken.type, taken.topic, taken.key, taken.payload)
                          )) as taken_ids
   from taken
+
+-- name: due_by_role
+-- For each role, the ids of what is due, in order, and at most $1.
+select array(select s.id from {schema}.scheduled s
+              where s.due_at <= now() and s.added_by is not distinct from role.added_by
+              order by s.due_at, s.number limit $1)
+  from (select distinct added_by from {schema}.scheduled where due_at <= now()) role
 
 -- name: schema_version
 -- How far the schema has been migrated, and how old a client may be.
