@@ -1,8 +1,8 @@
 """Moves scheduled messages that are due into the log, past transactions that hold some of them up.
 
 To learn whether an id is in the log already, an INSERT waits for every open transaction that has written the same id.
-An application chooses its ids, so it can make a mover wait for as long as it likes: what it holds up is passed over, and
-the messages of other roles are moved.
+An application chooses its ids, so it can make a mover wait for as long as it likes: what it holds up is passed over,
+and the messages of other roles are moved.
 """
 
 from __future__ import annotations
