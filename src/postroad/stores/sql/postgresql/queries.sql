@@ -128,14 +128,20 @@ select (select max(version) from {schema}.migrations) as version,
        (select min_client from {schema}.installation) as min_client
 
 -- name: blockers
--- Sessions that keep ours waiting: those for which one of our sessions waits now; and unless $1 is null, those that have
+-- Sessions that keep ours waiting, which are those of this role and of every role that relays run as. Any role may call its
+-- sessions as ours are called, so the name alone does not count. Given are those for which one of our sessions waits now; and unless $1 is null, those that have
 -- had rows of the tables $2 locked for longer than $1 seconds, which our statements pass over.
 -- A prepared transaction has no process. A role without pg_read_all_stats is not told how old others' transactions are.
-with blocking as (
+with ours as materialized (
+    select a.* from pg_stat_activity a
+     where a.datname = current_database() and a.application_name like 'postroad%'
+       and a.usename in (select session_user
+                         union all
+                         select l.usename from {schema}.relays r join pg_stat_activity l on l.pid = r.lock_pid)),
+blocking as (
     select distinct blocker as pid
-      from pg_stat_activity ours, unnest(pg_blocking_pids(ours.pid)) as blocker
-     where ours.usename = session_user and ours.application_name like 'postroad%' and ours.wait_event_type = 'Lock'
-       and ours.datname = current_database()
+      from ours, unnest(pg_blocking_pids(ours.pid)) as blocker
+     where coalesce(ours.wait_event_type, 'Lock') = 'Lock' -- null: this role may not know
     union
     select coalesce(pid, 0) from pg_locks
      where $1::float8 is not null and locktype = 'relation' and granted
@@ -148,7 +154,7 @@ select pid, usename::text as role, coalesce(application_name, '') as application
        extract(epoch from clock_timestamp() - query_start)::float8 as query_seconds
   from blocking left join pg_stat_activity using (pid)
  where coalesce(xact_start < clock_timestamp() - coalesce($1::float8, 0) * interval '1 second', true)
-   and (usename is null or usename <> session_user or application_name not like 'postroad%')
+   and pid not in (select pid from ours)
  order by xact_start nulls last, pid
 
 -- name: table_users
