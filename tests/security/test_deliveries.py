@@ -131,7 +131,7 @@ async def test_json_that_is_nested_too_deeply_is_refused_alone_and_the_others_ar
     assert neighbours.psql("owner", "select state from postroad.deferred").split() == ["dead"]
 
 
-ABSURD: Final = struct.pack(">BHI", 1, 1, 13) + struct.pack(">HHQB", 60, 80, 2**64 - 1, 1) + b"\xce"
+ABSURD: Final = struct.pack(">BHI", 1, 1, 13) + struct.pack(">HHQB", 60, 80, 2**63 - 1, 1) + b"\xce"
 """On channel 1: basic.ack of everything up to a tag that no client has come to."""
 
 
