@@ -21,6 +21,7 @@ from postroad.ops.commands import LOOK_AND_ACT
 from postroad.ops.commands.changing import key, message
 from postroad.ops.commands.choosing import AsJson  # noqa: TC001 - options are read from annotations
 from postroad.ops.commands.dead import dead
+from postroad.ops.commands.doctor import doctor
 from postroad.ops.commands.forget import forget
 from postroad.ops.commands.looking import looking
 from postroad.ops.commands.relays import relays
@@ -201,6 +202,7 @@ app.add_typer(sink, name="sink", rich_help_panel=LOOK_AND_ACT)
 
 
 app.command(cls=Command, rich_help_panel=LOOK_AND_ACT)(relays)
+app.command(cls=Command, rich_help_panel=LOOK_AND_ACT)(doctor)
 app.command(cls=Command, rich_help_panel=LOOK_AND_ACT)(forget)
 
 
