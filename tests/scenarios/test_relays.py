@@ -189,5 +189,5 @@ async def test_whatever_happens_every_promise_is_kept(
         assert verdict.committed > 500
         # Whether each duplicate has a reason depends on clocks, and a busy machine may stop a relay for longer than its
         # lease: `make soak` asks for that.
-        assert not (verdict.lost or verdict.phantoms or verdict.overtaken), turmoil.report(verdict)
+        assert not [*verdict.lost, *verdict.phantoms, *verdict.overtaken], turmoil.report(verdict)
         print(turmoil.report(verdict))  # noqa: T201 - `pytest -rP` shows it
