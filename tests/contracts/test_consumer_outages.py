@@ -211,7 +211,7 @@ async def test_dead_letters_that_stay_out_end_it(one_place: Place, queue: Memory
     async def out(*_: Any) -> None:
         raise BrokerUnavailable("the dead-letter queue is full")
 
-    queue.bury = out  # type: ignore[method-assign]
+    queue.bury = out  # type: ignore[method-assign, assignment]
     it = consumer(one_place, queue)
     it.on(Numbered)(one_place.handler())
     queue.put(b"x")
