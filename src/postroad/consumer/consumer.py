@@ -164,6 +164,11 @@ class Consumer(Generic[Tx]):
         return self._plan.retry
 
     @property
+    def unfinished(self) -> int:
+        """How many of its handlers run in threads now, also those that were given up."""
+        return self._transactions.unfinished
+
+    @property
     def schema(self) -> str:
         """Where the inbox is."""
         return self._inbox.schema
@@ -253,9 +258,7 @@ class Consumer(Generic[Tx]):
         subscriber = self._subscriber()
         relay = relay or RelaySettings()
         limit = relay.seconds("until_empty_timeout") if until_empty else None
-        run = self._run = Run(
-            self._plan, subscriber, self._handlers, self._handling, self._attempts, limit=limit
-        )
+        run = self._run = Run(self._plan, subscriber, self._handlers, self._handling, self._attempts, limit=limit)
         try:
             summary = run.summary
             if await self._reach(run, relay, limit):
