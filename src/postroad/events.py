@@ -52,6 +52,7 @@ __all__ = [
     "LanesElsewhere",
     "LanesTaken",
     "LeasesOut",
+    "LocalHandlersAbandoned",
     "LockHeld",
     "LockLost",
     "LockReleased",
