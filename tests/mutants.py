@@ -20,19 +20,19 @@ SOURCE = ROOT / "src"
 CURSOR = "postroad/stores/cursor.py"
 LANE = "postroad/relay/lane.py"
 MESSAGE = "postroad/message.py"
-HANDLING = "postroad/consumer/handling.py"
-TREATMENT = "postroad/consumer/treatment.py"
+HANDLING = "postroad/consumer/transaction.py"
+TREATMENT = "postroad/consumer/attempt.py"
 TRANSACTIONS = "postroad/consumer/transactions.py"
 PROBE = "postroad/consumer/probe.py"
 SENDING = "postroad/relay/sending.py"
-TROUBLE = "postroad/relay/trouble.py"
+TROUBLE = "postroad/relay/deferred.py"
 WAKEUP = "postroad/relay/wakeup.py"
 PG = "postroad/stores/postgresql.py"
 PG_LEASES = "postroad/stores/sql/postgresql/leases.sql"
-PG_PATIENCE = "postroad/stores/postgresql_patience.py"
-ATTENDANCE = "postroad/relay/attendance.py"
-TENURE = "postroad/relay/tenure.py"
-HOLDINGS = "postroad/relay/leases.py"
+PG_PATIENCE = "postroad/stores/postgresql_pool.py"
+ATTENDANCE = "postroad/relay/liveness.py"
+TENURE = "postroad/relay/owned_lane.py"
+HOLDINGS = "postroad/relay/ownership.py"
 PG_NAPS = "postroad/stores/sql/postgresql/0004_naps.sql"
 PG_LIMITS = "postroad/stores/sql/postgresql/0008_limits.sql"
 PG_QUERIES = "postroad/stores/sql/postgresql/queries.sql"
@@ -54,8 +54,8 @@ REFUSALS = "tests/contracts/test_refusals.py"
 ORDER = "tests/properties/test_order.py"
 LEASES = "tests/contracts/test_leases.py"
 RELAYS = "tests/contracts/test_relays.py"
-TENURES = "tests/unit/test_tenure.py"
-HOLDINGS_TEST = "tests/unit/test_holdings.py"
+TENURES = "tests/unit/test_owned_lane.py"
+HOLDINGS_TEST = "tests/unit/test_ownership.py"
 LEASES_MACHINE = "tests/properties/test_leases.py"
 VERIFYING = "tests/unit/test_verify.py"
 OUTBOX = "tests/contracts/test_outbox.py"
@@ -68,7 +68,7 @@ LOG_MACHINE = "tests/properties/test_log.py"
 WAKING = "tests/contracts/test_wakeup.py"
 NAPS = "tests/contracts/test_naps_postgresql.py"
 WAKEUP_SEARCH = "tests/properties/test_wakeup.py"
-CARRIED = "tests/unit/test_carried_beats.py"
+CARRIED = "tests/unit/test_carried_heartbeats.py"
 POOLER = "tests/scenarios/test_pgbouncer.py"
 LOST = "tests/contracts/test_lost_connections.py"
 PUT_BACK = "tests/scenarios/test_put_back.py"
@@ -206,7 +206,7 @@ MUTANTS = [
            "if lane not in running or", "if lane not in self._tenures or", (HOLDINGS_TEST,)),
     Mutant("leases: a lost lane is taken back while it runs", HOLDINGS, "again=again, but=lost", "again=again",
            (HOLDINGS_TEST,)),
-    Mutant("leases: a lane that is to be given up waits for its confirms for ever", "postroad/relay/loop.py",
+    Mutant("leases: a lane that is to be given up waits for its confirms for ever", "postroad/relay/relay.py",
            "tenure.stop = lambda: self._stop_lane(lane)", "tenure.stop = lane.stop", (RELAYS,)),
     Mutant("leases: a lane is left to one that does not come", HOLDINGS,
            "share = fair_share(standing.lanes, peers,", "share = fair_share(standing.lanes, standing.peers,",
@@ -369,7 +369,7 @@ MUTANTS = [
            "        self.hears = True\n        \"\"\"Our", (WAKING,)),
     Mutant("waking: a nap that is nearly over is renewed", PG_LEASES,
            "and until > clock_timestamp() + $10::float8 / 3 * interval '1 second'", "", (NAPS,)),
-    Mutant("waking: a tick's old answer counts", "postroad/relay/leases.py", "if beat is self._carried:", "if True:",
+    Mutant("waking: a tick's old answer counts", "postroad/relay/ownership.py", "if beat is self._carried:", "if True:",
            (CARRIED,)),
     Mutant("waking: a lane that is given up keeps its nap", "postroad/relay/wakeup.py",
            "rest.get_up()\n        self._rests.remove(rest)", "self._rests.remove(rest)", (WAKING,)),

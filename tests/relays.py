@@ -104,7 +104,7 @@ class RunningRelay:
         under_way: dict[int, Span] = {}
         interrupted: Counter[Span] = Counter()
         out = False
-        for line in self.told("page_taken", "page_published", "broker_out", "broker_back"):
+        for line in self.told("page_taken", "page_published", "broker_unavailable", "broker_recovered"):
             match line["event"]:
                 case "page_taken":
                     lane = line["lane"]
@@ -112,9 +112,9 @@ class RunningRelay:
                     through[lane] = line["position"]
                 case "page_published":
                     del under_way[line["lane"]]
-                case "broker_out" if not out:
+                case "broker_unavailable" if not out:
                     interrupted.update(under_way.values())
-            out = line["event"] == "broker_out" or (out and line["event"] != "broker_back")
+            out = line["event"] == "broker_unavailable" or (out and line["event"] != "broker_recovered")
         return interrupted
 
 

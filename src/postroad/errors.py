@@ -44,13 +44,13 @@ __all__ = [
     "LoginRefused",
     "MissingExtra",
     "NoTransaction",
+    "NotFound",
     "NotMigrated",
     "NotOwner",
-    "NothingMatches",
     "PostroadError",
     "Refusal",
     "StoreUnavailable",
-    "UnknownConnection",
+    "UnsupportedConnection",
 ]
 
 
@@ -80,7 +80,7 @@ class MissingExtra(PostroadError):
         self.extra = extra
 
 
-class UnknownConnection(PostroadError):
+class UnsupportedConnection(PostroadError):
     """The object given is no connection that postroad knows."""
 
 
@@ -116,7 +116,7 @@ class LogReset(LogNotReadable):
     """The log's positions have begun anew and a lane's cursor has not: what is added would be passed over."""
 
 
-class NothingMatches(PostroadError):
+class NotFound(PostroadError):
     """There is no such message or key, or none with which that can be done; nothing was changed."""
 
 

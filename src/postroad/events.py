@@ -22,43 +22,44 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 __all__ = [
+    "ActingWithoutLock",
     "BatchFailed",
-    "BrokerBack",
-    "BrokerOut",
-    "BrokerOutAtStart",
+    "BrokerRecovered",
+    "BrokerUnavailable",
+    "BrokerUnavailableAtStart",
     "CertificateUnverified",
     "CommandFailed",
-    "ConsumerBroke",
     "ConsumerEnded",
+    "ConsumerError",
     "ConsumerStarted",
-    "ConsumerStoreOut",
-    "ConsumerWaits",
+    "ConsumerStoreUnavailable",
+    "ConsumerWaiting",
     "DeadLetterRefused",
-    "Deaf",
     "DuplicateIgnored",
     "Event",
     "FileReadable",
     "HandlerFailed",
     "HandlersAbandoned",
-    "HearingAgain",
     "InboxCleaned",
     "InboxTooShort",
-    "LaneGivenUp",
     "LaneLost",
     "LanePaused",
+    "LaneReleased",
     "LaneReloaded",
     "LaneStopped",
     "LanesDiffer",
-    "LanesElsewhere",
+    "LanesLeftToOthers",
     "LanesTaken",
-    "LeasesOut",
-    "LockHeld",
+    "LeasesUnavailable",
+    "ListenLost",
+    "ListenRestored",
+    "LockHeldByOther",
     "LockLost",
     "LockReleased",
     "LockTaken",
-    "MessageBuried",
     "MessageBusy",
-    "MessageDied",
+    "MessageDead",
+    "MessageDeadLettered",
     "MessageHandled",
     "MessageRefused",
     "MessagesDeleted",
@@ -71,24 +72,23 @@ __all__ = [
     "PasswordInArguments",
     "Progress",
     "Receiving",
-    "RelayDied",
     "RelayEnded",
+    "RelayEvicted",
     "RelayFailed",
-    "RelayStandsBy",
+    "RelayStandby",
     "RelayStarted",
-    "RetentionOut",
-    "RouteBack",
-    "RouteOut",
-    "RoutesBack",
-    "RoutesOut",
-    "ScheduledOut",
+    "RetentionUnavailable",
+    "RouteBlocked",
+    "RouteUnblocked",
+    "RoutesBlocked",
+    "RoutesUnblocked",
+    "SchedulingUnavailable",
     "SinkUnserved",
-    "StandsIn",
     "Stopping",
     "StoreBlocked",
-    "StoreOut",
-    "StoreOutAtStart",
-    "SubscriberOut",
+    "StoreUnavailable",
+    "StoreUnavailableAtStart",
+    "SubscriberUnavailable",
     "is_wanted",
     "tell",
 ]
@@ -146,7 +146,7 @@ class RelayStarted(_OfSink, frozen=True, kw_only=True):
     to: str
 
 
-class BrokerOutAtStart(_OfSink, frozen=True, kw_only=True):
+class BrokerUnavailableAtStart(_OfSink, frozen=True, kw_only=True):
     """The broker could not be reached at the start; messages wait."""
 
     level = logging.WARNING
@@ -154,7 +154,7 @@ class BrokerOutAtStart(_OfSink, frozen=True, kw_only=True):
     reason: str
 
 
-class StoreOutAtStart(_OfSink, frozen=True, kw_only=True):
+class StoreUnavailableAtStart(_OfSink, frozen=True, kw_only=True):
     """The database could not be reached at the start, and is waited for. Told at the first try, then less and less."""
 
     level = logging.WARNING
@@ -163,7 +163,7 @@ class StoreOutAtStart(_OfSink, frozen=True, kw_only=True):
     waited_s: float
 
 
-class BrokerOut(_OfSink, frozen=True, kw_only=True):
+class BrokerUnavailable(_OfSink, frozen=True, kw_only=True):
     """The broker could not be asked: all lanes of the sink wait, and no attempt is counted."""
 
     level = logging.WARNING
@@ -172,7 +172,7 @@ class BrokerOut(_OfSink, frozen=True, kw_only=True):
     retry_ms: float
 
 
-class BrokerBack(_OfSink, frozen=True, kw_only=True):
+class BrokerRecovered(_OfSink, frozen=True, kw_only=True):
     """After an outage the broker has taken a message."""
 
     text = "relay {e.sink}: the broker is back, after {e.probes} probes"
@@ -206,7 +206,7 @@ class RelayFailed(_OfSink, frozen=True, kw_only=True):
     reason: str
 
 
-class LanesElsewhere(_OfSink, frozen=True, kw_only=True):
+class LanesLeftToOthers(_OfSink, frozen=True, kw_only=True):
     """A relay that is to end when all is carried leaves some lanes to the relays that have them."""
 
     level = logging.WARNING
@@ -215,14 +215,14 @@ class LanesElsewhere(_OfSink, frozen=True, kw_only=True):
     numbers: Sequence[int]
 
 
-class RelayStandsBy(_OfSink, frozen=True, kw_only=True):
+class RelayStandby(_OfSink, frozen=True, kw_only=True):
     """This relay has no lane: others have them, or the lock. It takes over when one of them ends."""
 
     text = "relay {e.sink}: standing by, as one of {e.relays} relays"
     relays: int
 
 
-class RelayDied(_OfSink, frozen=True, kw_only=True):
+class RelayEvicted(_OfSink, frozen=True, kw_only=True):
     """Another relay is dead: its process has ended without a word. Its lanes are free."""
 
     level = logging.WARNING
@@ -237,7 +237,7 @@ class LockTaken(_OfSink, frozen=True, kw_only=True):
     lock_id: int
 
 
-class LockHeld(_OfSink, frozen=True, kw_only=True):
+class LockHeldByOther(_OfSink, frozen=True, kw_only=True):
     """With `lock_id`: another has the lock, which may be one of another sink, or no relay at all."""
 
     text = "relay {e.sink}: the lock {e.lock_id} is held by {e.holder}"
@@ -252,7 +252,7 @@ class LockReleased(_OfSink, frozen=True, kw_only=True):
     lock_id: int
 
 
-class StandsIn(_OfSink, frozen=True, kw_only=True):
+class ActingWithoutLock(_OfSink, frozen=True, kw_only=True):
     """With `lock_id`: no relay of the sink that lives holds the lock, so this one works, by its lease alone."""
 
     level = logging.WARNING
@@ -268,7 +268,7 @@ class LockLost(_OfSink, frozen=True, kw_only=True):
     lanes: int
 
 
-class LeasesOut(_OfSink, frozen=True, kw_only=True):
+class LeasesUnavailable(_OfSink, frozen=True, kw_only=True):
     """The database could not be asked for leases. Lanes go on until theirs may end."""
 
     level = logging.WARNING
@@ -289,7 +289,7 @@ class Progress(_OfSink, frozen=True, kw_only=True):
     duration_ms: float
 
 
-class Deaf(_OfSink, frozen=True, kw_only=True):
+class ListenLost(_OfSink, frozen=True, kw_only=True):
     """The database can't wake the relay, which polls until it can; messages arrive a little later, and none is lost."""
 
     level = logging.WARNING
@@ -298,7 +298,7 @@ class Deaf(_OfSink, frozen=True, kw_only=True):
     poll_ms: float
 
 
-class HearingAgain(_OfSink, frozen=True, kw_only=True):
+class ListenRestored(_OfSink, frozen=True, kw_only=True):
     """The database wakes the relay again."""
 
     text = "relay {e.sink}: can be woken again"
@@ -368,7 +368,7 @@ class MessageRefused(_OfLane, frozen=True, kw_only=True):
     retry_ms: float
 
 
-class MessageDied(_OfLane, frozen=True, kw_only=True):
+class MessageDead(_OfLane, frozen=True, kw_only=True):
     """A message was refused for good, or once too often: it needs a person."""
 
     level = logging.ERROR
@@ -405,7 +405,7 @@ class DeadLetterRefused(_OfLane, frozen=True, kw_only=True):
     reason: str
 
 
-class RouteOut(_OfLane, frozen=True, kw_only=True):
+class RouteBlocked(_OfLane, frozen=True, kw_only=True):
     """The way to some messages' consumers is out: they wait, no attempt is counted, other messages go on."""
 
     level = logging.WARNING
@@ -417,14 +417,14 @@ class RouteOut(_OfLane, frozen=True, kw_only=True):
     reason: str
 
 
-class RouteBack(_OfLane, frozen=True, kw_only=True):
+class RouteUnblocked(_OfLane, frozen=True, kw_only=True):
     """A message went through a route that was out; those that wait for it follow."""
 
     text = "lane {e.sink}/{e.lane}: the route {e.route} works again; what waits for it goes on"
     route: str
 
 
-class RoutesOut(_OfLane, frozen=True, kw_only=True):
+class RoutesBlocked(_OfLane, frozen=True, kw_only=True):
     """Many routes at once are out: their messages wait, no attempt is counted, other messages go on."""
 
     level = logging.WARNING
@@ -437,7 +437,7 @@ class RoutesOut(_OfLane, frozen=True, kw_only=True):
     reason: str
 
 
-class RoutesBack(_OfLane, frozen=True, kw_only=True):
+class RoutesUnblocked(_OfLane, frozen=True, kw_only=True):
     """Messages went through many routes that were out; those that wait for them follow."""
 
     text = "lane {e.sink}/{e.lane}: {e.routes:,} routes work again, {e.some} among them; what waits for them goes on"
@@ -481,7 +481,7 @@ class StoreBlocked(Event, frozen=True, kw_only=True):
     role: str | None
 
 
-class StoreOut(_OfLane, frozen=True, kw_only=True):
+class StoreUnavailable(_OfLane, frozen=True, kw_only=True):
     """The database could not be asked; the lane forgets what it knows and tries again."""
 
     level = logging.WARNING
@@ -498,7 +498,7 @@ class LaneReloaded(_OfLane, frozen=True, kw_only=True):
     reason: str
 
 
-class LaneGivenUp(_OfLane, frozen=True, kw_only=True):
+class LaneReleased(_OfLane, frozen=True, kw_only=True):
     """The relay has given the lane up: it was stopped, or another is to have its share."""
 
     level = logging.DEBUG
@@ -604,7 +604,7 @@ class BatchFailed(_OfConsumer, frozen=True, kw_only=True):
     reason: str
 
 
-class MessageBuried(_OfReceived, frozen=True, kw_only=True):
+class MessageDeadLettered(_OfReceived, frozen=True, kw_only=True):
     """A message was given up, and is among the dead letters."""
 
     level = logging.ERROR
@@ -612,7 +612,7 @@ class MessageBuried(_OfReceived, frozen=True, kw_only=True):
     reason: str
 
 
-class SubscriberOut(_OfConsumer, frozen=True, kw_only=True):
+class SubscriberUnavailable(_OfConsumer, frozen=True, kw_only=True):
     """The broker has gone away, or can't be reached; what was open comes again."""
 
     level = logging.WARNING
@@ -629,7 +629,7 @@ class Receiving(_OfConsumer, frozen=True, kw_only=True):
     attempts: int
 
 
-class ConsumerWaits(_OfConsumer, frozen=True, kw_only=True):
+class ConsumerWaiting(_OfConsumer, frozen=True, kw_only=True):
     """The database, or the dead-letter queue, can't be reached; that counts as nobody's attempt."""
 
     level = logging.WARNING
@@ -638,7 +638,7 @@ class ConsumerWaits(_OfConsumer, frozen=True, kw_only=True):
     retry_ms: float
 
 
-class ConsumerStoreOut(_OfConsumer, frozen=True, kw_only=True):
+class ConsumerStoreUnavailable(_OfConsumer, frozen=True, kw_only=True):
     """The database could not be reached at the start, and is waited for. Told at the first try, then less and less."""
 
     level = logging.WARNING
@@ -647,7 +647,7 @@ class ConsumerStoreOut(_OfConsumer, frozen=True, kw_only=True):
     waited_s: float
 
 
-class ConsumerBroke(_OfConsumer, frozen=True, kw_only=True):
+class ConsumerError(_OfConsumer, frozen=True, kw_only=True):
     """Something failed that should not, in the consumer itself; the message is tried again."""
 
     level = logging.ERROR
@@ -701,7 +701,7 @@ class SinkUnserved(Event, frozen=True, kw_only=True):
     hours: float
 
 
-class RetentionOut(Event, frozen=True, kw_only=True):
+class RetentionUnavailable(Event, frozen=True, kw_only=True):
     """The database could not be asked for what may be deleted; nothing is lost by that."""
 
     level = logging.WARNING
@@ -719,7 +719,7 @@ class MessagesMoved(Event, frozen=True, kw_only=True):
     moved: int
 
 
-class ScheduledOut(Event, frozen=True, kw_only=True):
+class SchedulingUnavailable(Event, frozen=True, kw_only=True):
     """The database could not be asked for scheduled messages; those that are due wait."""
 
     level = logging.WARNING

@@ -15,7 +15,7 @@ from postroad.config import RelaySettings
 from postroad.lifecycle import State
 from postroad.message import new_id
 from postroad.relay import Relay
-from postroad.stores.base import Deferral
+from postroad.stores.base import Deferred
 from postroad.stores.operating import By, Filter, Operating
 from postroad.stores.postgresql_operating import PostgreSQLOperating
 from postroad.stores.sqlite_operating import SQLiteOperating
@@ -234,7 +234,7 @@ async def test_of_those_that_wait_only_the_ones_from_before_the_load_are_unsure(
     await log.add(*(Message(str(n), type="t", key="k", id=id) for n, id in enumerate(ids)))
     page = await log.store.read(lane, lane.cursor, PLENTY)
     first, *rest = page.messages
-    head = Deferral(first.position, "k", State.DEAD, blocks=True)
+    head = Deferred(first.position, "k", State.DEAD, blocks=True)
     held = [(each.position, each.key) for each in rest]
     await log.store.record(lane, page.after, deferred=[head], held=held, unsure_through=rest[0].position)
     assert await log.cancel(*ids) == [CANCELED, TOO_LATE, CANCELED]

@@ -31,7 +31,7 @@ from sqlalchemy.ext.asyncio import (
 )
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from postroad import Cancellation, ConnectionClosed, Message, NoTransaction, Outbox, UnknownConnection
+from postroad import Cancellation, ConnectionClosed, Message, NoTransaction, Outbox, UnsupportedConnection
 from postroad.stores.sqlite import migrate_sqlite
 from postroad.stores.statements import with_placeholders
 from tests.adapters.base import OnPostgreSQL, OnSQLite
@@ -120,7 +120,7 @@ async def test_psycopgs_own_errors_stay_its_own(pg: OnPostgreSQL) -> None:
 
 async def test_psycopg_from_a_pool(pg: OnPostgreSQL) -> None:
     with psycopg_pool.ConnectionPool(pg.url, min_size=1, max_size=1, open=True) as pool:
-        with pytest.raises(UnknownConnection, match="with pool.connection"):
+        with pytest.raises(UnsupportedConnection, match="with pool.connection"):
             OUTBOX.add(pool, OrderCreated(1))  # type: ignore[call-overload]
         with pool.connection() as connection:
             OUTBOX.add(connection, OrderCreated(1))
@@ -386,7 +386,7 @@ async def test_scoped_sessions_stand_for_their_session(lite: OnSQLite) -> None:
 def test_a_session_without_an_engine_of_its_own(lite: OnSQLite) -> None:
     engine = create_engine(address(lite, "pysqlite"))
     with Session(binds={Order: engine}) as session:
-        with pytest.raises(UnknownConnection, match="bind_arguments"):
+        with pytest.raises(UnsupportedConnection, match="bind_arguments"):
             OUTBOX.add(session, OrderCreated(1))
         OUTBOX.add(session.connection(bind_arguments={"mapper": Order}), OrderCreated(1))
     engine.dispose()
@@ -418,11 +418,11 @@ async def test_engines_and_makers_are_told_what_to_use(lite: OnSQLite) -> None:
         (async_sessionmaker(async_engine), "async with Session.begin"),
     ]
     for thing, hint in makers:
-        with pytest.raises(UnknownConnection, match=hint):
+        with pytest.raises(UnsupportedConnection, match=hint):
             OUTBOX.add(thing, OrderCreated(1))
     with closing(sqlite3.connect(lite.path)) as connection:
         cursor: Any = connection.cursor()
-        with pytest.raises(UnknownConnection, match="cursor.connection"):
+        with pytest.raises(UnsupportedConnection, match="cursor.connection"):
             OUTBOX.add(cursor, OrderCreated(1))
     engine.dispose()
     await async_engine.dispose()
@@ -432,9 +432,9 @@ def test_sqlalchemy_with_another_database(lite: OnSQLite) -> None:
     engine = create_engine(address(lite, "pysqlite"))
     engine.dialect.driver = "pysqlcipher"
     known = r"sqlite\+pysqlcipher here, and postroad knows it with postgresql\+psycopg, postgresql\+asyncpg, sqlite"
-    with engine.connect() as connection, pytest.raises(UnknownConnection, match=known):
+    with engine.connect() as connection, pytest.raises(UnsupportedConnection, match=known):
         OUTBOX.add(connection, OrderCreated(1))
-    with Session(engine) as session, pytest.raises(UnknownConnection, match=known):
+    with Session(engine) as session, pytest.raises(UnsupportedConnection, match=known):
         OUTBOX.add(session, OrderCreated(1))
     engine.dispose()
 
@@ -483,7 +483,7 @@ async def test_djangos_broken_transaction_stays_its_own_to_see(lite: OnSQLite) -
 async def test_django_with_another_database(lite: OnSQLite, monkeypatch: pytest.MonkeyPatch) -> None:
     async with Django(lite).transaction() as connection:
         monkeypatch.setattr(type(connection), "vendor", "mysql")
-        with pytest.raises(UnknownConnection, match="mysql here, and postroad knows it with postgresql and sqlite"):
+        with pytest.raises(UnsupportedConnection, match="mysql here, and postroad knows it with postgresql and sqlite"):
             OUTBOX.add(connection, OrderCreated(1))
         monkeypatch.undo()
 
@@ -493,7 +493,7 @@ async def test_django_with_another_database(lite: OnSQLite, monkeypatch: pytest.
 
 def test_an_unknown_connection_is_told_every_kind_and_what_brings_it() -> None:
     thing: Any = SimpleNamespace()
-    with pytest.raises(UnknownConnection) as raised:
+    with pytest.raises(UnsupportedConnection) as raised:
         OUTBOX.add(thing, OrderCreated(1))
     for words in (
         "sqlite3.Connection",

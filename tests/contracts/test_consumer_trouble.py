@@ -11,7 +11,7 @@ import pytest
 
 from postroad import Consumer, Inbox, Received
 from postroad.brokers.memory import MemoryQueue
-from postroad.consumer.treatment import MOST_LOSSES
+from postroad.consumer.attempt import MOST_LOSSES
 from postroad.message import new_id
 from postroad.retry import Backoff
 from tests.consumers import AT_ONCE, Numbered, consumed, consumer, executing, put, put_again, soon

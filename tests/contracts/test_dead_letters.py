@@ -14,9 +14,9 @@ from postroad.config import RelaySettings
 from postroad.lifecycle import State
 from postroad.message import new_id
 from postroad.relay import Relay
-from postroad.relay.copies import dead_letter
+from postroad.relay.derived import dead_letter
 from postroad.retry import Backoff
-from postroad.stores.base import Deferral
+from postroad.stores.base import Deferred
 from tests.logs import MemoryLog, numbered
 
 
@@ -112,5 +112,5 @@ async def test_also_of_those_that_died_after_trouble() -> None:
 
 def test_a_message_whose_headers_are_broken_has_a_copy_too() -> None:
     message = StoredMessage(1, new_id(), "t", None, 0, "a.b", b"x", "text/plain", "nonsense", 0)
-    copy = dead_letter(message, Deferral(1, None, State.DEAD, 3, error="its headers are no JSON"), "s", "dead")
+    copy = dead_letter(message, Deferred(1, None, State.DEAD, 3, error="its headers are no JSON"), "s", "dead")
     assert (copy.source, copy.headers["postroad-dead-reason"]) == ("postroad", "its headers are no JSON")

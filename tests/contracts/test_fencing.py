@@ -14,7 +14,7 @@ from postroad import Refusal, StoredMessage
 from postroad.brokers.memory import MemoryBroker
 from postroad.config import RelaySettings
 from postroad.relay import Relay
-from postroad.relay.tenure import Tenure
+from postroad.relay.owned_lane import OwnedLane
 from postroad.stores.postgresql import PostgreSQLStore
 from postroad.verify import Arrival, Committed, Incident, Verdict, verify
 from tests.logs import PostgreSQLLog, numbered
@@ -74,8 +74,8 @@ def unaware(monkeypatch: pytest.MonkeyPatch) -> None:
     def believe(self: Any, *_: object) -> None:
         pass
 
-    monkeypatch.setattr(Tenure, "check", believe)
-    monkeypatch.setattr(Tenure, "lose", believe)
+    monkeypatch.setattr(OwnedLane, "check", believe)
+    monkeypatch.setattr(OwnedLane, "lose", believe)
 
 
 async def test_a_relay_that_lost_its_lane_sends_no_more_than_what_was_under_way(log: PostgreSQLLog) -> None:

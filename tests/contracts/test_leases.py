@@ -14,19 +14,19 @@ import asyncpg
 import pytest
 
 from postroad import LaneChanged, LeaseLost, StoreUnavailable
-from postroad.stores.leases import Presence, Standing, Suspect
+from postroad.stores.leases import LivenessLock, SinkSnapshot, Suspect
 from postroad.stores.postgresql import PostgreSQLStore, migrate_postgresql
-from postroad.stores.postgresql_leases import PostgreSQLPresence
-from postroad.stores.postgresql_patience import in_transaction
+from postroad.stores.postgresql_leases import PostgreSQLLivenessLock
+from postroad.stores.postgresql_pool import in_transaction
 from tests.conftest import serving
-from tests.lanes import HERE, runner
+from tests.lanes import HERE, identity
 from tests.logs import PLENTY, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
 from tests.services.postgresql import PostgreSQL
 from tests.services.proxy import Proxy
 
 LONG = 3600.0
 OVER = -1.0
-A, B, C = (runner() for _ in range(3))
+A, B, C = (identity() for _ in range(3))
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgresql15", "postgresql18"])
@@ -60,8 +60,8 @@ def database() -> Iterator[PostgreSQL]:
         yield server
 
 
-def peers(standing: Standing) -> dict[object, int]:
-    return {peer.owner: peer.lanes for peer in standing.peers}
+def peers(snapshot: SinkSnapshot) -> dict[object, int]:
+    return {peer.owner: peer.lanes for peer in snapshot.peers}
 
 
 # -- taking and giving up --------------------------------------------------------------------------------------------
@@ -148,8 +148,8 @@ async def test_a_lane_goes_on_where_the_last_owner_settled(log: Log) -> None:
 async def test_a_heartbeat_renews_what_is_ones_own(log: Log) -> None:
     leases = log.store.leases
     await leases.take(A, 2, OVER)
-    standing = await leases.beat(A, LONG)
-    assert (dict(standing.mine), sorted(standing.renewed), list(standing.free)) == ({0: 1, 1: 1}, [0, 1], [2, 3])
+    snapshot = await leases.beat(A, LONG)
+    assert (dict(snapshot.mine), sorted(snapshot.renewed), list(snapshot.free)) == ({0: 1, 1: 1}, [0, 1], [2, 3])
     assert [lease.lane for lease in await leases.take(B, 4, LONG)] == [2, 3]
 
 
@@ -157,16 +157,16 @@ async def test_a_heartbeat_does_not_bring_back_what_another_has(log: Log) -> Non
     leases = log.store.leases
     await leases.take(A, 4, OVER)
     await leases.take(B, 1, LONG)
-    standing = await leases.beat(A, LONG)
-    assert sorted(standing.mine) == sorted(standing.renewed) == [1, 2, 3]
+    snapshot = await leases.beat(A, LONG)
+    assert sorted(snapshot.mine) == sorted(snapshot.renewed) == [1, 2, 3]
     assert (await leases.look(B)).mine == {0: 2}
 
 
 async def test_looking_changes_nothing(log: Log) -> None:
     leases = log.store.leases
     await leases.take(A, 4, OVER)
-    standing = await leases.look(A)
-    assert (list(standing.renewed), list(standing.peers)) == ([], [])
+    snapshot = await leases.look(A)
+    assert (list(snapshot.renewed), list(snapshot.peers)) == ([], [])
     assert len(await leases.take(B, 4, LONG)) == 4
 
 
@@ -175,11 +175,11 @@ async def test_relays_that_live_are_peers_in_the_order_in_which_they_came(log: L
     await leases.beat(A, LONG)
     await leases.beat(B, OVER)
     await leases.beat(C, LONG)
-    await leases.beat(runner("another sink"), LONG)
+    await leases.beat(identity("another sink"), LONG)
     await leases.take(C, 3, LONG)
-    standing = await leases.beat(A, LONG)
-    assert [(peer.owner, peer.lanes) for peer in standing.peers] == [(A.owner, 0), (C.owner, 3)]
-    assert list(standing.suspects) == [], "who never said that it holds a lock is suspected of nothing"
+    snapshot = await leases.beat(A, LONG)
+    assert [(peer.owner, peer.lanes) for peer in snapshot.peers] == [(A.owner, 0), (C.owner, 3)]
+    assert list(snapshot.suspects) == [], "who never said that it holds a lock is suspected of nothing"
 
 
 async def test_who_leaves_leaves_nothing_behind(log: Log) -> None:
@@ -187,8 +187,8 @@ async def test_who_leaves_leaves_nothing_behind(log: Log) -> None:
     await leases.beat(A, LONG)
     await leases.take(A, 4, LONG)
     await leases.leave(A)
-    standing = await leases.beat(B, LONG)
-    assert (len(standing.free), list(peers(standing))) == (4, [B.owner])
+    snapshot = await leases.beat(B, LONG)
+    assert (len(snapshot.free), list(peers(snapshot))) == (4, [B.owner])
     assert [relay.owner for relay in await leases.relays()] == [B.owner]
 
 
@@ -202,7 +202,7 @@ async def test_who_died_more_than_a_day_ago_is_forgotten(log: Log) -> None:
 
 async def test_the_last_relay_of_a_sink_is_kept_because_it_says_when_the_sink_was_served(log: Log) -> None:
     leases = log.store.leases
-    before, last = (runner("other") for _ in range(2))
+    before, last = (identity("other") for _ in range(2))
     await leases.beat(before, -25 * LONG)
     await leases.beat(last, -25 * LONG)
     await leases.beat(A, LONG)
@@ -235,8 +235,8 @@ async def test_a_lane_that_somebody_has_locked_is_neither_waited_for_nor_renewed
     await transaction.start()
     await application.execute("select from postroad.lanes where lane = 0 for update")
     async with asyncio.timeout(30):
-        standing = await leases.beat(A, LONG)
-        assert (sorted(standing.mine), list(standing.renewed)) == ([0, 1], [1])
+        snapshot = await leases.beat(A, LONG)
+        assert (sorted(snapshot.mine), list(snapshot.renewed)) == ([0, 1], [1])
         assert [lease.lane for lease in await leases.take(B, 4, LONG)] == [2, 3], "nor taken"
     await transaction.rollback()
     await application.close()
@@ -248,12 +248,12 @@ async def test_many_who_take_at_once_share_the_lanes_without_waiting(served: Pos
     for store in stores:
         await store.open()
     await served.store.leases.create("wide", HERE, lanes=64, start="oldest")
-    taken = await asyncio.gather(*(store.leases.take(runner("wide"), 11, LONG) for store in stores))
+    taken = await asyncio.gather(*(store.leases.take(identity("wide"), 11, LONG) for store in stores))
     numbers = [lease.lane for leases in taken for lease in leases]
     for store in stores:
         await store.close()
     assert len(numbers) == len(set(numbers))
-    rest = await served.store.leases.take(runner("wide"), 64, LONG)
+    rest = await served.store.leases.take(identity("wide"), 64, LONG)
     assert len(numbers) + len(rest) == 64
 
 
@@ -263,7 +263,7 @@ async def test_a_new_sink_is_created_while_others_beat(served: PostgreSQLLog) ->
         await beating.execute("update postroad.lanes set lease_until = now()")
         await served.store.leases.create("another", HERE, lanes=2, start="oldest")
     await beating.close()
-    assert (await served.store.leases.look(runner("another"))).lanes == 2
+    assert (await served.store.leases.look(identity("another"))).lanes == 2
 
 
 # -- PostgreSQL: a session that shows who lives ----------------------------------------------------------------------
@@ -275,73 +275,73 @@ class Watched:
     def __init__(self, log: PostgreSQLLog, lock: int | None = None) -> None:
         self.log = log
         self.leases = log.store.leases
-        self.runner = runner()
+        self.identity = identity()
         self.stirred = asyncio.Event()
         self.lock = lock
-        self.presence: PostgreSQLPresence
+        self.liveness_lock: PostgreSQLLivenessLock
 
     async def begin(self) -> Watched:
-        await self.leases.beat(self.runner, LONG)
-        presence = await self.leases.attend(self.runner, self.lock, self.stirred.set)
-        assert isinstance(presence, PostgreSQLPresence)
-        self.presence = presence
+        await self.leases.beat(self.identity, LONG)
+        liveness_lock = await self.leases.attend(self.identity, self.lock, self.stirred.set)
+        assert isinstance(liveness_lock, PostgreSQLLivenessLock)
+        self.liveness_lock = liveness_lock
         return self
 
     async def cut(self) -> None:
         """Its session ends, for whatever reason; the relay lives."""
         self.stirred.clear()
-        await self.log.execute("select pg_terminate_backend($1)", self.presence.process)
+        await self.log.execute("select pg_terminate_backend($1)", self.liveness_lock.process)
         await asyncio.wait_for(self.stirred.wait(), 30)
 
     async def make_older(self) -> None:
         await self.log.execute(
             "update postroad.relays set heartbeat_at = heartbeat_at - interval '2 s' where owner = $1",
-            self.runner.owner,
+            self.identity.owner,
         )
 
-    async def suspects(self, presence: Presence | None = None) -> list[Suspect]:
-        return list((await self.leases.look(self.runner if presence else B, presence)).suspects)
+    async def suspects(self, liveness_lock: LivenessLock | None = None) -> list[Suspect]:
+        return list((await self.leases.look(self.identity if liveness_lock else B, liveness_lock)).suspects)
 
 
 @pytest.fixture
 async def watched(served: PostgreSQLLog) -> AsyncIterator[Watched]:
     it = await Watched(served).begin()
-    await it.leases.take(it.runner, 4, LONG)
+    await it.leases.take(it.identity, 4, LONG)
     yield it
-    it.presence.close()
+    it.liveness_lock.close()
 
 
 async def test_who_holds_its_lock_is_no_suspect(watched: Watched) -> None:
     await watched.make_older()
-    assert watched.presence.holds
+    assert watched.liveness_lock.holds
     assert await watched.suspects() == []
-    assert await watched.leases.bury(B, [Suspect(watched.runner.owner, 1)]) == []
+    assert await watched.leases.bury(B, [Suspect(watched.identity.owner, 1)]) == []
 
 
 async def test_a_process_that_died_is_missed_at_once(watched: Watched) -> None:
     await watched.cut()
-    assert (watched.presence.holds, watched.presence.lost) == (False, True)
+    assert (watched.liveness_lock.holds, watched.liveness_lock.lost) == (False, True)
     suspects = await watched.suspects()
-    assert suspects == [Suspect(watched.runner.owner, 1)]
+    assert suspects == [Suspect(watched.identity.owner, 1)]
     assert await watched.leases.bury(B, suspects) == [], "it was heard of less than a second ago"
     await watched.make_older()
-    assert await watched.leases.bury(B, suspects) == [watched.runner.owner]
-    standing = await watched.leases.beat(B, LONG)
-    assert (len(standing.free), list(peers(standing)), list(standing.suspects)) == (4, [B.owner], [])
+    assert await watched.leases.bury(B, suspects) == [watched.identity.owner]
+    snapshot = await watched.leases.beat(B, LONG)
+    assert (len(snapshot.free), list(peers(snapshot)), list(snapshot.suspects)) == (4, [B.owner], [])
 
 
 async def test_who_beats_again_is_not_dead(watched: Watched) -> None:
     """Its session was cut, and it lives: it says that it holds no lock, and the lease alone decides."""
     await watched.cut()
     suspects = await watched.suspects()
-    await watched.leases.beat(watched.runner, LONG, watched.presence)
+    await watched.leases.beat(watched.identity, LONG, watched.liveness_lock)
     await watched.make_older()
     assert await watched.leases.bury(B, suspects) == []
     assert await watched.suspects() == []
-    again = await watched.leases.attend(watched.runner, None, watched.stirred.set)
+    again = await watched.leases.attend(watched.identity, None, watched.stirred.set)
     assert again is not None
     assert again.holds
-    await watched.leases.beat(watched.runner, LONG, again)
+    await watched.leases.beat(watched.identity, LONG, again)
     await watched.make_older()
     assert await watched.suspects() == []
     again.close()
@@ -354,7 +354,7 @@ async def test_who_has_beaten_since_it_was_suspected_is_not_dead(watched: Watche
     await watched.make_older()
     await watched.log.execute("update postroad.relays set beats = beats + 1")
     assert await watched.leases.bury(B, suspects) == []
-    assert await watched.leases.bury(B, await watched.suspects()) == [watched.runner.owner]
+    assert await watched.leases.bury(B, await watched.suspects()) == [watched.identity.owner]
 
 
 async def test_a_server_that_was_started_anew_makes_nobody_a_suspect(watched: Watched) -> None:
@@ -363,7 +363,7 @@ async def test_a_server_that_was_started_anew_makes_nobody_a_suspect(watched: Wa
     await watched.cut()
     await watched.make_older()
     assert await watched.suspects() == []
-    assert await watched.leases.bury(B, [Suspect(watched.runner.owner, 1)]) == []
+    assert await watched.leases.bury(B, [Suspect(watched.identity.owner, 1)]) == []
 
 
 async def test_a_lane_that_somebody_has_locked_is_come_back_for(watched: Watched) -> None:
@@ -375,10 +375,10 @@ async def test_a_lane_that_somebody_has_locked_is_come_back_for(watched: Watched
     async with asyncio.timeout(30), application.transaction():
         await application.execute("select from postroad.lanes where lane = 2 for update")
         assert await watched.leases.bury(B, suspects) == []
-    standing = await watched.leases.beat(B, LONG)
-    assert (list(standing.free), list(standing.suspects)) == ([0, 1, 3], suspects)
+    snapshot = await watched.leases.beat(B, LONG)
+    assert (list(snapshot.free), list(snapshot.suspects)) == ([0, 1, 3], suspects)
     await application.close()
-    assert await watched.leases.bury(B, suspects) == [watched.runner.owner]
+    assert await watched.leases.bury(B, suspects) == [watched.identity.owner]
     assert list((await watched.leases.look(B)).free) == [0, 1, 2, 3]
 
 
@@ -387,25 +387,25 @@ async def test_who_leaves_a_locked_lane_behind_is_come_back_for(watched: Watched
     async with asyncio.timeout(30), application.transaction():
         await application.execute("select from postroad.lanes where lane = 2 for update")
         await watched.cut()
-        await watched.leases.leave(watched.runner)
+        await watched.leases.leave(watched.identity)
     await application.close()
     await watched.make_older()
-    assert await watched.leases.bury(B, await watched.suspects()) == [watched.runner.owner]
+    assert await watched.leases.bury(B, await watched.suspects()) == [watched.identity.owner]
     assert list((await watched.leases.look(B)).free) == [0, 1, 2, 3]
 
 
 async def test_a_session_that_is_gone_without_a_word_is_known_to_be_gone(watched: Watched) -> None:
     """As when a router forgets the connection: the server has ended it, and the relay was not told."""
-    process = watched.presence.process
-    assert (await watched.leases.beat(watched.runner, LONG, watched.presence)).present
+    process = watched.liveness_lock.process
+    assert (await watched.leases.beat(watched.identity, LONG, watched.liveness_lock)).present
     await watched.cut()
-    watched.presence.holds = True  # as far as the relay knows
-    assert not (await watched.leases.look(watched.runner, watched.presence)).present
+    watched.liveness_lock.holds = True  # as far as the relay knows
+    assert not (await watched.leases.look(watched.identity, watched.liveness_lock)).present
     assert await watched.suspects() != [], "looking says nothing"
-    assert not (await watched.leases.beat(watched.runner, LONG, watched.presence)).present
+    assert not (await watched.leases.beat(watched.identity, LONG, watched.liveness_lock)).present
     await watched.make_older()
     assert await watched.suspects() == [], "it holds no lock, and says so"
-    assert watched.presence.process == process
+    assert watched.liveness_lock.process == process
 
 
 async def test_a_crash_of_the_server_makes_nobody_a_suspect(database: PostgreSQL) -> None:
@@ -415,7 +415,7 @@ async def test_a_crash_of_the_server_makes_nobody_a_suspect(database: PostgreSQL
     await log.store.leases.create("s", HERE, lanes=4, start="oldest")
     watched = await Watched(log).begin()
     before = await starts(log)
-    os.kill(watched.presence.process, signal.SIGKILL)
+    os.kill(watched.liveness_lock.process, signal.SIGKILL)
     async with asyncio.timeout(30):
         while not (after := await starts(log)) or after[1] == before[1]:  # noqa: ASYNC110 - it is another process
             await asyncio.sleep(0.05)
@@ -424,7 +424,7 @@ async def test_a_crash_of_the_server_makes_nobody_a_suspect(database: PostgreSQL
     await log.store.open()
     await watched.make_older()
     assert await watched.suspects() == []
-    assert await watched.leases.bury(B, [Suspect(watched.runner.owner, 1)]) == []
+    assert await watched.leases.bury(B, [Suspect(watched.identity.owner, 1)]) == []
     await log.store.close()
 
 
@@ -447,33 +447,33 @@ async def test_who_said_nothing_of_a_lock_is_no_suspect(served: PostgreSQLLog) -
 
 async def test_one_lock_for_all_is_held_by_one(served: PostgreSQLLog) -> None:
     first, second = await Watched(served, lock=-42).begin(), await Watched(served, lock=-42).begin()
-    assert (first.presence.holds, second.presence.holds) == (True, False)
-    assert await second.presence.lock() is False
-    assert await second.presence.holder() == f"server process {first.presence.process} (postroad lives)"
+    assert (first.liveness_lock.holds, second.liveness_lock.holds) == (True, False)
+    assert await second.liveness_lock.lock() is False
+    assert await second.liveness_lock.holder() == f"server process {first.liveness_lock.process} (postroad lives)"
     held = await served.execute("select pid from pg_locks where locktype = 'advisory' and objsubid = 1 and granted")
-    assert [row["pid"] for row in held] == [first.presence.process], "an operator finds it"
+    assert [row["pid"] for row in held] == [first.liveness_lock.process], "an operator finds it"
     await first.cut()
-    assert await second.presence.holder() is None
-    assert await second.presence.lock() is True
+    assert await second.liveness_lock.holder() is None
+    assert await second.liveness_lock.lock() is True
     assert [peer.lock for peer in (await second.leases.look(B)).peers] == [-42, -42], "as far as they say"
     await first.make_older()
-    suspects = await second.suspects(second.presence)
-    assert [each.owner for each in suspects] == [first.runner.owner], "that it is ours makes it no less free"
-    assert await second.leases.bury(second.runner, suspects, second.presence) == [first.runner.owner]
+    suspects = await second.suspects(second.liveness_lock)
+    assert [each.owner for each in suspects] == [first.identity.owner], "that it is ours makes it no less free"
+    assert await second.leases.bury(second.identity, suspects, second.liveness_lock) == [first.identity.owner]
     assert [relay.lock for relay in await second.leases.relays()] == [-42, -42]
-    second.presence.close()
+    second.liveness_lock.close()
 
 
 async def test_who_gives_up_or_comes_is_heard(watched: Watched) -> None:
     watched.stirred.clear()
-    (lease, *_) = await watched.leases.take(watched.runner, 1, LONG, again=[0])
+    (lease, *_) = await watched.leases.take(watched.identity, 1, LONG, again=[0])
     await watched.leases.give_up(lease)
     await asyncio.wait_for(watched.stirred.wait(), 30)
     await asyncio.sleep(0.05)
     watched.stirred.clear()
     other = await Watched(watched.log).begin()
     await asyncio.wait_for(watched.stirred.wait(), 30)
-    other.presence.close()
+    other.liveness_lock.close()
 
 
 async def test_a_session_at_another_database_is_refused(served: PostgreSQLLog, postgresql15: PostgreSQL) -> None:

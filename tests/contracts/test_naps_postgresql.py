@@ -644,7 +644,7 @@ async def test_a_connection_that_is_lost_is_made_again(log: PostgreSQLLog, caplo
         await log.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'postroad listens'"
         )
-        await until_said(caplog, "deaf", "hearing_again")
+        await until_said(caplog, "listen_lost", "listen_restored")
         await until_asleep(it)
         await log.add(*numbered(1))
         await broker.until(1)
@@ -657,7 +657,7 @@ async def test_who_listens_at_the_wrong_place_is_told_so(
     store, broker = PostgreSQLStore(log.url, direct=postgresql.url()), Arrivals()
     settings = relay(log, broker, tick="100ms", max_idle_backoff="10ms")._settings
     async with running(Relay(store, broker, settings=settings)) as it:
-        await until_said(caplog, "deaf")
+        await until_said(caplog, "listen_lost")
         await log.add(*numbered(1))
         await broker.until(1)
         assert not any(rest.nap or rest.asleep for rest in it._wakeup._rests)

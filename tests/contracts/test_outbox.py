@@ -23,7 +23,7 @@ from postroad import (
     InvalidSetting,
     NoTransaction,
     Outbox,
-    UnknownConnection,
+    UnsupportedConnection,
 )
 from postroad.stores.connections import NeverAwaited
 from postroad.stores.memory import MemoryStore
@@ -99,7 +99,7 @@ def test_sqlite_prefix(tmp_path: Path) -> None:
 async def test_asyncpg_through_a_pool(pg: Any, postgresql15: PostgreSQL) -> None:
     log = await PostgreSQLLog.fresh(postgresql15)
     async with asyncpg.create_pool(log.url, min_size=1, max_size=1) as pool:
-        with pytest.raises(UnknownConnection, match="async with pool.acquire"):
+        with pytest.raises(UnsupportedConnection, match="async with pool.acquire"):
             OUTBOX.add(pool, OrderCreated(1))  # type: ignore[call-overload]
         async with pool.acquire() as connection:
             async with connection.transaction():
@@ -164,7 +164,9 @@ async def test_an_add_that_is_awaited_after_its_transaction_adds_nothing(pg: Any
 
 @pytest.mark.parametrize("thing", [None, "postgresql://x", object()])
 def test_an_unknown_connection_is_named(thing: Any) -> None:
-    with pytest.raises(UnknownConnection, match="is no connection that postroad knows; it takes an sqlite3.Connection"):
+    with pytest.raises(
+        UnsupportedConnection, match="is no connection that postroad knows; it takes an sqlite3.Connection"
+    ):
         OUTBOX.add(thing, OrderCreated(1))
 
 

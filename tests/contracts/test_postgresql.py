@@ -19,7 +19,7 @@ import pytest
 from postroad import ClientTooOld, InvalidSetting, LaneChanged, LogNotReadable, Message, NotMigrated, StoreUnavailable
 from postroad.lifecycle import State
 from postroad.message import slot_of
-from postroad.stores.base import Deferral, Lease
+from postroad.stores.base import Deferred, Lease
 from postroad.stores.cursor import PageLimit
 from postroad.stores.migrations import grants_script, migration_script
 from postroad.stores.postgresql import PostgreSQLStore, _xmax_and_xip, migrate_postgresql
@@ -209,8 +209,8 @@ async def test_retention_leaves_an_unread_late_row(log: PostgreSQLLog, connect: 
 # -- messages in trouble ---------------------------------------------------------------------------------------------
 
 
-def refused(position: int, **fields: Any) -> Deferral:
-    return Deferral(position, "k", State.RETRYING, 1, 0.0, error="no", counted=True, **fields)
+def refused(position: int, **fields: Any) -> Deferred:
+    return Deferred(position, "k", State.RETRYING, 1, 0.0, error="no", counted=True, **fields)
 
 
 async def test_what_is_recorded_or_claimed_survives_a_crash_of_the_server(
@@ -219,7 +219,7 @@ async def test_what_is_recorded_or_claimed_survives_a_crash_of_the_server(
     await log.add(*numbered(1, 2))
     lane = await take(log)
     page = await log.store.read(lane, lane.cursor, PLENTY)
-    recorded = await log.store.record(lane, page.after, deferred=[refused(1), Deferral(2, "k", State.HELD)])
+    recorded = await log.store.record(lane, page.after, deferred=[refused(1), Deferred(2, "k", State.HELD)])
     postgresql.crash()
     postgresql.start()
     assert [(row.position, row.state) for row in await log.troubles()] == [(1, "retrying"), (2, "held")]
@@ -240,7 +240,7 @@ async def test_a_record_that_fails_half_way_has_written_nothing(log: PostgreSQLL
     lane = await take(log)
     page = await log.store.read(lane, lane.cursor, PLENTY)
     with pytest.raises(StoreUnavailable, match="deferred_due"):
-        await log.store.record(lane, page.after, deferred=[refused(1), Deferral(2, "k", State.RETRYING, 1)])
+        await log.store.record(lane, page.after, deferred=[refused(1), Deferred(2, "k", State.RETRYING, 1)])
     assert await log.troubles() == []
     assert (await log.store.load(lane)).lease.cursor == lane.cursor
 
@@ -249,7 +249,7 @@ async def test_who_changes_a_message_by_hand_while_it_is_claimed_is_respected(lo
     await log.add(*numbered(1, 2))
     lane = await take(log)
     lane = (
-        await log.store.record(lane, lane.cursor, deferred=[refused(1), Deferral(2, None, State.HELD, 0, 0.0)])
+        await log.store.record(lane, lane.cursor, deferred=[refused(1), Deferred(2, None, State.HELD, 0, 0.0)])
     ).lease
     person = await connect()
     transaction = person.transaction()

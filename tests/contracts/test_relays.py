@@ -19,11 +19,11 @@ from postroad.brokers.memory import MemoryBroker
 from postroad.config import RelaySettings
 from postroad.relay import Relay
 from postroad.stores.base import Store
-from postroad.stores.leases import Presence, Runner, Standing
+from postroad.stores.leases import LivenessLock, RelayIdentity, SinkSnapshot
 from postroad.stores.memory import MemoryStore
 from postroad.stores.memory_leases import MemoryLeases
 from postroad.stores.postgresql import PostgreSQLStore
-from tests.lanes import HERE, runner
+from tests.lanes import HERE, identity
 from tests.logs import Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
 from tests.services.proxy import Proxy
 
@@ -140,7 +140,7 @@ async def test_what_another_has_taken_is_lost_in_one_line(log: Log, caplog: pyte
         await log.add(*numbered(*range(20)))
         await asyncio.wait_for(team.broker.asked.wait(), 30)
         await expire(log)
-        robber = runner("s")
+        robber = identity("s")
         await other.leases.beat(robber, LONG)
         taken = await other.leases.take(robber, 1, LONG)
         assert len(taken) == 1
@@ -193,7 +193,7 @@ async def test_until_empty_takes_what_a_dead_relay_had(log: Log) -> None:
     await log.add(*numbered(*range(40)))
     await log.store.open()
     await log.store.leases.create("s", HERE, lanes=4, start="oldest")
-    dead = runner("s")
+    dead = identity("s")
     await log.store.leases.beat(dead, 1.0)
     assert len(await log.store.leases.take(dead, 4, 1.0)) == 4
     await log.store.close()
@@ -209,10 +209,12 @@ class Mute(MemoryLeases):
 
     mute = False
 
-    async def beat(self, runner: Runner, seconds: float, presence: Presence | None = None) -> Standing:
+    async def beat(
+        self, identity: RelayIdentity, seconds: float, liveness_lock: LivenessLock | None = None
+    ) -> SinkSnapshot:
         if self.mute:
             raise StoreUnavailable("no route to host")
-        return await super().beat(runner, seconds, presence)
+        return await super().beat(identity, seconds, liveness_lock)
 
 
 async def test_who_cannot_renew_its_lease_stops_before_the_next_wave(caplog: pytest.LogCaptureFixture) -> None:
@@ -224,9 +226,9 @@ async def test_who_cannot_renew_its_lease_stops_before_the_next_wave(caplog: pyt
         await team.broker.until(1)
         leases.mute = True
         ((it, _),) = team.running
-        assert it._holdings is not None
-        (tenure,) = it._holdings._tenures.values()
-        await asyncio.sleep(tenure.until - time.monotonic())
+        assert it._ownership is not None
+        (owned,) = it._ownership._owned_lanes.values()
+        await asyncio.sleep(owned.until - time.monotonic())
         await log.add(*numbered(2))
         await asyncio.sleep(0.1)
         assert team.broker.numbers == [1], "in doubt nothing is sent"
@@ -424,8 +426,8 @@ async def test_a_relay_in_the_background(log: Log) -> None:
         await broker.until(1, 2, 3)
     await log.store.open()
     assert list(await log.store.leases.relays()) == [], "it has left"
-    standing = await log.store.leases.look(runner("s"))
-    assert sorted(standing.free) == list(range(standing.lanes)), "and given up its lanes"
+    snapshot = await log.store.leases.look(identity("s"))
+    assert sorted(snapshot.free) == list(range(snapshot.lanes)), "and given up its lanes"
     await log.store.close()
 
 

@@ -14,7 +14,7 @@ import pytest
 from postroad import Cancellation, IdTaken, Message
 from postroad.lifecycle import STORED, Mover, State, may_move
 from postroad.message import new_id
-from postroad.stores.base import Deferral, Lease, Moved
+from postroad.stores.base import Deferred, Lease, Moved
 from tests.lanes import take_lanes
 from tests.logs import PLENTY, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered, read_all
 
@@ -231,7 +231,7 @@ async def in_trouble(log: Log, state: State, *, sink: str = "s", position: int =
     first = State.RETRYING if state is State.SENDING else state
     due_in = 0.0 if first is State.RETRYING else None
     blocks = first in {State.RETRYING, State.HELD}
-    deferral = Deferral(position, "k", first, attempts=1, due_in=due_in, blocks=blocks, route=None)
+    deferral = Deferred(position, "k", first, attempts=1, due_in=due_in, blocks=blocks, route=None)
     lane = (await log.store.record(lane, page.after, deferred=[deferral])).lease
     return (await log.store.claim(lane, 1)).lease if state is State.SENDING else lane
 
@@ -260,8 +260,8 @@ async def test_a_canceled_message_is_never_claimed_and_its_followers_go_on(log: 
     page = await log.store.read(lane, lane.cursor, PLENTY)
     head, follower = page.messages
     deferred = [
-        Deferral(head.position, "k", State.RETRYING, attempts=1, due_in=3600),
-        Deferral(follower.position, "k", State.HELD),
+        Deferred(head.position, "k", State.RETRYING, attempts=1, due_in=3600),
+        Deferred(follower.position, "k", State.HELD),
     ]
     lane = (await log.store.record(lane, page.after, deferred=deferred)).lease
     assert await log.cancel(id) == [CANCELED]
@@ -308,7 +308,7 @@ async def test_trouble_that_was_recorded_before_its_lane_passed_it_is_too_late(l
     """The lane will read that message again, and may send it."""
     id = await add(log, 1, key="k")
     lane = await take(log)
-    deferral = Deferral(1, "k", State.RETRYING, attempts=1, due_in=3600)
+    deferral = Deferred(1, "k", State.RETRYING, attempts=1, due_in=3600)
     await log.store.record(lane, lane.cursor, deferred=[deferral])
     assert await log.cancel(id) == [TOO_LATE]
 
@@ -320,7 +320,7 @@ async def test_what_may_have_been_sent_is_too_late_for_ever(log: Log) -> None:
     lane = (await log.store.load(lane)).lease
     assert [row.state for row in await log.troubles()] == ["retrying"]
     assert await log.cancel(id) == [TOO_LATE]
-    dead = Deferral(1, "k", State.DEAD, attempts=2, blocks=False)
+    dead = Deferred(1, "k", State.DEAD, attempts=2, blocks=False)
     await log.store.record(lane, lane.cursor, deferred=[dead])
     assert await log.cancel(id) == [TOO_LATE]
 
@@ -328,7 +328,7 @@ async def test_what_may_have_been_sent_is_too_late_for_ever(log: Log) -> None:
 async def test_what_was_left_without_an_answer_is_too_late(log: Log) -> None:
     id = await add(log, 1, key="k")
     lane = await in_trouble(log, State.SENDING)
-    left = Deferral(1, "k", State.RETRYING, attempts=1, due_in=0.0, unsure=True)
+    left = Deferred(1, "k", State.RETRYING, attempts=1, due_in=0.0, unsure=True)
     await log.store.record(lane, lane.cursor, deferred=[left])
     assert await log.cancel(id) == [TOO_LATE]
 

@@ -15,7 +15,7 @@ import pytest
 from postroad import Cancellation, Message, StoreUnavailable
 from postroad.lifecycle import State
 from postroad.message import new_id
-from postroad.stores.base import Deferral, Lease, Moved
+from postroad.stores.base import Deferred, Lease, Moved
 from postroad.stores.cursor import PageLimit
 from postroad.stores.migrations import grants_script
 from postroad.stores.operating import By, Filter
@@ -65,7 +65,7 @@ async def in_trouble(log: PostgreSQLLog) -> Lease:
     """A lane that has passed the log, whose first message was refused."""
     lane = await take(log)
     page = await log.store.read(lane, lane.cursor, PLENTY)
-    refused = Deferral(page.messages[0].position, "k", State.RETRYING, attempts=1, due_in=3600)
+    refused = Deferred(page.messages[0].position, "k", State.RETRYING, attempts=1, due_in=3600)
     return (await log.store.record(lane, page.after, deferred=[refused])).lease
 
 
@@ -160,9 +160,9 @@ async def due(log: PostgreSQLLog, *positions: int, held: bool = False) -> Lease:
     page = await log.store.read(lane, lane.cursor, PLENTY)
     first = min(positions)
     deferred = [
-        Deferral(at, "k", State.HELD, due_in=0 if at == first else None)
+        Deferred(at, "k", State.HELD, due_in=0 if at == first else None)
         if held
-        else Deferral(at, f"k{at}", State.RETRYING, attempts=1, due_in=0)
+        else Deferred(at, f"k{at}", State.RETRYING, attempts=1, due_in=0)
         for at in positions
     ]
     return (await log.store.record(lane, page.after, deferred=deferred)).lease
@@ -241,7 +241,7 @@ async def test_what_is_too_late_to_cancel_is_not_locked(log: PostgreSQLLog, conn
     lane = await due(log, 1)
     other = await take(log, "other")
     page = await log.store.read(other, other.cursor, PLENTY)
-    deferred = [Deferral(1, None, State.RETRYING, attempts=1, due_in=0)]
+    deferred = [Deferred(1, None, State.RETRYING, attempts=1, due_in=0)]
     other = (await log.store.record(other, page.after, deferred=deferred)).lease
     claimed = await log.store.claim(other, 10)
     connection = await connect()
@@ -321,7 +321,7 @@ async def test_a_late_row_in_trouble_is_canceled_while_its_lane_catches_up(log: 
     await transaction.commit()
     page = await log.store.read(lane, lane.cursor, PageLimit(3, 1 << 20))
     assert page.after.catching_up
-    refused = Deferral(page.messages[0].position, "k", State.DEAD, attempts=1, blocks=False)
+    refused = Deferred(page.messages[0].position, "k", State.DEAD, attempts=1, blocks=False)
     await log.store.record(lane, page.after, deferred=[refused])
     assert await log.cancel(ids[0], ids[1], ids[5]) == [CANCELED, TOO_LATE, TOO_LATE]
 

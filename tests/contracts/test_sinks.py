@@ -17,14 +17,14 @@ from postroad.brokers.local import LocalPublisher
 from postroad.brokers.memory import MemoryBroker
 from postroad.brokers.null import NullPublisher
 from postroad.config import RelaySettings
-from postroad.errors import NothingMatches
+from postroad.errors import NotFound
 from postroad.relay import Relay
 from postroad.relay.maintenance import Retention
 from postroad.stores.leases import NOWHERE
 from postroad.stores.operating import By, Filter, Operating, StatusReport
 from postroad.stores.postgresql_operating import PostgreSQLOperating
 from postroad.stores.sqlite_operating import SQLiteOperating
-from tests.lanes import HERE, runner
+from tests.lanes import HERE, identity
 from tests.logs import Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
 
 ME = By("anna", "because")
@@ -124,7 +124,7 @@ async def test_handlers_are_told_apart_by_their_names(log: Log) -> None:
 async def test_lanes_are_taken_only_for_the_sinks_own_destination(log: Log) -> None:
     await log.store.open()
     await log.store.leases.create("s", "there", lanes=2, start="oldest")
-    me = runner("s")
+    me = identity("s")
     await log.store.leases.beat(me, 15.0)
     assert me.destination == HERE
     assert list(await log.store.leases.take(me, 2, 15.0)) == []
@@ -170,9 +170,9 @@ async def test_no_sink_is_moved_to_null_nor_one_that_is_not_there(kept: Log, ops
 
 async def test_a_sink_is_neither_moved_nor_removed_while_a_relay_serves_it(kept: Log, ops: Operating) -> None:
     async with relay(kept, MemoryBroker()):
-        with pytest.raises(NothingMatches, match="still served, by 1 relay"):
+        with pytest.raises(NotFound, match="still served, by 1 relay"):
             await ops.retarget("default", "there", ME)
-        with pytest.raises(NothingMatches, match="still served, by 1 relay"):
+        with pytest.raises(NotFound, match="still served, by 1 relay"):
             await ops.remove_sink("default", ME)
         assert (await ops.status()).sinks[0].relays == 1
     assert (await ops.remove_sink("default", ME)).changed == 2
@@ -200,7 +200,7 @@ async def test_a_relay_that_was_frozen_meanwhile_ends_and_says_why(kept: Log, op
             try:
                 await (ops.retarget("default", "there", ME) if how == "moved" else ops.remove_sink("default", ME))
                 break
-            except NothingMatches:
+            except NotFound:
                 pass
     await kept.add(*numbered(1))
     ended = await until_ended(running)

@@ -13,7 +13,7 @@ import pytest
 
 from postroad import StoreUnavailable
 from postroad.lifecycle import State
-from postroad.stores.base import Deferral, Lease
+from postroad.stores.base import Deferred, Lease
 from postroad.stores.cursor import Cursor
 from postroad.stores.queries import named_queries
 from postroad.stores.sqlite import SQLiteStore
@@ -67,9 +67,9 @@ async def test_a_cursor_move_waits_for_no_disk(log: SQLiteLog) -> None:
 async def test_a_record_that_fails_half_way_has_written_nothing(log: SQLiteLog) -> None:
     await log.add(*numbered(1, 2))
     lane = await take(log)
-    no_time = Deferral(2, "k", State.RETRYING, 1)
+    no_time = Deferred(2, "k", State.RETRYING, 1)
     with pytest.raises(StoreUnavailable, match="deferred_due"):
-        await log.store.record(lane, Cursor(2), deferred=[Deferral(1, "k", State.HELD), no_time])
+        await log.store.record(lane, Cursor(2), deferred=[Deferred(1, "k", State.HELD), no_time])
     assert await log.troubles() == []
     assert (await log.store.load(lane)).lease.cursor == lane.cursor
 

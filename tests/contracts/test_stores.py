@@ -15,7 +15,7 @@ import pytest
 from postroad import IdTaken, LaneChanged, LeaseLost, Message
 from postroad.lifecycle import BLOCKING, FINAL, STORED, Mover, State, may_move
 from postroad.message import new_id
-from postroad.stores.base import FOLLOWERS, Claim, Deferral, Lease
+from postroad.stores.base import FOLLOWERS, Claim, Deferred, Lease
 from postroad.stores.cursor import Cursor, PageLimit
 from tests.lanes import take_lanes
 from tests.logs import PLENTY, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered, read_all
@@ -312,13 +312,13 @@ async def test_what_is_in_trouble_stays_and_what_is_over_goes_with_its_message(l
     lane = await lane_with(log, 3)
     due_in = 0.0 if state is State.RETRYING else None
     blocks = state in {State.RETRYING, State.HELD}
-    first = Deferral(1, None, State.RETRYING, 1, 0.0, error="no", counted=True)
+    first = Deferred(1, None, State.RETRYING, 1, 0.0, error="no", counted=True)
     if state is State.SENDING:
         lane = (await log.store.record(lane, lane.cursor, deferred=[first])).lease
         await log.store.claim(lane, 1)
     else:
         lane = (await log.store.record(lane, lane.cursor, deferred=[first])).lease
-        await log.store.record(lane, lane.cursor, deferred=[Deferral(1, None, state, 1, due_in, blocks=blocks)])
+        await log.store.record(lane, lane.cursor, deferred=[Deferred(1, None, state, 1, due_in, blocks=blocks)])
     over = state in FINAL
     assert await clean(log) == (3 if over else 2)
     assert [row.state for row in await log.troubles()] == ([] if over else [state])
@@ -338,7 +338,7 @@ async def test_another_sinks_trouble_keeps_a_message_too(log: Log) -> None:
     lane = await lane_with(log, 1)
     (other,) = await take(log, sink="other")
     await read_all(log.store, other)
-    await log.store.record(lane, lane.cursor, deferred=[Deferral(1, None, State.DEAD, blocks=False)])
+    await log.store.record(lane, lane.cursor, deferred=[Deferred(1, None, State.DEAD, blocks=False)])
     assert await clean(log) == 0
 
 
@@ -356,19 +356,19 @@ async def test_two_stores_see_the_same_log(log: Log) -> None:
 # -- messages in trouble ---------------------------------------------------------------------------------------------
 
 
-def held(position: int, key: str | None = "k", **fields: Any) -> Deferral:
-    return Deferral(position, key, State.HELD, **fields)
+def held(position: int, key: str | None = "k", **fields: Any) -> Deferred:
+    return Deferred(position, key, State.HELD, **fields)
 
 
-def retrying(position: int, due_in: float = 0.0, key: str | None = "k", attempts: int = 1) -> Deferral:
-    return Deferral(position, key, State.RETRYING, attempts, due_in, error=f"no {position}", counted=True)
+def retrying(position: int, due_in: float = 0.0, key: str | None = "k", attempts: int = 1) -> Deferred:
+    return Deferred(position, key, State.RETRYING, attempts, due_in, error=f"no {position}", counted=True)
 
 
-def dead(position: int, *, blocks: bool, key: str | None = "k") -> Deferral:
-    return Deferral(position, key, State.DEAD, 5, error="never", blocks=blocks, counted=True)
+def dead(position: int, *, blocks: bool, key: str | None = "k") -> Deferred:
+    return Deferred(position, key, State.DEAD, 5, error="never", blocks=blocks, counted=True)
 
 
-async def lane_with(log: Log, messages: int, *deferred: Deferral, sink: str = "s") -> Lease:
+async def lane_with(log: Log, messages: int, *deferred: Deferred, sink: str = "s") -> Lease:
     """A lane that has passed messages at 1, 2, 3 …, some of which are in trouble."""
     await log.add(*numbered(*range(1, messages + 1)))
     (lane,) = await take(log, sink=sink)
@@ -414,7 +414,7 @@ async def test_a_record_is_what_is_found_afterwards(log: Log) -> None:
 
 async def test_what_was_written_before_is_replaced(log: Log) -> None:
     lane = await lane_with(log, 1, retrying(1, due_in=5.0))
-    new = Deferral(1, "other", State.HELD, 1, route="r")
+    new = Deferred(1, "other", State.HELD, 1, route="r")
     lane = (await log.store.record(lane, lane.cursor, deferred=[new])).lease
     (row,) = await log.troubles()
     assert row[3:11] == ("other", "held", 1, None, None, "r", "no 1", True), "the error is kept until there is another"
@@ -478,7 +478,7 @@ async def test_errors_are_cut_and_can_be_anything(log: Log) -> None:
     await lane_with(
         log,
         5,
-        *(Deferral(n, None, State.RETRYING, 1, 0.0, error=text, counted=True) for n, text in enumerate(errors, 1)),
+        *(Deferred(n, None, State.RETRYING, 1, 0.0, error=text, counted=True) for n, text in enumerate(errors, 1)),
     )
     kept = ["x" * 2_000, "ü" * 2_000, "nul \ufffd in it", "half ? a character", ""]
     assert [row.error for row in await log.troubles()] == kept
@@ -486,7 +486,7 @@ async def test_errors_are_cut_and_can_be_anything(log: Log) -> None:
 
 
 async def test_a_counted_failure_without_a_word_is_kept_too(log: Log) -> None:
-    await lane_with(log, 1, Deferral(1, None, State.RETRYING, 1, 0.0, counted=True))
+    await lane_with(log, 1, Deferred(1, None, State.RETRYING, 1, 0.0, counted=True))
     assert await log.attempts() == [("s", 1, 1, "")]
 
 
@@ -562,7 +562,7 @@ async def test_trouble_that_is_out_of_date_is_not_written(log: Log, how: str) ->
 
 
 async def test_what_is_due_is_given_as_it_stands_in_the_log(log: Log) -> None:
-    lane = await lane_with(log, 3, retrying(2, key="b", attempts=3), Deferral(1, None, State.HELD, 0, 0.0, "r", "gone"))
+    lane = await lane_with(log, 3, retrying(2, key="b", attempts=3), Deferred(1, None, State.HELD, 0, 0.0, "r", "gone"))
     claim = await log.store.claim(lane, 10)
     assert claim.lease == lane.settled(lane.cursor)
     assert claim.due_in is None
@@ -643,7 +643,7 @@ async def test_behind_a_head_that_was_only_held_go_those_that_waited_for_it(log:
 
 
 @pytest.mark.parametrize("breaker", [held(3, route="r"), dead(3, blocks=True), held(3, due_in=0.0)])
-async def test_a_line_ends_with_the_first_that_waits_for_something_else(log: Log, breaker: Deferral) -> None:
+async def test_a_line_ends_with_the_first_that_waits_for_something_else(log: Log, breaker: Deferred) -> None:
     lane = await lane_with(log, 4, held(1, due_in=0.0), held(2), breaker, held(4))
     assert positions(await log.store.claim(lane, 10)) == [1, 2]
 
@@ -825,7 +825,7 @@ async def test_a_head_that_merely_waited_is_due(log: Log) -> None:
 async def test_one_message_of_each_route_is_tried(log: Log) -> None:
     lane = await lane_with(
         log, 5, held(1, key="a", route="x"), held(2, key="b", route="x"), held(3, key="c", route="y", due_in=600.0),
-        held(4, key="d", route="y"), Deferral(5, "e", State.DEAD, route="z", blocks=False),
+        held(4, key="d", route="y"), Deferred(5, "e", State.DEAD, route="z", blocks=False),
     )  # fmt: skip
     loaded = await log.store.load(lane)
     assert sorted(loaded.routes) == ["x", "y"]
@@ -840,7 +840,7 @@ async def test_a_store_moves_messages_as_the_table_of_transitions_says(log: Log,
         lane = (await log.store.record(lane, lane.cursor, deferred=[retrying(1)])).lease
         lane = (await log.store.claim(lane, 1)).lease
     else:
-        written = Deferral(1, "k", before, 0, due_in, blocks=before in BLOCKING)
+        written = Deferred(1, "k", before, 0, due_in, blocks=before in BLOCKING)
         lane = (await log.store.record(lane, lane.cursor, deferred=[written])).lease
     states = [before]
     lane = (await log.store.claim(lane, 1)).lease

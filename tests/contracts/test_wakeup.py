@@ -20,8 +20,8 @@ from postroad.config import RelaySettings
 from postroad.relay import Relay
 from postroad.stores.base import Listener
 from postroad.stores.memory import MemoryStore
-from postroad.stores.memory_naps import MemoryEar, MemoryNaps
-from tests.lanes import runner, take_lanes
+from postroad.stores.memory_naps import MemoryListenConnection, MemoryNaps
+from tests.lanes import identity, take_lanes
 from tests.logs import Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
 
 SECONDS = 120
@@ -113,8 +113,8 @@ async def test_a_relay_whose_lanes_were_taken_while_it_slept_finds_out(log: Log)
     await store.open()
     (it,) = await store.leases.relays()
     while taken < 2:  # it may be faster to take back what it does not know to be lost
-        await store.leases.leave(runner(it.sink, it.owner))
-        taken += len(await store.leases.take(runner(it.sink), 2, 3600.0))
+        await store.leases.leave(identity(it.sink, it.owner))
+        taken += len(await store.leases.take(identity(it.sink), 2, 3600.0))
     await until(lambda: not first._lanes)
     assert first._wakeup._rests == []
     first.stop()
@@ -181,7 +181,7 @@ class Mute(MemoryNaps):
         self.refuses = 0
         self.tried = asyncio.Event()
 
-    async def listen(self, channel: str, listener: Listener) -> MemoryEar:
+    async def listen(self, channel: str, listener: Listener) -> MemoryListenConnection:
         self.tried.set()
         if self.refuses:
             self.refuses -= 1
@@ -207,7 +207,7 @@ def mute() -> tuple[Mute, MemoryLog]:
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     told = (str(getattr(record, "event", "")) for record in caplog.records)
-    return [event for event in told if event in {"deaf", "hearing_again"}]
+    return [event for event in told if event in {"listen_lost", "listen_restored"}]
 
 
 async def until_said(caplog: pytest.LogCaptureFixture, *events: str) -> None:
@@ -224,12 +224,12 @@ async def test_what_is_not_heard_is_said_once_and_replaced_by_polling(
         await until_asleep(it)
         assert said(caplog) == []
         naps.mute = True
-        await until_said(caplog, "deaf")
+        await until_said(caplog, "listen_lost")
         await log.add(*numbered(1))
         await broker.until(1)
         assert not any(rest.nap or rest.asleep for rest in it._wakeup._rests)
         naps.mute = False
-        await until_said(caplog, "deaf", "hearing_again")
+        await until_said(caplog, "listen_lost", "listen_restored")
         await until_asleep(it)
 
 
@@ -240,11 +240,11 @@ async def test_who_never_heard_anything_never_sleeps(
     naps.mute = True
     broker = Arrivals()
     async with running(relay(log, broker, tick="10ms", max_idle_backoff="5ms")) as it:
-        await until_said(caplog, "deaf")
+        await until_said(caplog, "listen_lost")
         naps.tried.clear()
         await asyncio.wait_for(naps.tried.wait(), SECONDS)
         assert not any(rest.nap or rest.asleep for rest in it._wakeup._rests)
-        assert said(caplog) == ["deaf"], "once is enough"
+        assert said(caplog) == ["listen_lost"], "once is enough"
 
 
 async def test_a_connection_that_can_not_be_made_is_tried_again(
@@ -255,7 +255,7 @@ async def test_a_connection_that_can_not_be_made_is_tried_again(
     naps.refuses = 2
     async with running(relay(log, Arrivals(), tick="10ms")) as it:
         await until_asleep(it)
-    assert said(caplog) == ["deaf", "hearing_again"]
+    assert said(caplog) == ["listen_lost", "listen_restored"]
     assert "no room for one more connection" in caplog.text
 
 

@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_e
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.pool import NullPool
 
-from postroad import Inbox, InvalidSetting, Message, Outbox, UnknownConnection
+from postroad import Inbox, InvalidSetting, Message, Outbox, UnsupportedConnection
 from postroad.stores.connections import NeverAwaited
 from postroad.stores.sqlite import migrate_sqlite
 from postroad.testing import (
@@ -143,7 +143,7 @@ def test_another_schema(tmp_path: Path) -> None:
 
 
 def test_an_unknown_connection() -> None:
-    with pytest.raises(UnknownConnection, match="can ask"):
+    with pytest.raises(UnsupportedConnection, match="can ask"):
         outbox_messages(object())  # type: ignore[call-overload]
 
 

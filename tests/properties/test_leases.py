@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 
 from postroad import LaneChanged
 from postroad.stores.base import Lease, Store
-from postroad.stores.leases import Presence, Runner, Suspect
+from postroad.stores.leases import LivenessLock, RelayIdentity, Suspect
 from postroad.stores.memory import MemoryStore
-from postroad.stores.postgresql_leases import PostgreSQLPresence
-from tests.lanes import HERE, runner
+from postroad.stores.postgresql_leases import PostgreSQLLivenessLock
+from tests.lanes import HERE, identity
 from tests.logs import PostgreSQLLog, SQLiteLog
 from tests.services.postgresql import PostgreSQL
 
@@ -31,7 +31,7 @@ LANES, RELAYS = 3, 3
 LEASE = 1000.0
 
 PassTime = Callable[[float], Awaitable[None]]
-UntilGone = Callable[[Presence], Awaitable[None]]
+UntilGone = Callable[[LivenessLock], Awaitable[None]]
 
 relay = st.integers(0, RELAYS - 1)
 STEPS = st.lists(
@@ -56,12 +56,12 @@ class Model:
 
     def __init__(self, store: Store, sink: str, pass_time: PassTime, until_gone: UntilGone | None) -> None:
         self.store = store
-        self.relays: list[Runner] = [runner(sink) for _ in range(RELAYS)]
+        self.relays: list[RelayIdentity] = [identity(sink) for _ in range(RELAYS)]
         self.now = 0.0
         self.owner: dict[int, int | None] = dict.fromkeys(range(LANES))
         self.until: dict[int, float] = dict.fromkeys(range(LANES), 0.0)
         self.handles: list[tuple[int, Lease]] = []
-        self.sessions: dict[int, Presence | None] = {}
+        self.sessions: dict[int, LivenessLock | None] = {}
         self.heard: dict[int, float] = {}
         """When those were heard of last who are not gone."""
         self.cut_off: set[int] = set()
@@ -94,9 +94,9 @@ class Model:
 
     async def beat(self, who: int, _: int) -> None:
         leases, me = self.store.leases, self.relays[who]
-        standing = await leases.beat(me, LEASE, self.sessions.get(who))
+        snapshot = await leases.beat(me, LEASE, self.sessions.get(who))
         mine = {lane for lane, owner in self.owner.items() if owner == who}
-        assert set(standing.mine) == set(standing.renewed) == mine
+        assert set(snapshot.mine) == set(snapshot.renewed) == mine
         self.until |= dict.fromkeys(mine, self.now + LEASE)
         self.heard[who] = self.now
         self.cut_off.discard(who)
@@ -225,8 +225,8 @@ def test_at_most_one_owner_in_postgresql(url: str, steps: Any) -> None:
                     f"update postroad.{table} set {column} = {column} - make_interval(secs => $1)", seconds
                 )
 
-        async def until_gone(session: Presence) -> None:
-            assert isinstance(session, PostgreSQLPresence)
+        async def until_gone(session: LivenessLock) -> None:
+            assert isinstance(session, PostgreSQLLivenessLock)
             there = "select from pg_stat_activity where pid = $1"
             while await log.execute(there, session.process):  # noqa: ASYNC110 - it happens in the server
                 await asyncio.sleep(0.001)

@@ -51,7 +51,7 @@ def pooled(log: Any, broker: Any, *, direct: str | None = None, **settings: Any)
 async def test_the_relay_says_so_polls_and_carries_everything(log: Pooled, caplog: pytest.LogCaptureFixture) -> None:
     broker = Arrivals()
     async with running(pooled(log, broker, max_idle_backoff="10ms", lanes=4)) as it:
-        await until_said(caplog, "deaf")
+        await until_said(caplog, "listen_lost")
         assert "behind a pooler, where nobody can listen; set direct to its own URL" in caplog.text
         await asyncio.gather(*(log.add(*numbered(*range(n, n + 20))) for n in range(0, 200, 20)))
         await broker.until(*range(200))

@@ -74,7 +74,7 @@ async def carrying(
     assert await log.attempts() == []
     (end,) = running.told("relay_ended")
     assert (end["published"], end["refused"], end["died"]) == (traffic.count, 0, 0)
-    assert not running.told("message_refused", "message_died", "lane_lost", "lane_reloaded", "store_out")
+    assert not running.told("message_refused", "message_dead", "lane_lost", "lane_reloaded", "store_unavailable")
 
 
 async def delivered(log: PostgreSQLLog, *, dead: int = 0) -> None:
@@ -94,9 +94,9 @@ async def test_stopped_and_started(log: PostgreSQLLog, rabbitmq: RabbitMQ, vhost
     await with_queue(vhost)
     async with carrying(log, vhost, tmp_path) as (traffic, running):
         await asyncio.to_thread(rabbitmq.stop)
-        await running.until_told("broker_out", "Connect call failed")
+        await running.until_told("broker_unavailable", "Connect call failed")
         await asyncio.to_thread(rabbitmq.start)
-        await running.until_told("broker_back")
+        await running.until_told("broker_recovered")
     traffic.check(await arrivals(vhost))
 
 
@@ -110,7 +110,7 @@ async def test_cut_in_the_middle_of_a_page(log: PostgreSQLLog, rabbitmq: RabbitM
         for cuts, after in enumerate(({"sent": 123_456}, {"answered": 100}) * 3, start=1):
             proxy.cut_after(**after)
             await until(lambda: proxy.cuts, reaches=cuts)
-            await running.until_told("broker_back", times=cuts)
+            await running.until_told("broker_recovered", times=cuts)
     assert running.interrupted()
     traffic.check(await arrivals(vhost))
 
@@ -120,9 +120,9 @@ async def test_memory_alarm(log: PostgreSQLLog, rabbitmq: RabbitMQ, vhost: str, 
     try:
         async with carrying(log, vhost, tmp_path) as (traffic, running):
             await asyncio.to_thread(rabbitmq.block)
-            await running.until_told("broker_out", "alarm: low on memory")
+            await running.until_told("broker_unavailable", "alarm: low on memory")
             await asyncio.to_thread(rabbitmq.unblock)
-            await running.until_told("broker_back")
+            await running.until_told("broker_recovered")
     finally:
         rabbitmq.unblock()
     traffic.check(await arrivals(vhost))
@@ -134,11 +134,11 @@ async def test_a_queue_that_rejects(log: PostgreSQLLog, rabbitmq: RabbitMQ, vhos
     rabbitmq.ctl("set_policy", "-p", name, "--apply-to", "queues", "small", f"^{QUEUE}$", limit)
     await with_queue(vhost)
     async with carrying(log, vhost, tmp_path) as (traffic, running):
-        await running.until_told("route_out", "basic.nack", times=LANES)
+        await running.until_told("route_blocked", "basic.nack", times=LANES)
         arrived = await arrivals(vhost)
         assert len(arrived) >= 3000
-        await running.until_told("route_back")
-        await running.until_told("route_out", times=LANES + 1)  # it is full again
+        await running.until_told("route_unblocked")
+        await running.until_told("route_blocked", times=LANES + 1)  # it is full again
         await asyncio.to_thread(rabbitmq.ctl, "clear_policy", "-p", name, "small")
     traffic.check(arrived + await arrivals(vhost))
 
@@ -147,8 +147,10 @@ async def test_an_exchange_deleted(log: PostgreSQLLog, vhost: str, tmp_path: Pat
     await with_queue(vhost)
     async with carrying(log, vhost, tmp_path) as (traffic, running), rabbitmq_channel(vhost) as channel:
         await channel.exchange_delete("postroad")
-        await running.until_told("broker_out", "the exchange 'postroad' is gone")
-        await running.until_told("route_out", "no queue takes", times=LANES)  # it is there again, and nothing is bound
+        await running.until_told("broker_unavailable", "the exchange 'postroad' is gone")
+        await running.until_told(
+            "route_blocked", "no queue takes", times=LANES
+        )  # it is there again, and nothing is bound
         await bound_queue(channel, QUEUE)
     traffic.check(await arrivals(vhost))
 
@@ -201,7 +203,7 @@ async def test_a_binding_that_is_missing_for_ten_minutes(vhost: str, caplog: pyt
     for arrived in (orders, invoices):
         assert all(sorted(of_key) == of_key for of_key in ([n for n in arrived if n % 7 == key] for key in range(7)))
     told = [str(record.event) for record in caplog.records if hasattr(record, "event")]
-    assert (told.count("route_out"), told.count("route_back")) == (2, 2)  # once for each lane
+    assert (told.count("route_blocked"), told.count("route_unblocked")) == (2, 2)  # once for each lane
 
 
 def order_and_invoice(number: int) -> list[Message]:
@@ -234,7 +236,7 @@ async def test_a_message_that_breaks_the_connection_is_found_and_refused_alone(
         proxy.cut_at(b"this breaks it")
         with relay(log, proxy.url(vhost), tmp_path / "log", *IMPATIENT) as running:
             async with traffic.growing(log):
-                await running.until_told("message_died")
+                await running.until_told("message_dead")
             await delivered(log, dead=1)
             assert await running.ended_by(signal.SIGTERM) == 0
     assert proxy.cuts

@@ -80,7 +80,9 @@ async def test_the_broker_is_restarted_and_killed(log: PostgreSQLLog, server: Ra
     assert await log.waiting() == 0
     (end,) = running.told("relay_ended")
     assert end["published"] == traffic.count
-    assert not running.told("message_refused", "message_died", "route_out", "lane_lost", "lane_reloaded", "store_out")
+    assert not running.told(
+        "message_refused", "message_dead", "route_blocked", "lane_lost", "lane_reloaded", "store_unavailable"
+    )
     under_way = running.interrupted()
     assert len(under_way) > len(once)
 

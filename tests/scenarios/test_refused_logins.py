@@ -96,9 +96,9 @@ async def test_a_relay_that_has_run_waits(postgresql15: PostgreSQL, vhost: str, 
         await running.until(published=100)
         async with traffic.growing(log):
             user.lose_login()
-            await running.until_told("broker_out", REFUSED, times=2)
+            await running.until_told("broker_unavailable", REFUSED, times=2)
             user.regain_login()
-            await running.until_told("broker_back")
+            await running.until_told("broker_recovered")
         await running.until(published=traffic.count)
         assert await running.ended_by(signal.SIGTERM) == 0
     assert await log.attempts() == []

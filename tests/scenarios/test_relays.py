@@ -75,7 +75,7 @@ async def test_who_dies_is_not_missed(log: PostgreSQLLog, vhost: str, tmp_path: 
         await until_owners(log, 4)
         await log.add(*numbered(*range(100)))
         await until_carried(log)
-        assert len(second.told("relay_died")) == (number == signal.SIGKILL)
+        assert len(second.told("relay_evicted")) == (number == signal.SIGKILL)
     assert sorted(await arrivals(vhost)) == list(range(100))
 
 
@@ -87,7 +87,7 @@ async def test_a_standby_takes_over_when_the_one_that_works_is_killed(
     with relay(log, vhost, tmp_path / "a", *options) as first:
         await first.until_told("lock_taken")
         with relay(log, vhost, tmp_path / "b", *options) as second:
-            await second.until_told("relay_stands_by")
+            await second.until_told("relay_standby")
             await log.add(*numbered(*range(50)))
             await until_carried(log)
             await first.ended_by(signal.SIGKILL)
@@ -115,7 +115,7 @@ async def test_a_relay_that_was_frozen_beyond_its_lease_changes_nothing(
             under_way = len(first.told("page_taken")) - published
             first.process.send_signal(signal.SIGCONT)
             await first.until_told("lane_lost", times=4)
-            await first.until_told("relay_stands_by")
+            await first.until_told("relay_standby")
             assert await lanes(log) == before
             since = first.told("page_published")[published:]
             assert sum(page["published"] > 0 for page in since) <= under_way, "it sent what it had only read"
@@ -124,7 +124,7 @@ async def test_a_relay_that_was_frozen_beyond_its_lease_changes_nothing(
             await log.add(*numbered(*range(8_000, 8_100)))
             await until_carried(log)
         assert len(first.told("lane_lost")) == 4
-        assert not first.told("lane_reloaded", "store_out")
+        assert not first.told("lane_reloaded", "store_unavailable")
     assert set(await arrivals(vhost)) == set(range(8_100))
 
 

@@ -17,7 +17,7 @@ from postroad.relay import Relay
 from postroad.stores.postgresql import PostgreSQLStore, migrate_postgresql
 from postroad.stores.postgresql_operating import PostgreSQLOperating
 from tests.contracts.test_wakeup import running, until, until_asleep
-from tests.lanes import runner, take_lanes
+from tests.lanes import identity, take_lanes
 from tests.logs import OUTBOX, Arrivals, numbered
 from tests.security.neighbours import Neighbours
 
@@ -75,11 +75,11 @@ async def test_a_dead_relays_lock_in_another_hand_does_not_keep_it_alive(neighbo
     """Every role sees in pg_locks which lock a relay holds, and can queue for it."""
     store = PostgreSQLStore(neighbours.url("owner"), connections=2)
     await store.open()
-    dead, living = runner("s"), runner("s")
+    dead, living = identity("s"), identity("s")
     for each in (dead, living):
         await store.leases.beat(each, 3600.0)
-    presence = await store.leases.attend(dead, None, lambda: None)
-    assert presence is not None
+    liveness_lock = await store.leases.attend(dead, None, lambda: None)
+    assert liveness_lock is not None
     async with neighbours.connected("stranger") as squatter:
         key = await squatter.fetchval("""
             select (classid::bigint << 32) | objid::bigint from pg_locks
@@ -88,7 +88,7 @@ async def test_a_dead_relays_lock_in_another_hand_does_not_keep_it_alive(neighbo
         assert key is not None
         assert (await store.leases.look(living)).suspects == []
         waiting = asyncio.create_task(squatter.execute("select pg_advisory_lock($1)", key))
-        presence.close()
+        liveness_lock.close()
         await asyncio.wait_for(waiting, SECONDS)
         suspects = (await store.leases.look(living)).suspects
     assert [each.owner for each in suspects] == [dead.owner]

@@ -21,7 +21,7 @@ from postroad.message import new_id
 from postroad.relay import Relay
 from postroad.relay.maintenance import Reports, Retention
 from postroad.stores.sqlite_operating import SQLiteOperating
-from tests.lanes import runner
+from tests.lanes import identity
 from tests.logs import SQLiteLog, numbered
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ async def test_a_death(log: SQLiteLog, told: Told) -> None:
     broker = MemoryBroker()
     broker.refuse(lambda each: Refusal(each.position, "too large", permanent=True) if each.id == message.id else None)
     await relay(log, broker).run_until_empty()
-    assert told.one(events.MessageDied) == IN_LANE | {
+    assert told.one(events.MessageDead) == IN_LANE | {
         "id": id, "position": 2, "attempts": 1, "reason": "too large", "permanent": True,
     }  # fmt: skip
     assert told.one(events.RelayEnded)["died"] == 1
@@ -186,10 +186,10 @@ async def test_a_route_that_is_out_and_back(log: SQLiteLog, told: Told) -> None:
     broker = MemoryBroker()
     broker.unbind("orders")
     await relay(log, broker).run_until_empty()
-    assert told.one(events.RouteOut) == IN_LANE | {"route": "orders", "reason": "nobody takes 'orders'"}
+    assert told.one(events.RouteBlocked) == IN_LANE | {"route": "orders", "reason": "nobody takes 'orders'"}
     broker.bind("orders")
     await relay(log, broker).run_until_empty()
-    assert told.one(events.RouteBack) == IN_LANE | {"route": "orders"}
+    assert told.one(events.RouteUnblocked) == IN_LANE | {"route": "orders"}
 
 
 def texts(told: Told) -> str:
@@ -202,16 +202,16 @@ async def test_an_outage_and_its_end(log: SQLiteLog, told: Told) -> None:
     broker.fail_after(1, 0)
     await relay(log, broker, outage_backoff="1ms").run_until_empty()
     reason = "the memory broker was told to fail"
-    out = told.all(events.BrokerOut)
+    out = told.all(events.BrokerUnavailable)
     assert all(0.75 <= each.pop("retry_ms") <= 1 for each in out)
     assert out == [{"sink": "audit", "reason": reason}] * 2
-    assert told.one(events.BrokerBack) == {"sink": "audit", "probes": 2}
+    assert told.one(events.BrokerRecovered) == {"sink": "audit", "probes": 2}
 
 
 async def test_without_an_outage_nothing_is_back(log: SQLiteLog, told: Told) -> None:
     await log.add(*numbered(1))
     await relay(log, MemoryBroker()).run_until_empty()
-    assert told.all(events.BrokerBack) == []
+    assert told.all(events.BrokerRecovered) == []
 
 
 async def test_a_broker_that_is_away_at_the_start(log: SQLiteLog, told: Told) -> None:
@@ -220,7 +220,7 @@ async def test_a_broker_that_is_away_at_the_start(log: SQLiteLog, told: Told) ->
     await told.until(events.LanesTaken)
     it.stop()
     await running
-    assert "amqp://127.0.0.1:1/" in told.one(events.BrokerOutAtStart)["reason"]
+    assert "amqp://127.0.0.1:1/" in told.one(events.BrokerUnavailableAtStart)["reason"]
     assert "geheim" not in texts(told)
 
 
@@ -243,7 +243,7 @@ async def test_a_lane_that_was_changed_and_one_that_was_lost(log: SQLiteLog, tol
     other = log.another_store()
     await other.open()
     execute(log, "update postroad_leases set lease_until = 0")
-    (taken,) = await other.leases.take(runner("audit", destination="null://"), 1, 60)
+    (taken,) = await other.leases.take(identity("audit", destination="null://"), 1, 60)
     await other.close()
     await log.add(*numbered(2))
     await told.until(events.LaneLost)
@@ -259,11 +259,11 @@ async def test_a_database_that_is_out(log: SQLiteLog, told: Told) -> None:
     running = asyncio.create_task(it.run())
     await told.until(events.LanesTaken)
     execute(log, "alter table postroad_outbox rename to elsewhere")
-    await told.until(events.StoreOut)
+    await told.until(events.StoreUnavailable)
     execute(log, "alter table elsewhere rename to postroad_outbox")
     it.stop()
     await running
-    first = told.all(events.StoreOut)[0]
+    first = told.all(events.StoreUnavailable)[0]
     assert (first["sink"], first["lane"], first["retry_ms"]) == ("audit", 0, 50)
     assert "postroad migrate" in first["reason"]
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from postroad.ops.cli import app
 from postroad.stores.sqlite import SQLiteStore, migrate_sqlite
-from tests.lanes import HERE, runner
+from tests.lanes import HERE, identity
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_nobody_is_there(file: Path) -> None:
 
 
 def test_who_is_there(file: Path) -> None:
-    active, standby, dead = (runner("audit") for _ in range(3))
+    active, standby, dead = (identity("audit") for _ in range(3))
 
     async def fill() -> None:
         store = SQLiteStore(file)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from postroad.consumer.attempt import Summary
 from postroad.consumer.consumer import Consumer
-from postroad.consumer.handling import following
-from postroad.consumer.treatment import Summary
+from postroad.consumer.transaction import following
 
 __all__ = ["Consumer", "Summary", "following"]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from postroad.consumer.transactions import Transactions
     from postroad.received import Received
-    from postroad.stores.connections.hand import Tongue
+    from postroad.stores.connections.adapter import SQLStyle
 
 __all__ = ["CRASHED", "Attempts", "Begun", "cut"]
 
@@ -71,7 +71,7 @@ class Attempts:
     ) -> Any:
         """`processed` is for SQLite, whose placeholders have no numbers: what to look for in the inbox."""
 
-        def values_for(tongue: Tongue) -> tuple[Any, ...]:
+        def values_for(tongue: SQLStyle) -> tuple[Any, ...]:
             if tongue.dialect == "postgresql":
                 return (PATIENCE, *values, *rest)
             return (*values, *processed, *rest)

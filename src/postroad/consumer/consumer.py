@@ -13,16 +13,16 @@ from postroad import events
 from postroad.brokers import subscriber_for
 from postroad.brokers.local import LocalPublisher
 from postroad.config import RelaySettings, duration
+from postroad.consumer.attempt import ConsumerOptions, Summary
 from postroad.consumer.attempts import Attempts
 from postroad.consumer.begin import checked_begin
-from postroad.consumer.handlers import Handlers, event_types
-from postroad.consumer.handling import Handling
 from postroad.consumer.local import LocalHandler
 from postroad.consumer.probe import check_begin
+from postroad.consumer.registry import HandlerRegistry, event_types
 from postroad.consumer.retention import InboxRetention, may_come_again_for
 from postroad.consumer.run import Run
+from postroad.consumer.transaction import HandlerTransaction
 from postroad.consumer.transactions import StoreOut, Transactions
-from postroad.consumer.treatment import Plan, Summary
 from postroad.errors import InvalidSetting, PostroadError, StoreUnavailable
 from postroad.events import tell
 from postroad.inbox import Inbox, checked_consumer
@@ -134,15 +134,15 @@ class Consumer(Generic[Tx]):
         if type(concurrency) is not int or concurrency < 1:
             raise InvalidSetting(f"concurrency is {concurrency!r}; it must be a whole number, at least 1")
         grace_seconds = duration("grace", grace).total_seconds()
-        self._plan = Plan(self.name, concurrency, keep_order, retry or Backoff(), grace_seconds)
+        self._plan = ConsumerOptions(self.name, concurrency, keep_order, retry or Backoff(), grace_seconds)
         self._begin = checked_begin(begin)
-        self._handlers = Handlers(self.name, begin)
+        self._handlers = HandlerRegistry(self.name, begin)
         self._checks_begin = True
         self._transactions = Transactions(begin, self._inbox.schema, concurrency)
         self._attempts = Attempts(self._transactions, self.name)
         self._limits_handlers = bool(handler_timeout) and duration("handler_timeout", handler_timeout) > timedelta(0)
         limit = duration("handler_timeout", DEFAULT_HANDLER_TIMEOUT if handler_timeout is None else handler_timeout)
-        self._handling = Handling(
+        self._handling = HandlerTransaction(
             self.name,
             self._inbox,
             self._handlers,
@@ -274,7 +274,7 @@ class Consumer(Generic[Tx]):
         """Begin, and wait for a database that is starting; False when the consumer was stopped meanwhile."""
         return await reached(
             lambda: self._start(relay),
-            lambda reason, waited: tell(events.ConsumerStoreOut(self.name, reason=reason, waited_s=waited)),
+            lambda reason, waited: tell(events.ConsumerStoreUnavailable(self.name, reason=reason, waited_s=waited)),
             stopping=run.stopping,
             limit=relay.seconds("until_empty_timeout") if until_empty else None,
         )

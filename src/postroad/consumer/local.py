@@ -20,8 +20,8 @@ from postroad.received import Unreadable, received
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from postroad.consumer.handlers import Handlers
-    from postroad.consumer.handling import Handling
+    from postroad.consumer.registry import HandlerRegistry
+    from postroad.consumer.transaction import HandlerTransaction
     from postroad.message import StoredMessage
     from postroad.received import Received
 
@@ -34,8 +34,8 @@ class LocalHandler:
     def __init__(
         self,
         consumer: str,
-        handlers: Handlers,
-        handling: Handling,
+        handlers: HandlerRegistry,
+        handling: HandlerTransaction,
         *,
         concurrency: int,
         start: Callable[[], Coroutine[Any, Any, None]],

@@ -60,4 +60,4 @@ class InboxRetention:
             try:
                 await self.run_once()
             except StoreOut as out:
-                tell(events.ConsumerWaits(self._consumer, reason=str(out), retry_ms=every * 1000))
+                tell(events.ConsumerWaiting(self._consumer, reason=str(out), retry_ms=every * 1000))

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from postroad import events
 from postroad.brokers.opening import opened
+from postroad.consumer.attempt import CONSUMER, FIRST_PAUSE, LONGEST_PAUSE, Attempt, Summary, Work, is_failure
 from postroad.consumer.attempts import cut
 from postroad.consumer.keys import Keys
 from postroad.consumer.transactions import StoreOut
-from postroad.consumer.treatment import CONSUMER, FIRST_PAUSE, LONGEST_PAUSE, Summary, Treatment, Work, is_failure
 from postroad.errors import BrokerUnavailable, LoginRefused
 from postroad.events import tell
 from postroad.heap import keep_large_blocks
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Coroutine, Sequence
 
     from postroad.brokers.base import Delivery, Subscriber
+    from postroad.consumer.attempt import ConsumerOptions
     from postroad.consumer.attempts import Attempts
-    from postroad.consumer.handlers import Handlers
-    from postroad.consumer.handling import Handling
-    from postroad.consumer.treatment import Plan
+    from postroad.consumer.registry import HandlerRegistry
+    from postroad.consumer.transaction import HandlerTransaction
 
 __all__ = ["Run"]
 
@@ -48,7 +48,12 @@ class Run:
     """One run of a consumer. A subscriber is opened and closed here."""
 
     def __init__(
-        self, plan: Plan, subscriber: Subscriber, handlers: Handlers, handling: Handling, attempts: Attempts
+        self,
+        plan: ConsumerOptions,
+        subscriber: Subscriber,
+        handlers: HandlerRegistry,
+        handling: HandlerTransaction,
+        attempts: Attempts,
     ) -> None:
         self.summary = Summary()
         self._plan = plan
@@ -62,7 +67,7 @@ class Run:
         self._stopping = asyncio.Event()
         self._idle = asyncio.Event()
         self._context = copy_context()
-        self._treatment = Treatment(plan, subscriber, handling, attempts, self.summary, stopping=self._stopping)
+        self._treatment = Attempt(plan, subscriber, handling, attempts, self.summary, stopping=self._stopping)
 
     async def run(self, *, until_empty: bool) -> Summary:
         """Receive until stopped, or until there is nothing left."""
@@ -164,7 +169,7 @@ class Run:
                     raise
                 self._forget()
                 outages += 1
-                tell(events.SubscriberOut(self._plan.consumer, reason=str(outage), retry_ms=pause * 1000))
+                tell(events.SubscriberUnavailable(self._plan.consumer, reason=str(outage), retry_ms=pause * 1000))
                 await self._pause(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
 
@@ -232,7 +237,7 @@ class Run:
         broken = asyncio.CancelledError() if task.cancelled() else task.exception()
         if broken is not None and not self._stopping.is_set():
             reason = cut(f"{type(broken).__name__}: {broken}")
-            tell(events.ConsumerBroke(self._plan.consumer, reason=reason, retry_ms=LONGEST_PAUSE * 1000))
+            tell(events.ConsumerError(self._plan.consumer, reason=reason, retry_ms=LONGEST_PAUSE * 1000))
             if len(works) > 1:
                 self._one_by_one(works)
             else:
@@ -250,7 +255,7 @@ class Run:
             try:
                 again_in = await self._treatment.attempt(work)
             except StoreOut as out:
-                tell(events.ConsumerWaits(self._plan.consumer, reason=str(out), retry_ms=pause * 1000))
+                tell(events.ConsumerWaiting(self._plan.consumer, reason=str(out), retry_ms=pause * 1000))
                 await self._pause(pause)
                 if self._stopping.is_set():
                     return None
@@ -281,7 +286,7 @@ class Run:
             try:
                 handled = await self._handling.many(messages)
             except StoreOut as out:
-                tell(events.ConsumerWaits(self._plan.consumer, reason=str(out), retry_ms=pause * 1000))
+                tell(events.ConsumerWaiting(self._plan.consumer, reason=str(out), retry_ms=pause * 1000))
                 await self._pause(pause)
                 if self._stopping.is_set():
                     return None

@@ -6,7 +6,7 @@ import inspect
 import types
 from typing import TYPE_CHECKING, Annotated, Any, Final, Union, get_args, get_origin
 
-from postroad.errors import InvalidSetting, UnknownConnection
+from postroad.errors import InvalidSetting, UnsupportedConnection
 from postroad.received import Received
 from postroad.stores.connections.kinds import hand_for
 
@@ -106,7 +106,7 @@ def _clash_of_transaction(annotation: Any, *, is_async: bool) -> str | None:
     wanted: type = cls
     try:
         hand = hand_for(wanted)
-    except UnknownConnection:
+    except UnsupportedConnection:
         return None
     if hand.is_async == is_async:
         return None

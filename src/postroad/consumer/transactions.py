@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 from postroad.consumer.begin import described
 from postroad.errors import ConnectionClosed, InvalidSetting, NoTransaction
 from postroad.stores.connections import State, ask_through, reported_through, state_through
-from postroad.stores.connections.hand import Tongue
+from postroad.stores.connections.adapter import SQLStyle
 from postroad.stores.connections.passing import is_aborted, is_lock_timeout, is_passing
 from postroad.stores.connections.pending import Call
 from postroad.stores.statements import Question, named, same_transaction, undo_first_times
@@ -133,7 +133,7 @@ class Transactions:
         return manager
 
     async def ask(
-        self, name: str, subject: str, *values: Any, values_for: Callable[[Tongue], Any] | None = None
+        self, name: str, subject: str, *values: Any, values_for: Callable[[SQLStyle], Any] | None = None
     ) -> Any:
         """Run one of our own queries in a transaction of its own, and give its rows.
 
@@ -142,7 +142,7 @@ class Transactions:
         return await self._alone(lambda tx: self.within(tx, name, subject, *values, values_for=values_for))
 
     def within(
-        self, tx: Any, name: str, subject: str, *values: Any, values_for: Callable[[Tongue], Any] | None = None
+        self, tx: Any, name: str, subject: str, *values: Any, values_for: Callable[[SQLStyle], Any] | None = None
     ) -> Any:
         """Run one of our own queries in this transaction; to be awaited where transactions are async."""
         return self.answer(
@@ -154,7 +154,7 @@ class Transactions:
                         placeholders,
                         schema,
                         name,
-                        *(values_for(Tongue(dialect, placeholders)) if values_for else values),
+                        *(values_for(SQLStyle(dialect, placeholders)) if values_for else values),
                     )
                 ],
                 _only,

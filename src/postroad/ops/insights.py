@@ -12,7 +12,7 @@ from uuid import UUID
 
 import msgspec
 
-from postroad.errors import InvalidSetting, NothingMatches
+from postroad.errors import InvalidSetting, NotFound
 from postroad.lifecycle import FINAL, Mover, State, may_move
 from postroad.ops.given import did_you_mean
 from postroad.stores.leases import NOWHERE, elsewhere, removed, still_served
@@ -133,9 +133,7 @@ class Insights:
         """All that is known of a message."""
         message = await self._operating.message(id, payload_bytes=payload_bytes)
         if message is None:
-            raise NothingMatches(
-                f"there is no message {id}; it was never committed, or it was delivered and deleted since"
-            )
+            raise NotFound(f"there is no message {id}; it was never committed, or it was delivered and deleted since")
         return message
 
     async def named(self, digits: str) -> UUID:
@@ -144,7 +142,7 @@ class Insights:
             return UUID(digits)
         ids = sorted(map(str, await self._operating.find_ids(digits, _CANDIDATES + 1)))
         if not ids:
-            raise NothingMatches(f"no message's id ends or begins with {digits!r}; give more of it, or all of it")
+            raise NotFound(f"no message's id ends or begins with {digits!r}; give more of it, or all of it")
         if len(ids) > 1:
             more = " and more" if len(ids) > _CANDIDATES else ""
             raise InvalidSetting(
@@ -186,7 +184,7 @@ class Insights:
             await self._at_sinks(id, which.sink, {State.DEAD}, "retried or dropped")
         number = await self._operating.count(_dead(which))
         if number.exact and not number.number:
-            raise NothingMatches("no dead message matches; `postroad dead list` shows all there are")
+            raise NotFound("no dead message matches; `postroad dead list` shows all there are")
         return number
 
     async def retry(self, which: Filter, by: By, progress: Progressed | None = None) -> Done:
@@ -217,7 +215,7 @@ class Insights:
         if not right:
             where = ", ".join(f"{row.state} at sink {row.sink!r}" for row in rows) or "in no sink's log yet"
             allowed = " or ".join(state for state in State if state in states)
-            raise NothingMatches(f"message {id} is {where}; only one that is {allowed} can be {what}")
+            raise NotFound(f"message {id} is {where}; only one that is {allowed} can be {what}")
         return right
 
     async def skip(self, id: UUID, sink: str | None, by: By) -> Done:
@@ -251,7 +249,7 @@ class Insights:
         done = await self._operating.release(sink, key, by)
         if not done.changed:
             held = [each.key for each in await self._operating.held_keys(sink)]
-            raise NothingMatches(f"key {key!r} is not held at sink {sink!r}; {did_you_mean(key, held)}")
+            raise NotFound(f"key {key!r} is not held at sink {sink!r}; {did_you_mean(key, held)}")
         return done
 
     async def in_trouble(self, sink: str | None, key: str) -> tuple[str, int]:
@@ -261,7 +259,7 @@ class Insights:
         for state in (State.RETRYING, State.HELD, State.DEAD):
             number += (await self._operating.count(Filter(sink=sink, key=key, state=state))).number
         if not number:
-            raise NothingMatches(f"no message of key {key!r} is retried, held or dead at sink {sink!r}")
+            raise NotFound(f"no message of key {key!r} is retried, held or dead at sink {sink!r}")
         return sink, number
 
     async def skip_key(self, sink: str, key: str, by: By) -> Done:
@@ -282,7 +280,7 @@ class Insights:
         """A sink that could deliver to this destination instead of its own."""
         report, _ = await self._unserved(sink)
         if report.destination == destination:
-            raise NothingMatches(f"sink {sink!r} delivers to {destination} already")
+            raise NotFound(f"sink {sink!r} delivers to {destination} already")
         if destination == NOWHERE:
             raise elsewhere(sink, report.destination, destination)
         return report
@@ -313,7 +311,7 @@ class Insights:
         """How many messages `cleanup` would delete now; there must be some."""
         number = await self._operating.would_clean_up(older_than)
         if number.exact and not number.number:
-            raise NothingMatches("nothing is old enough and has reached every sink; nothing to delete")
+            raise NotFound("nothing is old enough and has reached every sink; nothing to delete")
         return number
 
     async def cleanup(self, older_than: timedelta, by: By, progress: Progressed | None = None) -> Done:
@@ -325,7 +323,7 @@ class Insights:
         found = await self._operating.count_of_key(key)
         if not found.delivered:
             left = found.undelivered + found.scheduled
-            raise NothingMatches(
+            raise NotFound(
                 "no delivered message of that key is in the log"
                 + (f"; {left:,} that {'is' if left == 1 else 'are'} not delivered yet will stay" if left else "")
             )
@@ -339,7 +337,7 @@ class Insights:
         """How many messages `rewind` would publish again now; there must be some."""
         number = await self._operating.would_rewind(rewind)
         if number.exact and not number.number:
-            raise NothingMatches(f"nothing that sink {rewind.sink!r} has had matches and is still in the log")
+            raise NotFound(f"nothing that sink {rewind.sink!r} has had matches and is still in the log")
         return number
 
     async def rewind(self, rewind: Rewind, by: By, progress: Progressed | None = None) -> Done:

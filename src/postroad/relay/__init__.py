@@ -1,5 +1,5 @@
 """CARRY: the relay takes the lanes of a sink and brings every committed message to its destination."""
 
-from postroad.relay.loop import Relay, Summary
+from postroad.relay.relay import Relay, Summary
 
 __all__ = ["Relay", "Summary"]

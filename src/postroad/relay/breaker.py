@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from postroad import events
 from postroad.errors import BrokerUnavailable
 from postroad.events import tell
-from postroad.relay.turns import Turns
+from postroad.relay.exclusion import SharedExclusiveLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ class Breaker:
         self._closed.set()
         self._stopping = asyncio.Event()
         self._probing: asyncio.Task[None] | None = None
-        self.turns = Turns()
+        self.turns = SharedExclusiveLock()
 
     def limit(self, seconds: float, given_up: Callable[[], None]) -> None:
         """Wait no longer than that for a broker that is out; then `given_up` is called, once."""
@@ -77,7 +77,7 @@ class Breaker:
     def worked(self) -> None:
         """The broker has confirmed something: whatever comes is another outage."""
         if self._outages:
-            tell(events.BrokerBack(self._sink, probes=self._outages))
+            tell(events.BrokerRecovered(self._sink, probes=self._outages))
             self._outages = 0
             self._pause = self._first
 
@@ -101,7 +101,7 @@ class Breaker:
             pause = min(left, self._pause * random.uniform(0.75, 1))  # noqa: S311 - many relays must not come at once
             self._outages += 1
             self._pause = min(2 * self._pause, self._longest)
-            tell(events.BrokerOut(self._sink, reason=str(outage), retry_ms=pause * 1000))
+            tell(events.BrokerUnavailable(self._sink, reason=str(outage), retry_ms=pause * 1000))
             await self._clock.wait(self._stopping, pause)
             if self._stopping.is_set():
                 return None

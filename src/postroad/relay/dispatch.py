@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 from postroad import events
 from postroad.events import tell
 from postroad.lifecycle import State
-from postroad.relay.copies import dead_letter
+from postroad.relay.deferred import split
+from postroad.relay.derived import dead_letter
 from postroad.relay.sending import Interrupted, Outcome
-from postroad.relay.trouble import split
 from postroad.relay.waves import in_waves
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from postroad.errors import Refusal
     from postroad.message import StoredMessage
+    from postroad.relay.deferred import DeferredMessages, Heads
     from postroad.relay.sending import Sending
-    from postroad.relay.trouble import Heads, Trouble
-    from postroad.stores.base import Claimed, Deferral
+    from postroad.stores.base import Claimed, Deferred
 
 __all__ = ["FEW_ROUTES", "Dispatch"]
 
@@ -39,7 +39,7 @@ class Dispatch:
         self,
         where: tuple[str, int],
         sending: Sending,
-        trouble: Trouble,
+        deferred_messages: DeferredMessages,
         *,
         ordered: bool,
         dead_letter_topic: str | None,
@@ -47,7 +47,7 @@ class Dispatch:
     ) -> None:
         self._where = where
         self._sending = sending
-        self._trouble = trouble
+        self._deferred_messages = deferred_messages
         self._ordered = ordered
         self._dead_letter_topic = dead_letter_topic
         self._max_attempts = max_attempts
@@ -70,7 +70,7 @@ class Dispatch:
         free = self._free(messages, outcome, heads)
         sent: list[Sequence[StoredMessage]] = []
         try:
-            for each in in_waves(free, self._trouble.line) if self._ordered else [free]:
+            for each in in_waves(free, self._deferred_messages.line) if self._ordered else [free]:
                 wave = self._free(each, outcome, heads) if outcome.refused else each
                 refused = len(outcome.refused)
                 sent.append(wave)
@@ -86,7 +86,7 @@ class Dispatch:
 
     def _free(self, messages: Sequence[StoredMessage], outcome: Outcome, heads: Heads) -> Sequence[StoredMessage]:
         """Those that may go; the others are held."""
-        free, held = split(messages, heads, self._trouble.line)
+        free, held = split(messages, heads, self._deferred_messages.line)
         outcome.held.update(message.position for message in held)
         return free
 
@@ -101,12 +101,12 @@ class Dispatch:
             if refusal is None:
                 continue
             route, before = refusal.route, claimed.get(message.position)
-            new = route is not None and not self._trouble.is_out(route)
+            new = route is not None and not self._deferred_messages.is_out(route)
             attempts, waited = (before.attempts, before.waited) if before else (0, 0.0)
             unsure = outcome.is_unsure(message)
-            deferral = self._trouble.refused(message, refusal, attempts, waited, unsure=unsure)
+            deferral = self._deferred_messages.refused(message, refusal, attempts, waited, unsure=unsure)
             outcome.deferred[message.position] = deferral
-            self._trouble.blocked(deferral, heads)
+            self._deferred_messages.blocked(deferral, heads)
             if deferral.counted:
                 self._tell_refused(message, deferral, permanent=refusal.permanent)
             elif deferral.state is State.DROPPED:
@@ -120,10 +120,10 @@ class Dispatch:
         """A line for each, unless that would be very many."""
         if len(out) <= FEW_ROUTES:
             for route, reason in out.items():
-                tell(events.RouteOut(*self._where, route=route, reason=reason))
+                tell(events.RouteBlocked(*self._where, route=route, reason=reason))
             return
         routes = list(out)
-        tell(events.RoutesOut(*self._where, routes=len(routes), some=routes[:FEW_ROUTES], reason=out[routes[0]]))
+        tell(events.RoutesBlocked(*self._where, routes=len(routes), some=routes[:FEW_ROUTES], reason=out[routes[0]]))
 
     def _tell_dropped(self, dropped: Sequence[Refusal]) -> None:
         if dropped:
@@ -157,12 +157,12 @@ class Dispatch:
             if refusal := copies.refused.get(message.position):
                 tell(events.DeadLetterRefused(*self._where, id=message.id, topic=topic, reason=refusal.reason))
 
-    def _tell_refused(self, message: StoredMessage, deferral: Deferral, *, permanent: bool) -> None:
+    def _tell_refused(self, message: StoredMessage, deferral: Deferred, *, permanent: bool) -> None:
         self.refused += 1
         if deferral.state is State.DEAD:
             self.died += 1
             tell(
-                events.MessageDied(
+                events.MessageDead(
                     *self._where,
                     id=message.id,
                     position=message.position,

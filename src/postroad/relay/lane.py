@@ -24,11 +24,11 @@ from postroad import events
 from postroad.errors import LaneChanged, LeaseLost, LogNotReadable, LogReset, NotMigrated, StoreUnavailable
 from postroad.events import tell
 from postroad.relay.breaker import FIRST_PAUSE
-from postroad.relay.copies import rewound
+from postroad.relay.deferred import DeferredMessages, freed_by
+from postroad.relay.derived import rewound
 from postroad.relay.dispatch import FEW_ROUTES, Dispatch
+from postroad.relay.owned_lane import LeaseInDoubt
 from postroad.relay.sending import Interrupted, Outcome, Sending, is_being_cancelled
-from postroad.relay.tenure import LeaseInDoubt
-from postroad.relay.trouble import Trouble, freed_by
 from postroad.stores.base import Tally, line
 from postroad.stores.cursor import PageLimit
 
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from postroad.message import StoredMessage
     from postroad.relay.breaker import Breaker
     from postroad.relay.clock import Clock
-    from postroad.relay.tenure import Tenure
+    from postroad.relay.owned_lane import OwnedLane
     from postroad.relay.wakeup import Rest
     from postroad.retry import RetryPolicy
-    from postroad.stores.base import Claimed, Deferral, Held, Store
+    from postroad.stores.base import Claimed, Deferred, Held, Store
     from postroad.stores.cursor import Cursor, Page
 
 __all__ = ["Lane"]
@@ -60,7 +60,7 @@ class Lane:
         self,
         store: Store,
         publisher: Publisher,
-        tenure: Tenure,
+        owned: OwnedLane,
         settings: RelaySettings,
         *,
         rest: Rest,
@@ -68,9 +68,9 @@ class Lane:
         retry: RetryPolicy,
         clock: Clock,
     ) -> None:
-        lease = tenure.lease
+        lease = owned.lease
         self._store = store
-        self._tenure = tenure
+        self._owned = owned
         self._lease = lease
         self._rest = rest
         self._settings = settings
@@ -86,9 +86,9 @@ class Lane:
             publisher,
             breaker,
             stopping=self._stopping,
-            check_lease=lambda: tenure.check(self._lease),
+            check_lease=lambda: owned.check(self._lease),
         )
-        self._trouble = Trouble(
+        self._deferred_messages = DeferredMessages(
             retry,
             on_dead=settings.on_dead,
             line=line if self._by_source else attrgetter("key"),
@@ -100,14 +100,14 @@ class Lane:
         self._dispatch = Dispatch(
             (lease.sink, lease.lane),
             sending,
-            self._trouble,
+            self._deferred_messages,
             ordered=self._ordered,
             dead_letter_topic=settings.dead_letter_topic,
             max_attempts=getattr(retry, "max_attempts", "as many as the policy allows"),
         )
         self._first_pause = min(FIRST_PAUSE, settings.seconds("outage_backoff"))
         self._confirmed = lease.cursor
-        self._deferred: list[Deferral] = []
+        self._deferred: list[Deferred] = []
         self._held: list[Held] = []
         """Decided and not yet saved, like the cursor; and those that merely wait for an earlier one of their key."""
         self._unsaved = False
@@ -148,12 +148,12 @@ class Lane:
     @property
     def waits_for(self) -> Collection[str]:
         """The routes that messages wait for."""
-        return self._trouble.routes
+        return self._deferred_messages.routes
 
     @property
     def waits(self) -> bool:
         """Messages in trouble are left."""
-        return self._trouble.waits
+        return self._deferred_messages.waits
 
     async def run(self, *, until_empty: bool = False) -> None:
         """Carry messages until told to stop, or until there are none left that may go now."""
@@ -166,7 +166,7 @@ class Lane:
             tell(
                 events.LaneStopped(*self._where, reason="the database did not answer in time; the last pages go again")
             )
-        if self._tenure.lost and not self.lost:
+        if self._owned.lost and not self.lost:
             self._lose(self._lease.lost())
 
     def _lose(self, lost: LeaseLost) -> None:
@@ -184,19 +184,19 @@ class Lane:
                     return None if until_empty else await self._stand_still()
                 return await self._carry(until_empty=until_empty)
             except (LaneChanged, LeaseInDoubt) as reason:
-                await self._tenure.decided(self._stopping)
-                if not self._tenure.lost:
+                await self._owned.decided(self._stopping)
+                if not self._owned.lost:
                     tell(events.LaneReloaded(*self._where, reason=str(reason)))
             except LogReset:
                 raise  # it ends the relay: an operator must decide, before positions pass the cursor
             except (StoreUnavailable, LogNotReadable, NotMigrated) as error:
-                tell(events.StoreOut(*self._where, reason=str(error), retry_ms=pause * 1000))
+                tell(events.StoreUnavailable(*self._where, reason=str(error), retry_ms=pause * 1000))
                 await self._clock.wait(self._stopping, pause)
                 pause = min(2 * pause, self._settings.seconds("outage_backoff"))
             except LeaseLost as lost:
-                await self._tenure.decided(self._stopping)
-                if self._tenure.lease.epoch == self._lease.epoch:  # else this relay itself has taken it anew
-                    self._tenure.lost = True
+                await self._owned.decided(self._stopping)
+                if self._owned.lease.epoch == self._lease.epoch:  # else this relay itself has taken it anew
+                    self._owned.lost = True
                     self._lose(lost)
                     return None
         return None
@@ -219,13 +219,13 @@ class Lane:
         reading = self._begin_reading(self._confirmed)
         try:
             while not self._stopping.is_set():
-                if self._trouble.due_in(self._clock.now()) == 0:
+                if self._deferred_messages.due_in(self._clock.now()) == 0:
                     await self._serve_trouble()
                 page = await reading
                 if page.version > self._lease.version:
                     await self._settle(self._confirmed, now=True)
                     raise self._lease.changed()
-                if self._trouble.load_again(self._clock.now()):
+                if self._deferred_messages.load_again(self._clock.now()):
                     await self._settle(self._confirmed, now=True)
                     raise self._lease.locked()
                 if page.messages:
@@ -237,11 +237,11 @@ class Lane:
                     continue
                 await self._settle(page.after, now=True)
                 if not page.before.catching_up:  # else only the late rows have come to an end
-                    due_in = self._trouble.due_in(self._clock.now())
+                    due_in = self._deferred_messages.due_in(self._clock.now())
                     if until_empty and due_in != 0:
                         return await self._settle(page.after, now=True, last=True)
                     if due_in != 0:
-                        await self._rest.wait(self._lease, self._trouble.looks_in(self._clock.now()))
+                        await self._rest.wait(self._lease, self._deferred_messages.looks_in(self._clock.now()))
                 reading = self._begin_reading(page.after)
             await self._settle(self._confirmed, now=True, last=True)
         except Interrupted as interrupted:
@@ -265,7 +265,7 @@ class Lane:
         outcome = Outcome(self._unsure_through)
         messages = self._without_ahead(page.messages, outcome) if self._ahead else page.messages
         try:
-            await self._until_given_up(self._dispatch.send(messages, outcome, self._trouble.heads, {}))
+            await self._until_given_up(self._dispatch.send(messages, outcome, self._deferred_messages.heads, {}))
         except Interrupted:
             dealt_with = [outcome.is_dealt_with(message) for message in page.messages]
             beginning = dealt_with.index(False) if False in dealt_with else len(dealt_with)
@@ -301,10 +301,10 @@ class Lane:
         await self._settle(self._confirmed, now=True)
         limit = self._limit
         claim = await self._store.claim(
-            self._lease, limit.rows, payload_bytes=limit.payload_bytes, routes=self._trouble.released
+            self._lease, limit.rows, payload_bytes=limit.payload_bytes, routes=self._deferred_messages.released
         )
         self._lease = claim.lease
-        self._trouble.claimed(claim, self._clock.now())
+        self._deferred_messages.claimed(claim, self._clock.now())
         if not claim.claimed:
             return
         messages = [each.message if each.rewind is None else rewound(each) for each in claim.claimed]
@@ -318,29 +318,29 @@ class Lane:
         await self._record_claim(claim.claimed, outcome, whole=True)
 
     async def _record_claim(self, claimed: Sequence[Claimed], outcome: Outcome, *, whole: bool) -> None:
-        deferred: list[Deferral] = []
+        deferred: list[Deferred] = []
         published: list[int] = []
         freed: set[str] = set()
         back: list[str] = []
         for each in claimed:
             message = each.message
-            key = self._trouble.line(message)
-            if not self._ordered and key is not None and self._trouble.heads.get(key):
+            key = self._deferred_messages.line(message)
+            if not self._ordered and key is not None and self._deferred_messages.heads.get(key):
                 freed.add(key)  # what a person rewound has a key, and its followers wait for it
             if message.position in outcome.held:
-                deferred.append(self._trouble.given_back(each, due=False))
+                deferred.append(self._deferred_messages.given_back(each, due=False))
             elif deferral := outcome.deferred.get(message.position):
                 deferred.append(deferral)
             elif whole or message.position in outcome.confirmed:
                 published.append(message.position)
                 if key is not None and self._ordered:
                     freed.add(key)
-                if route := self._trouble.confirmed(each):
+                if route := self._deferred_messages.confirmed(each):
                     back.append(route)
             else:
-                deferred.append(self._trouble.given_back(each, due=True))
+                deferred.append(self._deferred_messages.given_back(each, due=True))
         self._tell_back(back)
-        self._trouble.answered(claimed)
+        self._deferred_messages.answered(claimed)
         await self._record(self._confirmed, deferred, published=published, freed=freed)
         self.published += len(published)
 
@@ -349,10 +349,10 @@ class Lane:
     async def _load(self) -> None:
         """Begin from what the database says, and nothing else."""
         self._rest.get_up()
-        self._lease = self._tenure.lease
+        self._lease = self._owned.lease
         loaded = await self._store.load(self._lease, by_source=self._by_source)
         self._lease = loaded.lease
-        self._trouble.loaded(loaded, self._clock.now())
+        self._deferred_messages.loaded(loaded, self._clock.now())
         self._confirmed = loaded.lease.cursor
         self._ahead = loaded.ahead
         self._paused = loaded.paused
@@ -366,7 +366,7 @@ class Lane:
         held = [message for message in messages if message.position in outcome.held] if outcome.held else ()
         decided = [outcome.deferred[each.position] for each in messages if each.position in outcome.deferred]
         skipped = sum(message.position in outcome.skipped for message in messages) if outcome.skipped else 0
-        self._held += [(message.position, self._trouble.line(message)) for message in held]
+        self._held += [(message.position, self._deferred_messages.line(message)) for message in held]
         self._deferred += decided
         self.skipped += skipped
         self.published += len(messages) - len(held) - len(decided) - skipped
@@ -405,7 +405,7 @@ class Lane:
     async def _record(
         self,
         cursor: Cursor,
-        deferred: Sequence[Deferral],
+        deferred: Sequence[Deferred],
         *,
         held: Sequence[Held] = (),
         published: Sequence[int] = (),
@@ -420,7 +420,7 @@ class Lane:
         )  # fmt: skip
         self._lease = recorded.lease
         self._has_noted(tally, time)
-        self._trouble.recorded(deferred, freed, recorded, self._clock.now())
+        self._deferred_messages.recorded(deferred, freed, recorded, self._clock.now())
 
     async def _check(self) -> None:
         """Find out about what people have changed, although there is nothing to write."""
@@ -441,10 +441,10 @@ class Lane:
 
     def _tell_back(self, routes: Sequence[str]) -> None:
         if len(routes) > FEW_ROUTES:
-            tell(events.RoutesBack(*self._where, routes=len(routes), some=routes[:FEW_ROUTES]))
+            tell(events.RoutesUnblocked(*self._where, routes=len(routes), some=routes[:FEW_ROUTES]))
             return
         for route in routes:
-            tell(events.RouteBack(*self._where, route=route))
+            tell(events.RouteUnblocked(*self._where, route=route))
 
     @contextmanager
     def _told(self, page: Page) -> Iterator[None]:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from postroad.errors import LogNotReadable, NotMigrated, StoreUnavailable
-from postroad.events import MessagesDeleted, Progress, RetentionOut, SinkUnserved, tell
+from postroad.events import MessagesDeleted, Progress, RetentionUnavailable, SinkUnserved, tell
 from postroad.relay.breaker import FIRST_PAUSE
 from postroad.relay.clock import Monotonic
 
@@ -101,7 +101,7 @@ class Retention:
             try:
                 await self.run_once()
             except (StoreUnavailable, LogNotReadable, NotMigrated) as error:
-                tell(RetentionOut(reason=str(error), retry_ms=pause * 1000))
+                tell(RetentionUnavailable(reason=str(error), retry_ms=pause * 1000))
                 await self._clock.wait(self._never, pause)
                 pause = min(2 * pause, self._longest_pause)
             else:

@@ -63,7 +63,7 @@ class Scheduled:
             try:
                 _, due_in = await self._move()
             except (StoreUnavailable, LogNotReadable, NotMigrated) as error:
-                tell(events.ScheduledOut(reason=str(error), retry_ms=pause * 1000))
+                tell(events.SchedulingUnavailable(reason=str(error), retry_ms=pause * 1000))
                 await self._bell.wait(pause)
                 pause = min(2 * pause, self._longest_pause)
             else:

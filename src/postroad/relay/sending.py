@@ -13,7 +13,7 @@ from postroad import events
 from postroad.errors import BrokerUnavailable, PostroadError, Refusal
 from postroad.events import tell
 from postroad.message import LARGEST_PAYLOAD_OF_ALL, LONGEST_HEADERS, LONGEST_NAME
-from postroad.relay.tenure import LeaseInDoubt
+from postroad.relay.owned_lane import LeaseInDoubt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from postroad.brokers.base import Publisher
     from postroad.message import StoredMessage
     from postroad.relay.breaker import Breaker
-    from postroad.stores.base import Deferral
+    from postroad.stores.base import Deferred
 
 __all__ = ["Interrupted", "Outcome", "Sending"]
 
@@ -53,7 +53,7 @@ class Outcome:
         self.confirmed: set[int] = set()
         """Complete only when the sending was interrupted: otherwise all are confirmed that are nothing else."""
         self.refused: dict[int, Refusal] = {}
-        self.deferred: dict[int, Deferral] = {}
+        self.deferred: dict[int, Deferred] = {}
         """What was decided about each refused one."""
         self.held: set[int] = set()
         """They wait for an earlier message of their key."""

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from postroad.config import RelaySettings
     from postroad.relay.clock import Clock
     from postroad.stores.base import Lease, Listening, Naps, Tick, Writer
-    from postroad.stores.leases import Beat, Standing
+    from postroad.stores.leases import Beat, SinkSnapshot
 
-__all__ = ["Heart", "Rest", "Wakeup", "still_unaware"]
+__all__ = ["Heartbeat", "Rest", "Wakeup", "still_unaware"]
 
 TICKS_PER_NAP: Final = 3
 LEAST_PATIENCE: Final = 1.0
@@ -54,14 +54,14 @@ def still_unaware(
     return left
 
 
-class Heart(Protocol):
+class Heartbeat(Protocol):
     """Who says that the relay lives. A tick does it along the way: an idle relay needs one statement for it all."""
 
     def due(self) -> Beat | None:
         """What is to be said now; None: nothing."""
         ...
 
-    def beaten(self, beat: Beat, standing: Standing) -> None:
+    def beaten(self, beat: Beat, snapshot: SinkSnapshot) -> None:
         """It was said, and this was the answer."""
 
 
@@ -80,7 +80,7 @@ class Wakeup:
         """How often that ended: a nap from before names a listener that is gone."""
         self._sink = sink
         self._owner: UUID | None = None
-        self._heart: Heart | None = None
+        self._heart: Heartbeat | None = None
         self._rests: list[Rest] = []
         self._bells: list[Bell] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -93,7 +93,7 @@ class Wakeup:
         self._over: set[int] = set()
         self._clearing: asyncio.Task[None] | None = None
 
-    def serve(self, owner: UUID, heart: Heart) -> None:
+    def serve(self, owner: UUID, heart: Heartbeat) -> None:
         """Tick for this relay, whichever lanes it has, and beat for it along the way."""
         self._owner, self._heart = owner, heart
 
@@ -163,7 +163,7 @@ class Wakeup:
             self.hears = True
             if self._deaf:
                 self._deaf = False
-                tell(events.HearingAgain(self._sink))
+                tell(events.ListenRestored(self._sink))
 
     def end(self, reason: str) -> None:
         """Who listens does not any more."""
@@ -199,8 +199,8 @@ class Wakeup:
                 self._sink, self._owner, naps=naps, seconds=TICKS_PER_NAP * self.patience,
                 channel=self.settings.channel, word=self._word, beat=beat,
             )  # fmt: skip
-        if beat is not None and found.standing is not None:
-            self._heart.beaten(beat, found.standing)
+        if beat is not None and found.snapshot is not None:
+            self._heart.beaten(beat, found.snapshot)
         for rest in self._rests:
             if rest.nap in naps and rest.nap not in found.kept:
                 rest.lose_nap()
@@ -223,7 +223,7 @@ class Wakeup:
         if not self._deaf:
             self._deaf = True
             poll_ms = self.settings.seconds("max_idle_backoff") * 1000
-            tell(events.Deaf(self._sink, reason=reason, poll_ms=poll_ms))
+            tell(events.ListenLost(self._sink, reason=reason, poll_ms=poll_ms))
         for rest in self._rests:
             rest.wake()
 

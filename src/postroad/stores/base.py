@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from postroad.message import StoredMessage
     from postroad.stores.cursor import Cursor, Page, PageLimit
-    from postroad.stores.leases import Beat, Leases, Standing
+    from postroad.stores.leases import Beat, Leases, SinkSnapshot
 
 __all__ = [
     "ANY_SIZE",
@@ -29,7 +29,7 @@ __all__ = [
     "Claim",
     "Claimed",
     "Cleaned",
-    "Deferral",
+    "Deferred",
     "Held",
     "Lease",
     "Listener",
@@ -152,7 +152,7 @@ class Loaded(msgspec.Struct, frozen=True):
     """An application is canceling messages that would be due: they were passed over. Load again soon."""
 
 
-class Deferral(msgspec.Struct, frozen=True):
+class Deferred(msgspec.Struct, frozen=True):
     """What is to be written of one message in trouble; it replaces what was written before."""
 
     position: int
@@ -183,9 +183,9 @@ Held = tuple[int, str | None]
 """The position of a message that waits for an earlier one of its key, and that key, or line."""
 
 
-def as_held(held: Iterable[Held], unsure_through: int) -> list[Deferral]:
+def as_held(held: Iterable[Held], unsure_through: int) -> list[Deferred]:
     """What is to be written of those that wait for an earlier message of their key."""
-    return [Deferral(position, key, State.HELD, unsure=position <= unsure_through) for position, key in held]
+    return [Deferred(position, key, State.HELD, unsure=position <= unsure_through) for position, key in held]
 
 
 def line(message: StoredMessage) -> str | None:
@@ -284,7 +284,7 @@ class Tick(msgspec.Struct, frozen=True):
     """Of those, the lanes that have something to look at."""
     kept: Collection[int]
     """The naps that were renewed in time. In any other one somebody may have added without a word."""
-    standing: Standing | None = None
+    snapshot: SinkSnapshot | None = None
     """How things stand with the sink, if the tick was to beat too."""
 
 
@@ -455,7 +455,7 @@ class Store(Protocol):
         lease: Lease,
         cursor: Cursor,
         *,
-        deferred: Sequence[Deferral] = (),
+        deferred: Sequence[Deferred] = (),
         held: Sequence[Held] = (),
         unsure_through: int = 0,
         published: Sequence[int] = (),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import msgspec
 
-from postroad.errors import InvalidSetting, NothingMatches
+from postroad.errors import InvalidSetting, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,12 +24,12 @@ __all__ = [
     "NOWHERE",
     "Beat",
     "Leases",
+    "LivenessLock",
     "Peer",
-    "Presence",
+    "RelayIdentity",
     "RelayState",
     "RelayStatus",
-    "Runner",
-    "Standing",
+    "SinkSnapshot",
     "Suspect",
     "elsewhere",
     "relay_state",
@@ -64,20 +64,20 @@ def elsewhere(sink: str, kept: str | None, wanted: str) -> InvalidSetting:
     )
 
 
-def still_served(sink: str, relays: int) -> NothingMatches:
+def still_served(sink: str, relays: int) -> NotFound:
     """What is raised for a sink that can't be moved or removed now."""
-    return NothingMatches(
+    return NotFound(
         f"sink {sink!r} is still served, by {relays} relay{'' if relays == 1 else 's'}; stop its relays first "
         "(`postroad relays` shows them). One that died counts until its lease is over (the setting lease)"
     )
 
 
-def removed(sink: str) -> NothingMatches:
+def removed(sink: str) -> NotFound:
     """What is raised for a sink that was there a moment ago."""
-    return NothingMatches(f"sink {sink!r} is gone: it was removed meanwhile")
+    return NotFound(f"sink {sink!r} is gone: it was removed meanwhile")
 
 
-class Runner(msgspec.Struct, frozen=True):
+class RelayIdentity(msgspec.Struct, frozen=True):
     """A relay as the others see it."""
 
     owner: UUID
@@ -110,7 +110,7 @@ class Suspect(msgspec.Struct, frozen=True):
     """How often it has beaten: one that has beaten since is not dead."""
 
 
-class Standing(msgspec.Struct, frozen=True):
+class SinkSnapshot(msgspec.Struct, frozen=True):
     """How things stand with a sink, from one snapshot."""
 
     lanes: int
@@ -145,7 +145,7 @@ class RelayStatus(msgspec.Struct, frozen=True):
     """The key of the advisory lock that it holds."""
 
 
-class Presence(Protocol):
+class LivenessLock(Protocol):
     """A session of the relay's own that ends when its process does, by which others see at once that it died.
 
     What a relay said it holds and does not hold makes it a suspect. A held lock never prolongs a lease.
@@ -176,9 +176,9 @@ class Presence(Protocol):
 class Beat(msgspec.Struct, frozen=True):
     """What `Leases.beat` is asked, for others to carry along."""
 
-    runner: Runner
+    identity: RelayIdentity
     seconds: float
-    presence: Presence | None
+    liveness_lock: LivenessLock | None
 
 
 class Leases(Protocol):
@@ -192,7 +192,9 @@ class Leases(Protocol):
         sink at once, one decides where it delivers to.
         """
 
-    async def beat(self, runner: Runner, seconds: float, presence: Presence | None = None) -> Standing:
+    async def beat(
+        self, identity: RelayIdentity, seconds: float, liveness_lock: LivenessLock | None = None
+    ) -> SinkSnapshot:
         """The relay lives, and has its lanes, for so many seconds from now; and how things stand.
 
         A lane that somebody else has locked is not waited for, nor renewed; one that another has taken stays his. A
@@ -202,12 +204,12 @@ class Leases(Protocol):
         """
         ...
 
-    async def look(self, runner: Runner, presence: Presence | None = None) -> Standing:
+    async def look(self, identity: RelayIdentity, liveness_lock: LivenessLock | None = None) -> SinkSnapshot:
         """How things stand. Changes nothing."""
         ...
 
     async def bury(
-        self, runner: Runner, suspects: Collection[Suspect], presence: Presence | None = None
+        self, identity: RelayIdentity, suspects: Collection[Suspect], liveness_lock: LivenessLock | None = None
     ) -> Collection[UUID]:
         """Of the suspects, take those for dead that are, free their lanes, and say who they were. Whose lane somebody
         has locked stays a suspect until that one is free, too.
@@ -219,7 +221,7 @@ class Leases(Protocol):
 
     async def take(
         self,
-        runner: Runner,
+        identity: RelayIdentity,
         at_most: int,
         seconds: float,
         *,
@@ -237,10 +239,12 @@ class Leases(Protocol):
     async def give_up(self, lease: Lease) -> None:
         """The lane is free, and others are told, unless it has another owner or epoch already."""
 
-    async def leave(self, runner: Runner) -> None:
+    async def leave(self, identity: RelayIdentity) -> None:
         """The relay is no more; its lanes are free, and others are told."""
 
-    async def attend(self, runner: Runner, lock: int | None, stirred: Callable[[], None]) -> Presence | None:
+    async def attend(
+        self, identity: RelayIdentity, lock: int | None, stirred: Callable[[], None]
+    ) -> LivenessLock | None:
         """Open a session by which others see when this relay dies. It has beaten before.
 
         Without a number the lock is its own, and it has it at once; a number may be another's. `stirred` is called

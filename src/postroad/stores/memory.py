@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from postroad.message import NewRow
     from postroad.schedule import Later
-    from postroad.stores.base import Blocker, Deferral, Held, Tally
+    from postroad.stores.base import Blocker, Deferred, Held, Tally
     from postroad.stores.cursor import Cursor, Page, PageLimit
 
 __all__ = ["MemoryStore", "MemoryTransaction"]
@@ -251,7 +251,7 @@ class MemoryStore:
         lease: Lease,
         cursor: Cursor,
         *,
-        deferred: Sequence[Deferral] = (),
+        deferred: Sequence[Deferred] = (),
         held: Sequence[Held] = (),
         unsure_through: int = 0,
         published: Sequence[int] = (),
@@ -271,7 +271,7 @@ class MemoryStore:
                 head.due_at = _at_latest(self._clock(), head.due_at)
         return Recorded(settled, remaining)
 
-    def _defer(self, lease: Lease, new: Deferral) -> None:
+    def _defer(self, lease: Lease, new: Deferred) -> None:
         now, error, old = self._clock(), new.error_kept, self._deferred.get((lease.sink, new.position))
         first_failed_at, last_failed_at = (old.first_failed_at, old.last_failed_at) if old else (None, None)
         if new.counted:

@@ -12,13 +12,13 @@ import msgspec
 from postroad.message import SLOTS
 from postroad.stores.base import Lease
 from postroad.stores.cursor import Cursor
-from postroad.stores.leases import Peer, RelayStatus, Runner, Standing, elsewhere, relay_state
+from postroad.stores.leases import Peer, RelayIdentity, RelayStatus, SinkSnapshot, elsewhere, relay_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from postroad.stores.base import Start
-    from postroad.stores.leases import Presence, Suspect
+    from postroad.stores.leases import LivenessLock, Suspect
 
 __all__ = ["NOBODY", "MemoryLeases"]
 
@@ -30,7 +30,7 @@ _DAY: Final = 86_400.0
 class _Row(msgspec.Struct):
     """A row of `relays`."""
 
-    runner: Runner
+    identity: RelayIdentity
     started_at: float
     heartbeat_at: float
     alive_until: float
@@ -61,46 +61,48 @@ class MemoryLeases:
         for n, (first, beyond) in enumerate(pairwise(bounds)):
             self._lanes[sink, n] = Lease(sink, n, first, beyond - 1, NOBODY, 0, 0, begin)
 
-    async def beat(self, runner: Runner, seconds: float, presence: Presence | None = None) -> Standing:
+    async def beat(
+        self, identity: RelayIdentity, seconds: float, liveness_lock: LivenessLock | None = None
+    ) -> SinkSnapshot:
         now = self._clock()
-        row = self._relays.setdefault(runner.owner, _Row(runner, now, now, now))
+        row = self._relays.setdefault(identity.owner, _Row(identity, now, now, now))
         row.heartbeat_at, row.alive_until, row.beats = now, now + seconds, row.beats + 1
-        last = {each.runner.sink: each for each in sorted(self._relays.values(), key=lambda each: each.heartbeat_at)}
+        last = {each.identity.sink: each for each in sorted(self._relays.values(), key=lambda each: each.heartbeat_at)}
         self._relays = {
             owner: each
             for owner, each in self._relays.items()
-            if each.alive_until > now - _DAY or each is last[each.runner.sink]
+            if each.alive_until > now - _DAY or each is last[each.identity.sink]
         }
-        renewed = self._lanes_of(runner.owner)
+        renewed = self._lanes_of(identity.owner)
         self._until |= dict.fromkeys(renewed, now + seconds)
-        return self._standing(runner, [lane for _, lane in renewed])
+        return self._snapshot(identity, [lane for _, lane in renewed])
 
-    async def look(self, runner: Runner, presence: Presence | None = None) -> Standing:
-        return self._standing(runner, ())
+    async def look(self, identity: RelayIdentity, liveness_lock: LivenessLock | None = None) -> SinkSnapshot:
+        return self._snapshot(identity, ())
 
     async def bury(
-        self, runner: Runner, suspects: Collection[Suspect], presence: Presence | None = None
+        self, identity: RelayIdentity, suspects: Collection[Suspect], liveness_lock: LivenessLock | None = None
     ) -> Collection[UUID]:
         return ()
 
     async def take(
         self,
-        runner: Runner,
+        identity: RelayIdentity,
         at_most: int,
         seconds: float,
         *,
         again: Collection[int] = (),
         but: Collection[int] = (),
     ) -> Sequence[Lease]:
-        if self._destinations.get(runner.sink) != runner.destination:
+        if self._destinations.get(identity.sink) != identity.destination:
             return []
-        own = [(runner.sink, lane) for lane in again if (runner.sink, lane) in self._lanes_of(runner.owner)]
-        free = [place for place in self._lanes if place[0] == runner.sink and self._is_free(place, runner.owner)]
+        own = [(identity.sink, lane) for lane in again if (identity.sink, lane) in self._lanes_of(identity.owner)]
+        free = [place for place in self._lanes if place[0] == identity.sink and self._is_free(place, identity.owner)]
         chosen = [place for place in own + free if place[1] not in but][:at_most]
         for place in chosen:
             lane = self._lanes[place]
             self._lanes[place] = msgspec.structs.replace(
-                lane, owner=runner.owner, epoch=lane.epoch + 1, version=lane.version + 1
+                lane, owner=identity.owner, epoch=lane.epoch + 1, version=lane.version + 1
             )
             self._until[place] = self._clock() + seconds
         return [self._lanes[place] for place in sorted(chosen)]
@@ -110,13 +112,15 @@ class MemoryLeases:
         if (found.owner, found.epoch) == (lease.owner, lease.epoch):
             self._free((lease.sink, lease.lane))
 
-    async def leave(self, runner: Runner) -> None:
-        for place in self._lanes_of(runner.owner):
+    async def leave(self, identity: RelayIdentity) -> None:
+        for place in self._lanes_of(identity.owner):
             self._free(place)
-        self._relays.pop(runner.owner, None)
-        self._served_at[runner.sink] = self._clock()
+        self._relays.pop(identity.owner, None)
+        self._served_at[identity.sink] = self._clock()
 
-    async def attend(self, runner: Runner, lock: int | None, stirred: Callable[[], None]) -> Presence | None:
+    async def attend(
+        self, identity: RelayIdentity, lock: int | None, stirred: Callable[[], None]
+    ) -> LivenessLock | None:
         return None
 
     async def relays(self) -> Sequence[RelayStatus]:
@@ -127,18 +131,18 @@ class MemoryLeases:
         now = self._clock()
         served_at = dict(self._served_at)
         for row in self._relays.values():
-            served_at[row.runner.sink] = max(served_at.get(row.runner.sink, 0.0), row.heartbeat_at)
+            served_at[row.identity.sink] = max(served_at.get(row.identity.sink, 0.0), row.heartbeat_at)
         return {sink: now - at for sink, at in served_at.items()}
 
     def _status(self, row: _Row, now: float) -> RelayStatus:
-        lanes = [lane for _, lane in self._lanes_of(row.runner.owner)]
-        runner = row.runner
+        lanes = [lane for _, lane in self._lanes_of(row.identity.owner)]
+        identity = row.identity
         return RelayStatus(
-            owner=runner.owner,
-            sink=runner.sink,
-            host=runner.host,
-            pid=runner.pid,
-            version=runner.version,
+            owner=identity.owner,
+            sink=identity.sink,
+            host=identity.host,
+            pid=identity.pid,
+            version=identity.version,
             lanes=lanes,
             started_at=datetime.fromtimestamp(row.started_at, UTC),
             heartbeat_seconds=now - row.heartbeat_at,
@@ -146,17 +150,17 @@ class MemoryLeases:
             lock=None,
         )
 
-    def _standing(self, runner: Runner, renewed: Collection[int]) -> Standing:
+    def _snapshot(self, identity: RelayIdentity, renewed: Collection[int]) -> SinkSnapshot:
         now = self._clock()
-        places = [place for place in self._lanes if place[0] == runner.sink]
-        live = [row for row in self._relays.values() if row.runner.sink == runner.sink and row.alive_until > now]
-        return Standing(
+        places = [place for place in self._lanes if place[0] == identity.sink]
+        live = [row for row in self._relays.values() if row.identity.sink == identity.sink and row.alive_until > now]
+        return SinkSnapshot(
             lanes=len(places),
-            destination=self._destinations.get(runner.sink),
-            mine={lane: self._lanes[sink, lane].epoch for sink, lane in self._lanes_of(runner.owner)},
+            destination=self._destinations.get(identity.sink),
+            mine={lane: self._lanes[sink, lane].epoch for sink, lane in self._lanes_of(identity.owner)},
             renewed=renewed,
-            free=[place[1] for place in places if self._is_free(place, runner.owner)],
-            peers=[Peer(row.runner.owner, len(self._lanes_of(row.runner.owner)), row.beats) for row in live],
+            free=[place[1] for place in places if self._is_free(place, identity.owner)],
+            peers=[Peer(row.identity.owner, len(self._lanes_of(row.identity.owner)), row.beats) for row in live],
             suspects=(),
         )
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from postroad.stores.leases import Beat
     from postroad.stores.memory import MemoryStore
 
-__all__ = ["MemoryEar", "MemoryNaps"]
+__all__ = ["MemoryListenConnection", "MemoryNaps"]
 
 
 class MemoryNaps(ToldAnyway):
@@ -26,15 +26,15 @@ class MemoryNaps(ToldAnyway):
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
-        self._ears: list[MemoryEar] = []
+        self._ears: list[MemoryListenConnection] = []
 
     def tell(self) -> None:
         """Something was committed."""
         for ear in list(self._ears):
             ear.loop.call_soon_threadsafe(ear.listener.hear, 0, SLOTS - 1)
 
-    async def listen(self, channel: str, listener: Listener) -> MemoryEar:
-        ear = MemoryEar(self._ears, listener)
+    async def listen(self, channel: str, listener: Listener) -> MemoryListenConnection:
+        ear = MemoryListenConnection(self._ears, listener)
         self._ears.append(ear)
         return ear
 
@@ -50,16 +50,16 @@ class MemoryNaps(ToldAnyway):
         beat: Beat | None = None,
     ) -> Tick:
         leases = self._store.leases
-        standing = None if beat is None else await leases.beat(beat.runner, beat.seconds, beat.presence)
+        snapshot = None if beat is None else await leases.beat(beat.identity, beat.seconds, beat.liveness_lock)
         for ear in self._ears:
             ear.listener.echo(word)
-        return msgspec.structs.replace(self._store.looked_after(sink, owner), kept=naps, standing=standing)
+        return msgspec.structs.replace(self._store.looked_after(sink, owner), kept=naps, snapshot=snapshot)
 
 
-class MemoryEar:
+class MemoryListenConnection:
     """Somebody in this process who listens."""
 
-    def __init__(self, ears: list[MemoryEar], listener: Listener) -> None:
+    def __init__(self, ears: list[MemoryListenConnection], listener: Listener) -> None:
         self._ears = ears
         self.listener = listener
         self.loop = asyncio.get_running_loop()

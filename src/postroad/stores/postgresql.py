@@ -24,10 +24,10 @@ from postroad.stores.base import ANY_SIZE, Blocker, Claim, Cleaned, Lease, Loade
 from postroad.stores.connections.transient import is_transient
 from postroad.stores.cursor import Cursor, turn_page
 from postroad.stores.migrations import check_version, missing_migrations, not_migrated
+from postroad.stores.postgresql_deferred import PostgreSQLTrouble
 from postroad.stores.postgresql_leases import PostgreSQLLeases
 from postroad.stores.postgresql_naps import PostgreSQLNaps
-from postroad.stores.postgresql_patience import in_transaction, lent
-from postroad.stores.postgresql_trouble import PostgreSQLTrouble
+from postroad.stores.postgresql_pool import in_transaction, lent
 from postroad.stores.postgresql_watch import Watch
 from postroad.stores.queries import named_queries, sql_file
 from postroad.stores.scripts import lock_statement, version_statement
@@ -39,7 +39,7 @@ from postroad.stores.urls import driver_url, place_of
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 
-    from postroad.stores.base import Deferral, Held, Tally
+    from postroad.stores.base import Deferred, Held, Tally
     from postroad.stores.cursor import Page, PageLimit
 
 try:
@@ -216,7 +216,7 @@ class PostgreSQLStore:
         lease: Lease,
         cursor: Cursor,
         *,
-        deferred: Sequence[Deferral] = (),
+        deferred: Sequence[Deferred] = (),
         held: Sequence[Held] = (),
         unsure_through: int = 0,
         published: Sequence[int] = (),

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from postroad.errors import StoreUnavailable
-from postroad.stores.leases import NOWHERE, Beat, Peer, RelayStatus, Standing, Suspect, elsewhere, relay_state
-from postroad.stores.postgresql_patience import in_transaction
+from postroad.stores.leases import NOWHERE, Beat, Peer, RelayStatus, SinkSnapshot, Suspect, elsewhere, relay_state
+from postroad.stores.postgresql_pool import in_transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from postroad.stores.base import Lease, Start
-    from postroad.stores.leases import Presence, Runner
+    from postroad.stores.leases import LivenessLock, RelayIdentity
 
-__all__ = ["PostgreSQLLeases", "beating", "looking", "standing"]
+__all__ = ["PostgreSQLLeases", "beating", "looking", "snapshot"]
 
 _NO_TICK: Final = ((), None, None, None)
 """Nothing about naps."""
@@ -63,23 +63,25 @@ class PostgreSQLLeases:
                 raise elsewhere(sink, kept, destination)
             await connection.execute(self._sql["create_lanes"], sink, lanes, start)
 
-    async def beat(self, runner: Runner, seconds: float, presence: Presence | None = None) -> Standing:
+    async def beat(
+        self, identity: RelayIdentity, seconds: float, liveness_lock: LivenessLock | None = None
+    ) -> SinkSnapshot:
         async with self._connection() as connection:
-            me = beating(Beat(runner, seconds, presence))
+            me = beating(Beat(identity, seconds, liveness_lock))
             row = await connection.fetchrow(self._sql["beat"], *me, *_NO_TICK)
-        return standing(row, runner, has_beaten=True)
+        return snapshot(row, identity, has_beaten=True)
 
-    async def look(self, runner: Runner, presence: Presence | None = None) -> Standing:
+    async def look(self, identity: RelayIdentity, liveness_lock: LivenessLock | None = None) -> SinkSnapshot:
         async with self._connection() as connection:
-            row = await connection.fetchrow(self._sql["beat"], *looking(runner, presence), *_NO_TICK)
-        return standing(row, runner, has_beaten=False)
+            row = await connection.fetchrow(self._sql["beat"], *looking(identity, liveness_lock), *_NO_TICK)
+        return snapshot(row, identity, has_beaten=False)
 
     async def bury(
-        self, runner: Runner, suspects: Collection[Suspect], presence: Presence | None = None
+        self, identity: RelayIdentity, suspects: Collection[Suspect], liveness_lock: LivenessLock | None = None
     ) -> Collection[UUID]:
         owners, beats = [each.owner for each in suspects], [each.beats for each in suspects]
         async with self._connection() as connection, in_transaction(connection):
-            rows = await connection.fetch(self._sql["bury"], runner.sink, owners, beats)
+            rows = await connection.fetch(self._sql["bury"], identity.sink, owners, beats)
             if not rows:
                 return []
             dead = [row["owner"] for row in rows]
@@ -88,7 +90,7 @@ class PostgreSQLLeases:
 
     async def take(
         self,
-        runner: Runner,
+        identity: RelayIdentity,
         at_most: int,
         seconds: float,
         *,
@@ -96,9 +98,9 @@ class PostgreSQLLeases:
         but: Collection[int] = (),
     ) -> Sequence[Lease]:
         async with self._connection() as connection:
-            values = (runner.sink, runner.owner, at_most, seconds, list(again), list(but), runner.destination)
+            values = (identity.sink, identity.owner, at_most, seconds, list(again), list(but), identity.destination)
             rows = await connection.fetch(self._sql["take_lanes"], *values)
-            left = len(rows) < at_most and await connection.fetchval(self._sql["free_left"], runner.sink, list(but))
+            left = len(rows) < at_most and await connection.fetchval(self._sql["free_left"], identity.sink, list(but))
         if left:
             self._locked()
         return sorted(map(self._taken, rows), key=lambda lease: lease.lane)
@@ -107,15 +109,17 @@ class PostgreSQLLeases:
         async with self._connection() as connection:
             await connection.execute(self._sql["give_up"], lease.sink, lease.lane, lease.owner, lease.epoch)
 
-    async def leave(self, runner: Runner) -> None:
+    async def leave(self, identity: RelayIdentity) -> None:
         async with self._connection() as connection, in_transaction(connection):
-            await connection.execute(self._sql["free_lanes"], [runner.owner])
-            await connection.execute(self._sql["leave"], runner.owner, runner.sink)
+            await connection.execute(self._sql["free_lanes"], [identity.owner])
+            await connection.execute(self._sql["leave"], identity.owner, identity.sink)
 
-    async def attend(self, runner: Runner, lock: int | None, stirred: Callable[[], None]) -> Presence | None:
+    async def attend(
+        self, identity: RelayIdentity, lock: int | None, stirred: Callable[[], None]
+    ) -> LivenessLock | None:
         if not self._has_sessions():
             return None
-        key = int.from_bytes(runner.owner.bytes[8:], signed=True) if lock is None else lock
+        key = int.from_bytes(identity.owner.bytes[8:], signed=True) if lock is None else lock
         async with self._connect() as connection:
             # A pooler makes up the number by which a client could cancel; only the server itself knows its process.
             process = await connection.fetchval(self._sql["server_process"])
@@ -123,11 +127,11 @@ class PostgreSQLLeases:
                 connection.terminate()
                 return None
             await connection.execute(self._sql["keep_alive"])
-            session = PostgreSQLPresence(
+            session = PostgreSQLLivenessLock(
                 connection,
                 self._sql,
                 self._translated,
-                owner=runner.owner,
+                owner=identity.owner,
                 key=key,
                 process=process,
                 stirred=stirred,
@@ -148,7 +152,7 @@ class PostgreSQLLeases:
         return {sink: (now - served_at) / 1e6 for sink, _, served_at, _, now in rows}
 
 
-class PostgreSQLPresence:
+class PostgreSQLLivenessLock:
     """See `Presence` for the contract."""
 
     def __init__(
@@ -206,22 +210,22 @@ class PostgreSQLPresence:
 
 def beating(beat: Beat) -> tuple[Any, ...]:
     """What `beat` of leases.sql takes for one who says that it lives, without what is about naps."""
-    return (*_me(beat.runner), beat.seconds, True, _process(beat.presence))
+    return (*_me(beat.identity), beat.seconds, True, _process(beat.liveness_lock))
 
 
-def looking(runner: Runner, presence: Presence | None = None) -> tuple[Any, ...]:
+def looking(identity: RelayIdentity, liveness_lock: LivenessLock | None = None) -> tuple[Any, ...]:
     """The same, for one who only looks."""
-    return (*_me(runner), 0.0, False, _process(presence))
+    return (*_me(identity), 0.0, False, _process(liveness_lock))
 
 
-def standing(row: Any, runner: Runner, *, has_beaten: bool) -> Standing:
+def snapshot(row: Any, identity: RelayIdentity, *, has_beaten: bool) -> SinkSnapshot:
     """What `beat` answers, without what is about naps."""
     columns = (row[name] for name in ("peers", "peers_lanes", "peers_beats", "peers_locks"))
     peers = [Peer(*peer) for peer in zip(*columns, strict=True)]
-    if has_beaten and runner.owner not in row["peers"]:
+    if has_beaten and identity.owner not in row["peers"]:
         # Its first heartbeat: the statement can't see the row that it makes.
-        peers.append(Peer(runner.owner, len(row["mine"]), beats=1))
-    return Standing(
+        peers.append(Peer(identity.owner, len(row["mine"]), beats=1))
+    return SinkSnapshot(
         lanes=row["lanes"],
         destination=row["destination"],
         mine=dict(zip(row["mine"], row["epochs"], strict=True)),
@@ -233,12 +237,12 @@ def standing(row: Any, runner: Runner, *, has_beaten: bool) -> Standing:
     )
 
 
-def _me(runner: Runner) -> tuple[Any, ...]:
-    return (runner.owner, runner.sink, runner.host, runner.pid, runner.version)
+def _me(identity: RelayIdentity) -> tuple[Any, ...]:
+    return (identity.owner, identity.sink, identity.host, identity.pid, identity.version)
 
 
-def _process(presence: Presence | None) -> int | None:
-    return presence.process if isinstance(presence, PostgreSQLPresence) and presence.holds else None
+def _process(liveness_lock: LivenessLock | None) -> int | None:
+    return liveness_lock.process if isinstance(liveness_lock, PostgreSQLLivenessLock) and liveness_lock.holds else None
 
 
 def _status(row: Any) -> RelayStatus:

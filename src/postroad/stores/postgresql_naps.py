@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from postroad.message import SLOTS
 from postroad.stores.base import Tick, Writer
-from postroad.stores.leases import Runner
-from postroad.stores.postgresql_leases import beating, looking, standing
+from postroad.stores.leases import RelayIdentity
+from postroad.stores.postgresql_leases import beating, looking, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from postroad.stores.base import Lease, Listener
     from postroad.stores.leases import Beat
 
-__all__ = ["Ear", "PostgreSQLNaps", "marks_of"]
+__all__ = ["ListenConnection", "PostgreSQLNaps", "marks_of"]
 
 SLOTS_PER_MARK: Final = SLOTS // 64
 
@@ -47,9 +47,9 @@ class PostgreSQLNaps:
         self._listener: int | None = None
         """The server's process that serves our listening."""
 
-    async def listen(self, channel: str, listener: Listener) -> Ear:
+    async def listen(self, channel: str, listener: Listener) -> ListenConnection:
         async with self._connect() as connection:
-            ear = Ear(connection, listener)
+            ear = ListenConnection(connection, listener)
             # A transaction that may not see a nap notifies on the channel with the schema's name.
             for each in {channel, self._schema}:
                 await connection.add_listener(each, ear.hear)
@@ -84,14 +84,14 @@ class PostgreSQLNaps:
         word: str,
         beat: Beat | None = None,
     ) -> Tick:
-        me = looking(Runner(owner, sink, "", 0, "", "")) if beat is None else beating(beat)
+        me = looking(RelayIdentity(owner, sink, "", 0, "", "")) if beat is None else beating(beat)
         async with self._connection() as connection:
             row = await connection.fetchrow(self._sql["beat"], *me, list(naps), seconds, channel, _ECHO + word)
         return Tick(
             lanes=dict(zip(row["mine"], zip(row["epochs"], row["versions"], strict=True), strict=True)),
             stirred=row["stirred"],
             kept=row["kept"],
-            standing=None if beat is None else standing(row, beat.runner, has_beaten=True),
+            snapshot=None if beat is None else snapshot(row, beat.identity, has_beaten=True),
         )
 
 
@@ -102,7 +102,7 @@ def marks_of(first_slot: int, last_slot: int) -> int:
     return marks - (1 << 64) if first == 0 else marks
 
 
-class Ear:
+class ListenConnection:
     """A connection that listens."""
 
     def __init__(self, connection: Any, listener: Listener) -> None:

@@ -13,7 +13,7 @@ from postroad.errors import StoreUnavailable
 from postroad.stores.asking import Rows
 from postroad.stores.changing import Changing
 from postroad.stores.postgresql import PostgreSQLStore
-from postroad.stores.postgresql_patience import holder_named, in_transaction
+from postroad.stores.postgresql_pool import holder_named, in_transaction
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from postroad.stores.leases import NOWHERE, Peer, RelayStatus, Standing, elsewhere, relay_state
+from postroad.stores.leases import NOWHERE, Peer, RelayStatus, SinkSnapshot, elsewhere, relay_state
 
 if TYPE_CHECKING:
     import sqlite3
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from postroad.stores.base import Lease, Start
-    from postroad.stores.leases import Presence, Runner, Suspect
+    from postroad.stores.leases import LivenessLock, RelayIdentity, Suspect
 
     Connection = sqlite3.Connection
 
@@ -53,36 +53,38 @@ class SQLiteLeases:
 
         await self._write(create)
 
-    async def beat(self, runner: Runner, seconds: float, presence: Presence | None = None) -> Standing:
-        def beat(connection: Connection) -> Standing:
+    async def beat(
+        self, identity: RelayIdentity, seconds: float, liveness_lock: LivenessLock | None = None
+    ) -> SinkSnapshot:
+        def beat(connection: Connection) -> SinkSnapshot:
             now = self._now(connection)
             until = now + int(seconds * 1e6)
-            owner, sink = str(runner.owner), runner.sink
-            row = (owner, sink, runner.host, runner.pid, runner.version, until, now)
+            owner, sink = str(identity.owner), identity.sink
+            row = (owner, sink, identity.host, identity.pid, identity.version, until, now)
             connection.execute(self._sql["beat"], row)
             connection.execute(self._sql["forget"], (now,))
             connection.execute(self._sql["renew"], (owner, sink, until))
-            return self._standing(connection, runner, now, renewed=True)
+            return self._snapshot(connection, identity, now, renewed=True)
 
-        standing: Standing = await self._write(beat)
-        return standing
+        snapshot: SinkSnapshot = await self._write(beat)
+        return snapshot
 
-    async def look(self, runner: Runner, presence: Presence | None = None) -> Standing:
-        def look() -> Standing:
+    async def look(self, identity: RelayIdentity, liveness_lock: LivenessLock | None = None) -> SinkSnapshot:
+        def look() -> SinkSnapshot:
             connection = self._connection()
-            return self._standing(connection, runner, self._now(connection), renewed=False)
+            return self._snapshot(connection, identity, self._now(connection), renewed=False)
 
-        standing: Standing = await self._run(look)
-        return standing
+        snapshot: SinkSnapshot = await self._run(look)
+        return snapshot
 
     async def bury(
-        self, runner: Runner, suspects: Collection[Suspect], presence: Presence | None = None
+        self, identity: RelayIdentity, suspects: Collection[Suspect], liveness_lock: LivenessLock | None = None
     ) -> Collection[UUID]:
         return ()
 
     async def take(
         self,
-        runner: Runner,
+        identity: RelayIdentity,
         at_most: int,
         seconds: float,
         *,
@@ -91,16 +93,18 @@ class SQLiteLeases:
     ) -> Sequence[Lease]:
         def take(connection: Connection) -> list[Lease]:
             now = self._now(connection)
-            if self._destination(connection, runner.sink) != runner.destination:
+            if self._destination(connection, identity.sink) != identity.destination:
                 return []
-            every = connection.execute(self._sql["look"], (runner.sink, now)).fetchall()
+            every = connection.execute(self._sql["look"], (identity.sink, now)).fetchall()
             lanes = [row for row in every if row[0] not in but]
-            own = [lane for lane, owner, _, _ in lanes if owner == str(runner.owner) and lane in again]
-            free = [lane for lane, owner, _, free in lanes if free and owner != str(runner.owner)]
+            own = [lane for lane, owner, _, _ in lanes if owner == str(identity.owner) and lane in again]
+            free = [lane for lane, owner, _, free in lanes if free and owner != str(identity.owner)]
             taken = []
             for lane in sorted((own + free)[:at_most]):
-                taken += connection.execute(self._sql["take_lanes"], (runner.sink, str(runner.owner), lane)).fetchall()
-                connection.execute(self._sql["note_lease"], (runner.sink, lane, now + int(seconds * 1e6)))
+                taken += connection.execute(
+                    self._sql["take_lanes"], (identity.sink, str(identity.owner), lane)
+                ).fetchall()
+                connection.execute(self._sql["note_lease"], (identity.sink, lane, now + int(seconds * 1e6)))
             return [self._lease(row) for row in taken]
 
         leases: list[Lease] = await self._write(take)
@@ -110,15 +114,17 @@ class SQLiteLeases:
         values = (lease.sink, lease.lane, str(lease.owner), lease.epoch)
         await self._write(lambda connection: connection.execute(self._sql["give_up"], values))
 
-    async def leave(self, runner: Runner) -> None:
+    async def leave(self, identity: RelayIdentity) -> None:
         def leave(connection: Connection) -> None:
-            connection.execute(self._sql["free_lanes"], (str(runner.owner),))
-            connection.execute(self._sql["leave"], (str(runner.owner),))
-            connection.execute(self._sql["note_served"], (runner.sink, self._now(connection)))
+            connection.execute(self._sql["free_lanes"], (str(identity.owner),))
+            connection.execute(self._sql["leave"], (str(identity.owner),))
+            connection.execute(self._sql["note_served"], (identity.sink, self._now(connection)))
 
         await self._write(leave)
 
-    async def attend(self, runner: Runner, lock: int | None, stirred: Callable[[], None]) -> Presence | None:
+    async def attend(
+        self, identity: RelayIdentity, lock: int | None, stirred: Callable[[], None]
+    ) -> LivenessLock | None:
         return None
 
     async def relays(self) -> Sequence[RelayStatus]:
@@ -143,17 +149,17 @@ class SQLiteLeases:
         started = datetime.fromtimestamp(started_at / 1e6, UTC)
         return RelayStatus(UUID(owner), sink, host, pid, version, lanes, started, heartbeat_seconds, state, None)
 
-    def _standing(self, connection: Connection, runner: Runner, now: int, *, renewed: bool) -> Standing:
-        lanes = connection.execute(self._sql["look"], (runner.sink, now)).fetchall()
+    def _snapshot(self, connection: Connection, identity: RelayIdentity, now: int, *, renewed: bool) -> SinkSnapshot:
+        lanes = connection.execute(self._sql["look"], (identity.sink, now)).fetchall()
         owners = [owner for _, owner, _, _ in lanes]
-        peers = connection.execute(self._sql["peers"], (runner.sink, now)).fetchall()
-        mine = {lane: epoch for lane, owner, epoch, _ in lanes if owner == str(runner.owner)}
-        return Standing(
+        peers = connection.execute(self._sql["peers"], (identity.sink, now)).fetchall()
+        mine = {lane: epoch for lane, owner, epoch, _ in lanes if owner == str(identity.owner)}
+        return SinkSnapshot(
             lanes=len(lanes),
-            destination=self._destination(connection, runner.sink),
+            destination=self._destination(connection, identity.sink),
             mine=mine,
             renewed=list(mine) if renewed else (),
-            free=[lane for lane, owner, _, free in lanes if free and owner != str(runner.owner)],
+            free=[lane for lane, owner, _, free in lanes if free and owner != str(identity.owner)],
             peers=[Peer(UUID(owner), owners.count(owner), beats) for owner, beats in peers],
             suspects=(),
         )

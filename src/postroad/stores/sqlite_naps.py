@@ -48,7 +48,7 @@ class SQLiteNaps(ToldAnyway):
         word: str,
         beat: Beat | None = None,
     ) -> Tick:
-        standing = None if beat is None else await self._leases.beat(beat.runner, beat.seconds, beat.presence)
+        snapshot = None if beat is None else await self._leases.beat(beat.identity, beat.seconds, beat.liveness_lock)
         rows = await self._fetch("tick", sink, str(owner))
         if self._listener is not None:
             self._listener.echo(word)
@@ -56,7 +56,7 @@ class SQLiteNaps(ToldAnyway):
             lanes={lane: (epoch, version) for lane, epoch, version, _ in rows},
             stirred=[lane for lane, _, _, stirred in rows if stirred],
             kept=naps,
-            standing=standing,
+            snapshot=snapshot,
         )
 
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from postroad.brokers.memory import MemoryBroker
 from postroad.config import DEFAULT_SCHEMA
-from postroad.relay.loop import Relay
+from postroad.relay.relay import Relay
 from postroad.stores import store_for
 from postroad.testing.messages import Messages
 
 if TYPE_CHECKING:
     from postroad.brokers.base import Publisher
-    from postroad.relay.loop import Summary
+    from postroad.relay.relay import Summary
     from postroad.stores.base import Store
 
 __all__ = ["MemorySink", "run_relay_until_empty"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from postroad.errors import UnknownConnection
+from postroad.errors import UnsupportedConnection
 from postroad.stores.connections import NeverAwaited
 from postroad.stores.scripts import dialect_named
 
@@ -79,7 +79,7 @@ def _way_of(cls: type) -> _Way:
         way = _WAYS.get((base.__module__.partition(".")[0], base.__name__))
         if way is not None:
             return way
-    raise UnknownConnection(f"{cls.__module__}.{cls.__qualname__} is no connection that postroad.testing can ask")
+    raise UnsupportedConnection(f"{cls.__module__}.{cls.__qualname__} is no connection that postroad.testing can ask")
 
 
 # -- one function for each kind --------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from postroad.errors import NothingMatches
+from postroad.errors import NotFound
 from postroad.ops.showing import count
 from postroad.ops.terminal import as_json as in_json
 
@@ -28,7 +28,7 @@ def show_done(done: Done, thing: str, say: Callable[[str], str], *, as_json: boo
     left = ", ".join(f"{number:,} {state}" for state, number in done.unmoved.items() if number)
     if not done.changed:
         others = f": {left}" if left else ""
-        raise NothingMatches(f"no {thing} is left to be changed{others}; somebody may have been faster")
+        raise NotFound(f"no {thing} is left to be changed{others}; somebody may have been faster")
     if as_json:
         typer.echo(in_json({"dry_run": False, "changed": done.changed, "unmoved": dict(done.unmoved)}))
         return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import typer
 
-from postroad.errors import NothingMatches
+from postroad.errors import NotFound
 from postroad.lifecycle import State
 from postroad.ops.commands.choosing import ask
 from postroad.ops.showing import LARGEST_SHOWN, age, count, one_line, payload_view, said, when
@@ -96,7 +96,7 @@ def show_message(settings: Settings, id: UUID, *, payload: bool, as_json: bool, 
     message = ask(settings, lambda insights: insights.message(id, payload_bytes=size))
     states = {each.row.state for each in message.sinks}
     if must_be is not None and must_be not in states:
-        raise NothingMatches(f"message {id} is not {must_be} but {', '.join(sorted(states)) or 'not sent yet'}")
+        raise NotFound(f"message {id} is not {must_be} but {', '.join(sorted(states)) or 'not sent yet'}")
     if as_json:
         typer.echo(in_json(_for_programs(message, payload=payload)))
         return

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from postroad.errors import NoTransaction
-from postroad.stores.connections.hand import State
+from postroad.stores.connections.adapter import State
 from postroad.stores.connections.kinds import hand_for
 from postroad.stores.connections.missing import as_not_migrated
 from postroad.stores.connections.pending import Call, NeverAwaited, Pending
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from postroad.message import NewRow
     from postroad.schedule import Cancellation, Later
-    from postroad.stores.connections.hand import Hand, Tongue
+    from postroad.stores.connections.adapter import ConnectionAdapter, SQLStyle
     from postroad.stores.statements import Question, Statement
 
 __all__ = [
@@ -74,7 +74,9 @@ def add_through(
     return result
 
 
-async def _run_async(hand: Hand, connection: Any, statements: Sequence[Statement], schema: str, result: T) -> T:
+async def _run_async(
+    hand: ConnectionAdapter, connection: Any, statements: Sequence[Statement], schema: str, result: T
+) -> T:
     target = hand.ready(connection)  # asked again: the transaction may have ended since `add` was called
     with _ErrorsNamed(schema):
         for statement in statements:
@@ -93,7 +95,7 @@ def cancel_through(connection: Any, schema: str, id: UUID) -> Cancellation | Pen
 
 
 def ask_through(
-    connection: Any, schema: str, question: Callable[[Tongue], Question[T]], call: Call, about: object
+    connection: Any, schema: str, question: Callable[[SQLStyle], Question[T]], call: Call, about: object
 ) -> T | Pending[T]:
     """What the database answers in the connection's own transaction, now or when it is awaited."""
     cls: type = type(connection)
@@ -113,7 +115,7 @@ def reported_through(connection: Any) -> bool | Awaitable[bool | None] | None:
     return _connected(hand, connection) if hand.connect else hand.reported(connection)
 
 
-async def _connected(hand: Hand, connection: Any) -> bool | None:
+async def _connected(hand: ConnectionAdapter, connection: Any) -> bool | None:
     assert hand.connect is not None  # noqa: S101 - asked before
     await hand.connect(connection)
     return hand.reported(connection)
@@ -133,7 +135,7 @@ def idiom_of(connection: Any) -> str:
     return hand_for(cls).idiom
 
 
-async def _ask_async(hand: Hand, connection: Any, asked: Question[T], schema: str) -> T:
+async def _ask_async(hand: ConnectionAdapter, connection: Any, asked: Question[T], schema: str) -> T:
     target = hand.ready(connection)
     with _ErrorsNamed(schema):
         return asked.answer(await hand.ask(target, asked.statements))

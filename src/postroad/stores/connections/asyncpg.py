@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from postroad.errors import ConnectionClosed, NoTransaction
-from postroad.stores.connections.hand import Hand, State, Tongue
+from postroad.stores.connections.adapter import ConnectionAdapter, SQLStyle, State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ASYNCPG", "asyncpg_reported", "asyncpg_state"]
 
-_TONGUE = Tongue("postgresql", "$1")
+_TONGUE = SQLStyle("postgresql", "$1")
 
 
 def _check(connection: Any) -> Any:
@@ -58,7 +58,7 @@ def asyncpg_reported(connection: Any) -> bool | None:
     return None if value is None else bool(value == "on")
 
 
-ASYNCPG = Hand(
+ASYNCPG = ConnectionAdapter(
     _check,
     lambda _: _TONGUE,
     _run,

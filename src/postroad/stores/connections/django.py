@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from postroad.errors import ConnectionClosed, NoTransaction, UnknownConnection
-from postroad.stores.connections.hand import Hand, State, Tongue
+from postroad.errors import ConnectionClosed, NoTransaction, UnsupportedConnection
+from postroad.stores.connections.adapter import ConnectionAdapter, SQLStyle, State
 from postroad.stores.connections.psycopg import psycopg_reported, psycopg_state
 from postroad.stores.connections.sqlite import sqlite_state
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["DJANGO"]
 
 # Django's cursors take %s on every database.
-_TONGUES = {"postgresql": Tongue("postgresql", "%s"), "sqlite": Tongue("sqlite", "%s")}
+_TONGUES = {"postgresql": SQLStyle("postgresql", "%s"), "sqlite": SQLStyle("sqlite", "%s")}
 
 
 def _check(connection: Any) -> Any:
@@ -35,10 +35,10 @@ def _check(connection: Any) -> Any:
     return connection
 
 
-def _tongue(connection: Any) -> Tongue:
+def _tongue(connection: Any) -> SQLStyle:
     tongue = _TONGUES.get(connection.vendor)
     if tongue is None:
-        raise UnknownConnection(
+        raise UnsupportedConnection(
             f"Django is used with {connection.vendor} here, and postroad knows it with {' and '.join(_TONGUES)}"
         )
     return tongue
@@ -74,7 +74,7 @@ def _reported(connection: Any) -> bool | None:
     return psycopg_reported(connection.connection)
 
 
-DJANGO = Hand(
+DJANGO = ConnectionAdapter(
     _check,
     _tongue,
     _run,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from postroad.errors import UnknownConnection
+from postroad.errors import UnsupportedConnection
 from postroad.stores.connections.asyncpg import ASYNCPG
 from postroad.stores.connections.django import DJANGO
 from postroad.stores.connections.psycopg import PSYCOPG, PSYCOPG_ASYNC
@@ -23,7 +23,7 @@ from postroad.stores.connections.sqlalchemy import (
 from postroad.stores.connections.sqlite import AIOSQLITE, SQLITE3
 
 if TYPE_CHECKING:
-    from postroad.stores.connections.hand import Hand
+    from postroad.stores.connections.adapter import ConnectionAdapter
 
 __all__ = ["hand_for"]
 
@@ -77,7 +77,7 @@ _SUPPORTED = (
 
 
 @cache
-def hand_for(cls: type) -> Hand:
+def hand_for(cls: type) -> ConnectionAdapter:
     """How to run statements with connections of this class. Raises UnknownConnection."""
     names = _names(cls)
     for name in names:
@@ -85,8 +85,10 @@ def hand_for(cls: type) -> Hand:
             return _HANDS[name]
     for name in names:
         if name in _HINTS:
-            raise UnknownConnection(_HINTS[name])
-    raise UnknownConnection(f"{cls.__module__}.{cls.__qualname__} is no connection that postroad knows; {_SUPPORTED}")
+            raise UnsupportedConnection(_HINTS[name])
+    raise UnsupportedConnection(
+        f"{cls.__module__}.{cls.__qualname__} is no connection that postroad knows; {_SUPPORTED}"
+    )
 
 
 def _names(cls: type) -> list[tuple[str, str]]:

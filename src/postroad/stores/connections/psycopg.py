@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from postroad.errors import ConnectionClosed, NoTransaction
-from postroad.stores.connections.hand import Hand, State, Tongue
+from postroad.stores.connections.adapter import ConnectionAdapter, SQLStyle, State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,15 +39,15 @@ def _in_transaction(connection: Any) -> bool:
     return connection.pgconn.transaction_status in _IN_TRANSACTION or getattr(connection, "_num_transactions", 0) > 0
 
 
-def _tongue(connection: Any) -> Tongue:
+def _tongue(connection: Any) -> SQLStyle:
     return _tongue_of_cursors(connection.cursor_factory)
 
 
 @cache
-def _tongue_of_cursors(cursor: type) -> Tongue:
+def _tongue_of_cursors(cursor: type) -> SQLStyle:
     """Users choose the cursors that `execute` makes: raw ones take PostgreSQL's own placeholders."""
     raw = any(base.__name__.endswith("RawCursorMixin") for base in cursor.__mro__)
-    return Tongue("postgresql", "$1" if raw else "%s")
+    return SQLStyle("postgresql", "$1" if raw else "%s")
 
 
 def _run(connection: Any, statement: Statement) -> Any:
@@ -89,8 +89,8 @@ def psycopg_reported(connection: Any) -> bool | None:
 
 
 _IDIOM = "begin=pool.connection, or lambda: psycopg.connect(...), without autocommit"
-PSYCOPG = Hand(check_psycopg, _tongue, _run, _ask, psycopg_state, _IDIOM, reported=psycopg_reported)
-PSYCOPG_ASYNC = Hand(
+PSYCOPG = ConnectionAdapter(check_psycopg, _tongue, _run, _ask, psycopg_state, _IDIOM, reported=psycopg_reported)
+PSYCOPG_ASYNC = ConnectionAdapter(
     check_psycopg,
     _tongue,
     _run,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from postroad.errors import ConnectionClosed, NoTransaction, UnknownConnection
+from postroad.errors import ConnectionClosed, NoTransaction, UnsupportedConnection
+from postroad.stores.connections.adapter import ConnectionAdapter, SQLStyle, State
 from postroad.stores.connections.asyncpg import asyncpg_reported, asyncpg_state
-from postroad.stores.connections.hand import Hand, State, Tongue
 from postroad.stores.connections.passing import is_passing
 from postroad.stores.connections.psycopg import check_psycopg, psycopg_reported, psycopg_state
 from postroad.stores.connections.sqlite import check_in_its_thread, check_sqlite3, sqlite_state
@@ -28,7 +28,7 @@ T = TypeVar("T")
 class Driver(NamedTuple):
     """What is below SQLAlchemy."""
 
-    tongue: Tongue
+    tongue: SQLStyle
     check: Callable[[Any, Any], object]
     """Raises NoTransaction; given SQLAlchemy's wrapper around the driver's connection, and that connection."""
     state: Callable[[Any], State]
@@ -37,7 +37,7 @@ class Driver(NamedTuple):
     """See `Hand`; given the driver's connection."""
 
 
-def _tongue(of_a_dialect: Any) -> Tongue:
+def _tongue(of_a_dialect: Any) -> SQLStyle:
     return _driver_of(of_a_dialect.dialect).tongue
 
 
@@ -52,7 +52,7 @@ def _driver_of(dialect: Any) -> Driver:
     driver = _DRIVERS.get((dialect.name, dialect.driver))
     if driver is None:
         known = ", ".join(f"{name}+{driver}" for name, driver in _DRIVERS)
-        raise UnknownConnection(
+        raise UnsupportedConnection(
             f"SQLAlchemy is used with {dialect.name}+{dialect.driver} here, and postroad knows it with {known}"
         )
     return driver
@@ -72,11 +72,11 @@ def _check_aiosqlite(wrapper: Any, driver: Any) -> None:
 
 _DRIVERS = {
     ("postgresql", "psycopg"): Driver(
-        Tongue("postgresql", "%s"), lambda _, driver: check_psycopg(driver), psycopg_state, psycopg_reported
+        SQLStyle("postgresql", "%s"), lambda _, driver: check_psycopg(driver), psycopg_state, psycopg_reported
     ),
-    ("postgresql", "asyncpg"): Driver(Tongue("postgresql", "$1"), _check_asyncpg, asyncpg_state, asyncpg_reported),
-    ("sqlite", "pysqlite"): Driver(Tongue("sqlite", "?"), lambda _, driver: check_sqlite3(driver), sqlite_state),
-    ("sqlite", "aiosqlite"): Driver(Tongue("sqlite", "?"), _check_aiosqlite, sqlite_state),
+    ("postgresql", "asyncpg"): Driver(SQLStyle("postgresql", "$1"), _check_asyncpg, asyncpg_state, asyncpg_reported),
+    ("sqlite", "pysqlite"): Driver(SQLStyle("sqlite", "?"), lambda _, driver: check_sqlite3(driver), sqlite_state),
+    ("sqlite", "aiosqlite"): Driver(SQLStyle("sqlite", "?"), _check_aiosqlite, sqlite_state),
 }
 
 
@@ -150,7 +150,7 @@ def _why_not(session: Any, error: Exception) -> Exception:
     """SQLAlchemy's refusals that are ours too; any other error stays what it is."""
     name, words = type(error).__name__, str(error)
     if name == "UnboundExecutionError":
-        return UnknownConnection(
+        return UnsupportedConnection(
             "the SQLAlchemy session has no engine of its own, only some for its classes; add to the connection of one: "
             "outbox.add(session.connection(bind_arguments={'mapper': Order}), ...), after session.flush()"
         )
@@ -180,10 +180,12 @@ def _rows(result: Any) -> Rows:
 
 _SESSION_IDIOM = "begin=Session.begin, of a sessionmaker Session"
 _CONNECTION_IDIOM = "begin=engine.begin"
-CONNECTION = Hand(_ready_connection, _tongue, _run, _ask, _state, _CONNECTION_IDIOM, reported=_reported)
-SESSION = Hand(_ready_session, _tongue, _run, _ask, _state_of_session, _SESSION_IDIOM, reported=_reported_to_session)
+CONNECTION = ConnectionAdapter(_ready_connection, _tongue, _run, _ask, _state, _CONNECTION_IDIOM, reported=_reported)
+SESSION = ConnectionAdapter(
+    _ready_session, _tongue, _run, _ask, _state_of_session, _SESSION_IDIOM, reported=_reported_to_session
+)
 # A scoped session stands for the session of the thread or task that calls it.
-SCOPED_SESSION = Hand(
+SCOPED_SESSION = ConnectionAdapter(
     lambda scoped: _ready_session(scoped()),
     _tongue,
     _run,
@@ -205,10 +207,10 @@ def _started(connection: Any) -> Any:
     return connection
 
 
-def _tongue_of_session(session: Any) -> Tongue:
+def _tongue_of_session(session: Any) -> SQLStyle:
     try:
         return _tongue(session.get_bind())
-    except UnknownConnection:
+    except UnsupportedConnection:
         raise
     except Exception as error:
         raise _why_not(session, error) from error
@@ -238,7 +240,7 @@ def _ask_async_session(session: Any, statements: Sequence[Statement]) -> Any:
     return session.run_sync(_within_session, _ask, statements)
 
 
-ASYNC_CONNECTION = Hand(
+ASYNC_CONNECTION = ConnectionAdapter(
     _started,
     _tongue,
     _run_async_connection,
@@ -248,7 +250,7 @@ ASYNC_CONNECTION = Hand(
     is_async=True,
     reported=lambda connection: _reported(connection.sync_connection),
 )
-ASYNC_SESSION = Hand(
+ASYNC_SESSION = ConnectionAdapter(
     lambda session: session,
     _tongue_of_session,
     _run_async_session,
@@ -259,7 +261,7 @@ ASYNC_SESSION = Hand(
     reported=lambda session: _reported_to_session(session.sync_session),
     connect=lambda session: session.connection(),
 )
-ASYNC_SCOPED_SESSION = Hand(
+ASYNC_SCOPED_SESSION = ConnectionAdapter(
     lambda scoped: scoped(),
     _tongue_of_session,
     _run_async_session,

@@ -6,7 +6,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from postroad.errors import ConnectionClosed, NoTransaction
-from postroad.stores.connections.hand import Hand, State, Tongue
+from postroad.stores.connections.adapter import ConnectionAdapter, SQLStyle, State
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AIOSQLITE", "SQLITE3", "check_in_its_thread", "check_sqlite3", "sqlite_state"]
 
-_TONGUE = Tongue("sqlite", "?")
+_TONGUE = SQLStyle("sqlite", "?")
 
 
 def check_sqlite3(connection: Any) -> Any:
@@ -90,7 +90,7 @@ def sqlite_state(connection: Any) -> State:
         return State.ENDED
 
 
-SQLITE3 = Hand(
+SQLITE3 = ConnectionAdapter(
     check_sqlite3,
     lambda _: _TONGUE,
     _run_sqlite3,
@@ -98,7 +98,7 @@ SQLITE3 = Hand(
     sqlite_state,
     "@contextmanager def begin(): with closing(sqlite3.connect(path)) as connection, connection: yield connection",
 )
-AIOSQLITE = Hand(
+AIOSQLITE = ConnectionAdapter(
     _check_aiosqlite,
     lambda _: _TONGUE,
     _run_aiosqlite,

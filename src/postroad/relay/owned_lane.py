@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from postroad.relay.clock import Clock
     from postroad.stores.base import Lease
-    from postroad.stores.leases import Peer, Standing
+    from postroad.stores.leases import Peer, SinkSnapshot
 
-__all__ = ["FreeLanes", "LeaseInDoubt", "Tenure", "fair_share", "stands_in"]
+__all__ = ["FreeLanes", "LeaseInDoubt", "OwnedLane", "acting_without_lock", "fair_share"]
 
 DOUBT_SECONDS: Final = 0.05
 """How often a lane in doubt asks again."""
@@ -42,7 +42,7 @@ def fair_share(lanes: int, peers: Sequence[Peer], me: UUID) -> int:
     return share + (places.index(me) < rest)
 
 
-def stands_in(peers: Sequence[Peer], me: UUID, lock_id: int) -> bool:
+def acting_without_lock(peers: Sequence[Peer], me: UUID, lock_id: int) -> bool:
     """Whether it is for this relay to work without the lock: nobody who lives says that it holds it, and of those who
     have lanes, or if nobody has, of all, this one was there first.
     """
@@ -67,20 +67,20 @@ class FreeLanes:
         self.left = False
         """One has been free for some time."""
 
-    def look(self, standing: Standing, now: float) -> Sequence[Peer]:
+    def look(self, snapshot: SinkSnapshot, now: float) -> Sequence[Peer]:
         """Note what is free. The peers that count."""
-        self._since = {lane: self._since.get(lane, now) for lane in standing.free}
+        self._since = {lane: self._since.get(lane, now) for lane in snapshot.free}
         self.left = any(now - since >= LEFT_SECONDS for since in self._since.values())
         if self.left:
             self._absent |= {
                 peer.owner: peer.beats
-                for peer in standing.peers
-                if peer.owner != self._me and peer.lanes < fair_share(standing.lanes, standing.peers, peer.owner)
+                for peer in snapshot.peers
+                if peer.owner != self._me and peer.lanes < fair_share(snapshot.lanes, snapshot.peers, peer.owner)
             }
-        return [peer for peer in standing.peers if self._absent.get(peer.owner) != peer.beats]
+        return [peer for peer in snapshot.peers if self._absent.get(peer.owner) != peer.beats]
 
 
-class Tenure:
+class OwnedLane:
     """A lease, from when it was taken until it is given up or lost."""
 
     def __init__(self, lease: Lease, until: float, clock: Clock) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from postroad.message import StoredMessage, new_id
 
 if TYPE_CHECKING:
-    from postroad.stores.base import Claimed, Deferral
+    from postroad.stores.base import Claimed, Deferred
 
 __all__ = ["REWIND_HEADER", "dead_letter", "rewound"]
 
@@ -29,7 +29,7 @@ def rewound(claimed: Claimed) -> StoredMessage:
     )
 
 
-def dead_letter(message: StoredMessage, deferral: Deferral, sink: str, topic: str) -> StoredMessage:
+def dead_letter(message: StoredMessage, deferral: Deferred, sink: str, topic: str) -> StoredMessage:
     """A copy for the dead-letter topic: a message of its own, of no key, whose headers say what happened."""
     why = {
         "postroad-dead-id": str(message.id),

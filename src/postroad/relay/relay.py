@@ -21,12 +21,12 @@ from postroad.relay.breaker import Breaker
 from postroad.relay.clock import Monotonic
 from postroad.relay.dispatch import FEW_ROUTES
 from postroad.relay.lane import Lane
-from postroad.relay.leases import Holdings
 from postroad.relay.maintenance import Retention, reporting
+from postroad.relay.ownership import LaneOwnership
 from postroad.relay.scheduled import Scheduled
 from postroad.relay.wakeup import Wakeup
 from postroad.retry import Backoff
-from postroad.stores.leases import Runner
+from postroad.stores.leases import RelayIdentity
 from postroad.version import __version__
 from postroad.waiting import reached
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from postroad.brokers.base import Publisher
     from postroad.relay.clock import Clock
-    from postroad.relay.tenure import Tenure
+    from postroad.relay.owned_lane import OwnedLane
     from postroad.relay.wakeup import Rest
     from postroad.retry import RetryPolicy
     from postroad.stores.base import Store
@@ -117,7 +117,7 @@ class Relay:
         self._wakeup = Wakeup(store.naps, sink, self._settings, clock=self._clock)
         self._lanes: list[Lane] = []
         self._past = _Counts()
-        self._holdings: Holdings | None = None
+        self._ownership: LaneOwnership | None = None
         self._started = asyncio.Event()
         self._background: asyncio.Task[Summary] | None = None
         longest = self._settings.seconds("outage_backoff")
@@ -141,8 +141,8 @@ class Relay:
         """
         self._stopping.set()
         self._breaker.stop()
-        if self._holdings is not None:
-            self._holdings.stop()
+        if self._ownership is not None:
+            self._ownership.stop()
         for lane in self._lanes:
             self._stop_lane(lane)
 
@@ -216,8 +216,8 @@ class Relay:
             raise several.exceptions[0] from None  # what ends one lane for good ends all, and one error says it
         finally:
             await self._breaker.end()
-            if self._holdings is not None:
-                await self._holdings.leave()
+            if self._ownership is not None:
+                await self._ownership.leave()
             await self._publisher.close()
             await self._store.close()
         summary = self._summary(time.monotonic() - began)
@@ -230,7 +230,7 @@ class Relay:
         """Open the store, and wait for a database that is starting; False when the relay was stopped meanwhile."""
 
         def waits(reason: str, waited: float) -> None:
-            tell(events.StoreOutAtStart(self._sink, reason=reason, waited_s=waited))
+            tell(events.StoreUnavailableAtStart(self._sink, reason=reason, waited_s=waited))
             self._started.set()  # an application that waited at its start could not be stopped by a signal
 
         return await reached(
@@ -247,18 +247,18 @@ class Relay:
         if until_empty:
             await scheduled.run_once()
         # The owner is made now and not before, because the process may have been forked since.
-        runner = Runner(
+        identity = RelayIdentity(
             new_id(), self._sink, socket.gethostname(), os.getpid(), __version__, self._publisher.destination
         )
-        holdings = self._holdings = Holdings(self._store.leases, runner, self._settings)
-        self._wakeup.serve(runner.owner, holdings)
+        ownership = self._ownership = LaneOwnership(self._store.leases, identity, self._settings)
+        self._wakeup.serve(identity.owner, ownership)
         if self._stopping.is_set():
-            holdings.stop()
+            ownership.stop()
         async with asyncio.TaskGroup() as group:
             chores = [] if until_empty else [self._wakeup.run(), scheduled.run(), self._retention().run()]
             beside = [group.create_task(chore) for chore in chores]
-            await holdings.run(
-                lambda tenure: self._start_lane(group, holdings, tenure, until_empty=until_empty),
+            await ownership.run(
+                lambda owned: self._start_lane(group, ownership, owned, until_empty=until_empty),
                 began=self._started.set,
                 until_empty=until_empty,
             )
@@ -273,20 +273,22 @@ class Relay:
             longest_pause=self._settings.seconds("outage_backoff"),
         )
 
-    def _start_lane(self, group: asyncio.TaskGroup, holdings: Holdings, tenure: Tenure, *, until_empty: bool) -> None:
-        rest = self._wakeup.rest(tenure.lease)
-        lane = self._lane(tenure, rest)
-        tenure.stop = lambda: self._stop_lane(lane)
+    def _start_lane(
+        self, group: asyncio.TaskGroup, ownership: LaneOwnership, owned: OwnedLane, *, until_empty: bool
+    ) -> None:
+        rest = self._wakeup.rest(owned.lease)
+        lane = self._lane(owned, rest)
+        owned.stop = lambda: self._stop_lane(lane)
         self._lanes.append(lane)
         if self._stopping.is_set():
             self._stop_lane(lane)
-        group.create_task(self._run_lane(lane, rest, holdings, tenure, until_empty=until_empty))
+        group.create_task(self._run_lane(lane, rest, ownership, owned, until_empty=until_empty))
 
-    def _lane(self, tenure: Tenure, rest: Rest) -> Lane:
+    def _lane(self, owned: OwnedLane, rest: Rest) -> Lane:
         return Lane(
             self._store,
             self._publisher,
-            tenure,
+            owned,
             self._settings,
             rest=rest,
             breaker=self._breaker,
@@ -294,12 +296,14 @@ class Relay:
             clock=self._clock,
         )
 
-    async def _run_lane(self, lane: Lane, rest: Rest, holdings: Holdings, tenure: Tenure, *, until_empty: bool) -> None:
+    async def _run_lane(
+        self, lane: Lane, rest: Rest, ownership: LaneOwnership, owned: OwnedLane, *, until_empty: bool
+    ) -> None:
         await lane.run(until_empty=until_empty)
         self._wakeup.forget(rest)
         self._lanes.remove(lane)
         self._past.add(lane)
-        await holdings.ended(tenure)
+        await ownership.ended(owned)
 
     async def _open_publisher(self, *, wait: bool) -> None:
         try:
@@ -307,7 +311,7 @@ class Relay:
         except BrokerUnavailable as outage:
             if isinstance(outage, LoginRefused):
                 raise  # only now: a relay that has run waits until its login is right again, as in any outage
-            tell(events.BrokerOutAtStart(self._sink, reason=str(outage)))
+            tell(events.BrokerUnavailableAtStart(self._sink, reason=str(outage)))
             if wait:
                 self._breaker.trip(outage)
                 await self._breaker.closed(asyncio.Event())

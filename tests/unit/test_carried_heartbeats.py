@@ -9,27 +9,27 @@ from contextlib import suppress
 import pytest
 
 from postroad.config import RelaySettings
-from postroad.relay.leases import Holdings
-from postroad.relay.tenure import Tenure
-from postroad.stores.leases import Standing
+from postroad.relay.owned_lane import OwnedLane
+from postroad.relay.ownership import LaneOwnership
+from postroad.stores.leases import SinkSnapshot
 from postroad.stores.memory import MemoryStore
-from tests.lanes import HERE, runner
+from tests.lanes import HERE, identity
 
 SECONDS = 30
-SOMEBODY_ELSE_HAS_THEM = Standing(lanes=2, destination=HERE, mine={}, renewed=(), free=(), peers=(), suspects=())
+SOMEBODY_ELSE_HAS_THEM = SinkSnapshot(lanes=2, destination=HERE, mine={}, renewed=(), free=(), peers=(), suspects=())
 
 
 class Running:
     """A relay that has taken two lanes."""
 
     def __init__(self) -> None:
-        self.store, self.me = MemoryStore(), runner("s")
-        self.holdings = Holdings(self.store.leases, self.me, RelaySettings(lanes=2))
-        self.taken: list[Tenure] = []
+        self.store, self.me = MemoryStore(), identity("s")
+        self.ownership = LaneOwnership(self.store.leases, self.me, RelaySettings(lanes=2))
+        self.taken: list[OwnedLane] = []
         self._more = asyncio.Event()
 
-    def start(self, tenure: Tenure) -> None:
-        self.taken.append(tenure)
+    def start(self, owned: OwnedLane) -> None:
+        self.taken.append(owned)
         self._more.set()
 
     async def until_taken(self, lanes: int) -> None:
@@ -44,7 +44,7 @@ class Running:
 async def relay() -> AsyncIterator[Running]:
     relay = Running()
     await relay.store.leases.create("s", HERE, lanes=2, start="oldest")
-    running = asyncio.create_task(relay.holdings.run(relay.start, began=lambda: None))
+    running = asyncio.create_task(relay.ownership.run(relay.start, began=lambda: None))
     await relay.until_taken(2)
     yield relay
     running.cancel()
@@ -53,26 +53,26 @@ async def relay() -> AsyncIterator[Running]:
 
 
 async def test_a_tick_renews_the_leases(relay: Running) -> None:
-    beat = relay.holdings.due()
+    beat = relay.ownership.due()
     assert beat is not None
-    assert beat.runner == relay.me
-    before = [tenure.until for tenure in relay.taken]
-    relay.holdings.beaten(beat, await relay.store.leases.beat(beat.runner, beat.seconds))
-    assert all(tenure.until > until for tenure, until in zip(relay.taken, before, strict=True))
-    assert not any(tenure.lost for tenure in relay.taken)
+    assert beat.identity == relay.me
+    before = [owned.until for owned in relay.taken]
+    relay.ownership.beaten(beat, await relay.store.leases.beat(beat.identity, beat.seconds))
+    assert all(owned.until > until for owned, until in zip(relay.taken, before, strict=True))
+    assert not any(owned.lost for owned in relay.taken)
 
 
 async def test_a_tick_finds_out_that_lanes_are_lost(relay: Running) -> None:
-    beat = relay.holdings.due()
+    beat = relay.ownership.due()
     assert beat is not None
-    relay.holdings.beaten(beat, SOMEBODY_ELSE_HAS_THEM)
-    assert all(tenure.lost for tenure in relay.taken)
+    relay.ownership.beaten(beat, SOMEBODY_ELSE_HAS_THEM)
+    assert all(owned.lost for owned in relay.taken)
 
 
 async def test_what_a_tick_found_before_a_lane_was_taken_does_not_count(relay: Running) -> None:
-    beat = relay.holdings.due()
+    beat = relay.ownership.due()
     assert beat is not None
-    await relay.holdings.ended(relay.taken[0])
+    await relay.ownership.ended(relay.taken[0])
     await relay.until_taken(3)
-    relay.holdings.beaten(beat, SOMEBODY_ELSE_HAS_THEM)
-    assert not any(tenure.lost for tenure in relay.taken)
+    relay.ownership.beaten(beat, SOMEBODY_ELSE_HAS_THEM)
+    assert not any(owned.lost for owned in relay.taken)

@@ -23,26 +23,26 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from postroad.consumer.attempts import Attempts
-    from postroad.consumer.handlers import Handlers
+    from postroad.consumer.registry import HandlerRegistry
     from postroad.consumer.transactions import Transactions
     from postroad.inbox import Inbox, Noted
     from postroad.received import Received
 
-__all__ = ["HandlerTimedOut", "Handling", "following"]
+__all__ = ["HandlerTimedOut", "HandlerTransaction", "following"]
 
 
 class HandlerTimedOut(Exception):
     """The handler took longer than it may."""
 
 
-class Handling:
+class HandlerTransaction:
     """How a consumer deals with messages."""
 
     def __init__(
         self,
         consumer: str,
         inbox: Inbox,
-        handlers: Handlers,
+        handlers: HandlerRegistry,
         transactions: Transactions,
         attempts: Attempts,
         *,

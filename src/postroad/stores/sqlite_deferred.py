@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from postroad.stores.base import Deferral, Lease, Tally
+    from postroad.stores.base import Deferred, Lease, Tally
 
 __all__ = ["SQLiteTrouble"]
 
@@ -76,7 +76,7 @@ class SQLiteTrouble:
 
     # -- recording ---------------------------------------------------------------------------------------------------
 
-    def defer(self, deferred: Sequence[Deferral]) -> None:
+    def defer(self, deferred: Sequence[Deferred]) -> None:
         """Write what became of messages, and the attempts that failed."""
         self._connection.executemany(
             self._sql["defer"],

@@ -13,7 +13,7 @@ from postroad.stores.base import FOLLOWERS, PROBES_PER_SECOND, Claimed, key_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from postroad.stores.base import Deferral, Held, Lease, Tally
+    from postroad.stores.base import Deferred, Held, Lease, Tally
 
 __all__ = ["PostgreSQLTrouble"]
 
@@ -67,7 +67,7 @@ class PostgreSQLTrouble:
 
     # -- recording ---------------------------------------------------------------------------------------------------
 
-    async def defer(self, deferred: Sequence[Deferral]) -> None:
+    async def defer(self, deferred: Sequence[Deferred]) -> None:
         """Write what became of messages, and the attempts that failed."""
         if not deferred:
             return

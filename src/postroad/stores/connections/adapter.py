@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from postroad.stores.queries import Dialect
     from postroad.stores.statements import Placeholders, Statement
 
-__all__ = ["Hand", "State", "Tongue"]
+__all__ = ["ConnectionAdapter", "SQLStyle", "State"]
 
 
-class Tongue(NamedTuple):
+class SQLStyle(NamedTuple):
     """What a driver understands: its database's SQL, with its own placeholders."""
 
     dialect: Dialect
@@ -37,12 +37,12 @@ def _nothing(_: Any) -> None:
     """What a driver without server parameters knows."""
 
 
-class Hand(msgspec.Struct, frozen=True):
+class ConnectionAdapter(msgspec.Struct, frozen=True):
     """How statements are run with one kind of connection. A hand never commits and never connects to anything else."""
 
     ready: Callable[[Any], Any]
     """Raises ConnectionClosed or NoTransaction, and else gives what the statement is to be run on."""
-    tongue: Callable[[Any], Tongue]
+    tongue: Callable[[Any], SQLStyle]
     run: Callable[[Any, Statement], Any]
     """Runs a statement in one round trip; an async hand gives an awaitable."""
     ask: Callable[[Any, Sequence[Statement]], Any]

@@ -26,11 +26,11 @@ from postroad.received import Unreadable
 if TYPE_CHECKING:
     from postroad.brokers.base import Delivery, Subscriber
     from postroad.consumer.attempts import Attempts, Begun
-    from postroad.consumer.handling import Handling
+    from postroad.consumer.transaction import HandlerTransaction
     from postroad.received import Received
     from postroad.retry import RetryPolicy
 
-__all__ = ["CONSUMER", "FIRST_PAUSE", "LONGEST_PAUSE", "Plan", "Summary", "Treatment", "Work", "is_failure"]
+__all__ = ["CONSUMER", "FIRST_PAUSE", "LONGEST_PAUSE", "Attempt", "ConsumerOptions", "Summary", "Work", "is_failure"]
 
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 5.0
@@ -63,7 +63,7 @@ class Summary(msgspec.Struct):
         return f"{text} in {self.seconds:.2f} s{rate}"
 
 
-class Plan(msgspec.Struct, frozen=True):
+class ConsumerOptions(msgspec.Struct, frozen=True):
     """How a consumer works."""
 
     consumer: str
@@ -96,14 +96,14 @@ class Work(msgspec.Struct, eq=False):
     """How long to wait when nothing can be done with it now."""
 
 
-class Treatment:
+class Attempt:
     """Deals with messages one by one. `summary` is kept up to date."""
 
     def __init__(
         self,
-        plan: Plan,
+        plan: ConsumerOptions,
         subscriber: Subscriber,
-        handling: Handling,
+        handling: HandlerTransaction,
         attempts: Attempts,
         summary: Summary,
         *,
@@ -131,7 +131,7 @@ class Treatment:
             tell(events.MessageBusy(*self._names(work), reason=cut(str(busy)), retry_ms=work.pause * 1000))
         except BrokerUnavailable as out:  # the dead letters can't be reached, and those that are none go on
             work.pause = min(2 * work.pause, LONGEST_PAUSE)
-            tell(events.ConsumerWaits(self._plan.consumer, reason=str(out), retry_ms=work.pause * 1000))
+            tell(events.ConsumerWaiting(self._plan.consumer, reason=str(out), retry_ms=work.pause * 1000))
         return work.pause
 
     async def _attempt(self, work: Work) -> float | None:
@@ -234,7 +234,7 @@ class Treatment:
         await self._attempts.dead(work.buried_as, type, reason)
         self._marks.pop(work.buried_as, None)
         self._summary.dead += 1
-        tell(events.MessageBuried(self._plan.consumer, id=work.buried_as, message_type=type, reason=cut(reason)))
+        tell(events.MessageDeadLettered(self._plan.consumer, id=work.buried_as, message_type=type, reason=cut(reason)))
         return None
 
     def _names(self, work: Work) -> tuple[str, str, str]:

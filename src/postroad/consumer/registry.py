@@ -14,12 +14,12 @@ from postroad.received import Received, Unreadable, decoder_for, is_readable
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["Handlers", "event_types"]
+__all__ = ["HandlerRegistry", "event_types"]
 
 BUILTINS = frozenset({bytes, str, dict})
 
 
-class Handlers:
+class HandlerRegistry:
     """A handler for each type; or one for all of them that takes batches."""
 
     def __init__(self, consumer: str, begin: Callable[[], Any] | None = None) -> None:

@@ -21,7 +21,7 @@ import msgspec
 from postroad.lifecycle import State
 from postroad.message import StoredMessage
 from postroad.relay.breaker import FIRST_PAUSE
-from postroad.stores.base import PROBES_PER_SECOND, Deferral, key_of
+from postroad.stores.base import PROBES_PER_SECOND, Deferred, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from postroad.retry import RetryPolicy
     from postroad.stores.base import Claim, Claimed, Loaded, Recorded
 
-__all__ = ["Heads", "Trouble", "freed_by", "split"]
+__all__ = ["DeferredMessages", "Heads", "freed_by", "split"]
 
 LOCKED_SECONDS: Final = 1.0
 """How soon a lane loads again when an application was canceling what would have been due."""
@@ -57,12 +57,12 @@ def split(
     return free, held
 
 
-def freed_by(deferred: Iterable[Deferral]) -> set[str]:
+def freed_by(deferred: Iterable[Deferred]) -> set[str]:
     """The keys whose messages need not wait any more once this is recorded."""
     return {each.key for each in deferred if each.key is not None and not each.blocks}
 
 
-class Trouble:
+class DeferredMessages:
     """Kept for one lane, from what it loaded and what it recorded since."""
 
     def __init__(
@@ -142,18 +142,18 @@ class Trouble:
 
     def refused(
         self, message: StoredMessage, refusal: Refusal, attempts: int, waited: float = 0.0, *, unsure: bool = False
-    ) -> Deferral:
+    ) -> Deferred:
         """Decide about a message that was refused, after so many attempts before this one, and after it has waited so
         many seconds since it was first deferred. Unsure: the broker may have it all the same.
         """
         return msgspec.structs.replace(self._decided(message, refusal, attempts, waited), unsure=unsure)
 
-    def _decided(self, message: StoredMessage, refusal: Refusal, attempts: int, waited: float) -> Deferral:
+    def _decided(self, message: StoredMessage, refusal: Refusal, attempts: int, waited: float) -> Deferred:
         key = self.line(message) if self._ordered else None
         if key is not None and self.heads.get(key, message.position) > message.position:
             self._ask_anew()
         if refusal.unroutable and self._drops_unroutable:
-            return Deferral(
+            return Deferred(
                 message.position, key, State.DROPPED, attempts, None, refusal.route, refusal.reason, blocks=False
             )
         error = refusal.reason
@@ -167,12 +167,12 @@ class Trouble:
         if again is None:
             return self._dead(message.position, key, attempts, error)
         due_in = again.total_seconds()
-        return Deferral(message.position, key, State.RETRYING, attempts, due_in, None, error, counted=True)
+        return Deferred(message.position, key, State.RETRYING, attempts, due_in, None, error, counted=True)
 
-    def _dead(self, position: int, key: str | None, attempts: int, error: str) -> Deferral:
-        return Deferral(position, key, State.DEAD, attempts, None, None, error, self._on_dead == "hold", counted=True)
+    def _dead(self, position: int, key: str | None, attempts: int, error: str) -> Deferred:
+        return Deferred(position, key, State.DEAD, attempts, None, None, error, self._on_dead == "hold", counted=True)
 
-    def _waits_for_route(self, position: int, key: str | None, route: str, reason: str, attempts: int) -> Deferral:
+    def _waits_for_route(self, position: int, key: str | None, route: str, reason: str, attempts: int) -> Deferred:
         due_in = None
         self.released.discard(route)
         if route not in self._probes:
@@ -181,26 +181,26 @@ class Trouble:
             self._pauses[route] = min(2 * pause, self._longest_pause)
             # Whole seconds, so that those that are due in one second go in one round.
             due_in = max(pause, float(len(self._probes) // PROBES_PER_SECOND))
-        return Deferral(position, key, State.HELD, attempts, due_in, route, reason)
+        return Deferred(position, key, State.HELD, attempts, due_in, route, reason)
 
     def _ask_anew(self) -> None:
         """A late message went in front of its key's head, and that may have been the one to ask for a route."""
         self.released |= self._probes
         self._probes.clear()
 
-    def given_back(self, claimed: Claimed, *, due: bool) -> Deferral:
+    def given_back(self, claimed: Claimed, *, due: bool) -> Deferred:
         """Claimed, and not sent, because an earlier one of its key was refused; or, with `due`, left without an answer
         because the relay is stopping.
         """
         message, attempts = claimed.message, claimed.attempts
         key = self.line(message) if self._ordered else None
         if attempts:
-            return Deferral(message.position, key, State.RETRYING, attempts, 0.0, claimed.route, unsure=due)
-        return Deferral(message.position, key, State.HELD, 0, 0.0 if due else None, claimed.route, unsure=due)
+            return Deferred(message.position, key, State.RETRYING, attempts, 0.0, claimed.route, unsure=due)
+        return Deferred(message.position, key, State.HELD, 0, 0.0 if due else None, claimed.route, unsure=due)
 
     # -- keeping up with the database --------------------------------------------------------------------------------
 
-    def blocked(self, deferral: Deferral, heads: Heads) -> None:
+    def blocked(self, deferral: Deferred, heads: Heads) -> None:
         """Later messages of its key wait from now on.
 
         Also when it is dead and they need not wait for it: only after its death is on disk they may go. Otherwise,
@@ -238,7 +238,7 @@ class Trouble:
             if each.route is not None and each.route not in self._probes:
                 self.released.add(each.route)
 
-    def recorded(self, deferred: Iterable[Deferral], freed: Iterable[str], recorded: Recorded, now: float) -> None:
+    def recorded(self, deferred: Iterable[Deferred], freed: Iterable[str], recorded: Recorded, now: float) -> None:
         """What was decided is in the database now."""
         for deferral in deferred:
             self._due_in(deferral.due_in, now)

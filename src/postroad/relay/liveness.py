@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from postroad.relay.clock import Clock
-    from postroad.stores.leases import Leases, Presence, Runner
+    from postroad.stores.leases import Leases, LivenessLock, RelayIdentity
 
-__all__ = ["Attendance"]
+__all__ = ["LivenessSession"]
 
 LONGEST_PATIENCE: Final = 3.0
 
 
-class Attendance:
+class LivenessSession:
     """Keeps a relay's session open, where there is such a thing. Without it the lease alone decides."""
 
     def __init__(
-        self, leases: Leases, runner: Runner, lock_id: int | None, *, clock: Clock, retry_seconds: float
+        self, leases: Leases, identity: RelayIdentity, lock_id: int | None, *, clock: Clock, retry_seconds: float
     ) -> None:
         self._leases = leases
-        self._runner = runner
+        self._identity = identity
         self._lock_id = lock_id
         self._clock = clock
         self._retry_seconds = retry_seconds
@@ -38,33 +38,33 @@ class Attendance:
         self._try_at = float("-inf")
         self._told: bool | None = None
         """It was said that this relay has the lock of everybody's, or who has it."""
-        self.presence: Presence | None = None
+        self.liveness_lock: LivenessLock | None = None
 
     @property
     def may_work(self) -> bool:
         """Unless only one relay is to work at a time, and this is not the one."""
-        return self._lock_id is None or (self.presence is not None and self.presence.holds)
+        return self._lock_id is None or (self.liveness_lock is not None and self.liveness_lock.holds)
 
     def notice_loss(self) -> bool:
         """Whether the session was lost since this was asked last."""
-        if self.presence is None or not self.presence.lost:
+        if self.liveness_lock is None or not self.liveness_lock.lost:
             return False
         self.drop()
         return True
 
     def drop(self) -> None:
         """The session is gone, or as good as that. Another may be opened at once."""
-        if self.presence is not None:
-            self.presence.close()
-        self.presence = None
+        if self.liveness_lock is not None:
+            self.liveness_lock.close()
+        self.liveness_lock = None
         self._try_at = float("-inf")
 
     async def keep(self, stirred: Callable[[], None]) -> None:
         """Open the session, if there is none; with a lock of everybody's, try to get it."""
-        if self.presence is None and self._clock.now() >= self._try_at:
+        if self.liveness_lock is None and self._clock.now() >= self._try_at:
             await self._in_time(self._open(stirred))
-        elif self.presence is not None and not self.presence.holds:
-            await self._in_time(self.presence.lock())
+        elif self.liveness_lock is not None and not self.liveness_lock.holds:
+            await self._in_time(self.liveness_lock.lock())
         await self._in_time(self._tell())
 
     def close(self) -> None:
@@ -88,11 +88,11 @@ class Attendance:
     def _put_off(self, reason: str) -> None:
         self.drop()
         self._try_at = self._clock.now() + self._retry_seconds
-        tell(events.LeasesOut(self._runner.sink, reason=reason, retry_ms=self._retry_seconds * 1000))
+        tell(events.LeasesUnavailable(self._identity.sink, reason=reason, retry_ms=self._retry_seconds * 1000))
 
     async def _open(self, stirred: Callable[[], None]) -> None:
-        self.presence = await self._leases.attend(self._runner, self._lock_id, stirred)
-        if self.presence is None:
+        self.liveness_lock = await self._leases.attend(self._identity, self._lock_id, stirred)
+        if self.liveness_lock is None:
             self._try_at = float("inf")
             if self._lock_id is not None:
                 raise InvalidSetting(
@@ -107,12 +107,12 @@ class Attendance:
             self._tell_released()
         if self.may_work:
             self._told = True
-            tell(events.LockTaken(self._runner.sink, lock_id=self._lock_id))
-        elif self.presence is not None and (holder := await self.presence.holder()) is not None:
+            tell(events.LockTaken(self._identity.sink, lock_id=self._lock_id))
+        elif self.liveness_lock is not None and (holder := await self.liveness_lock.holder()) is not None:
             self._told = False
-            tell(events.LockHeld(self._runner.sink, lock_id=self._lock_id, holder=holder))
+            tell(events.LockHeldByOther(self._identity.sink, lock_id=self._lock_id, holder=holder))
 
     def _tell_released(self) -> None:
         assert self._lock_id is not None  # noqa: S101 - otherwise nothing was told
         self._told = None
-        tell(events.LockReleased(self._runner.sink, lock_id=self._lock_id))
+        tell(events.LockReleased(self._identity.sink, lock_id=self._lock_id))

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 
-__all__ = ["Turns"]
+__all__ = ["SharedExclusiveLock"]
 
 
-class Turns:
+class SharedExclusiveLock:
     """For all lanes of a sink. Whoever has begun ends, whatever happens in between."""
 
     def __init__(self) -> None:

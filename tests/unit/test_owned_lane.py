@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroad.relay.tenure import LEFT_SECONDS, FreeLanes, LeaseInDoubt, Tenure, fair_share, stands_in
+from postroad.relay.owned_lane import LEFT_SECONDS, FreeLanes, LeaseInDoubt, OwnedLane, acting_without_lock, fair_share
 from postroad.stores.base import Lease
 from postroad.stores.cursor import Cursor
-from postroad.stores.leases import Peer, Standing
+from postroad.stores.leases import Peer, SinkSnapshot
 from tests.clocks import Flying
 from tests.lanes import HERE
 
@@ -60,29 +60,29 @@ def test_who_is_not_among_them_yet_comes_last() -> None:
     assert fair_share(2, peers(1, 1), owner(7)) == 0
 
 
-def standing(*lanes: int, free: tuple[int, ...] = (), beats: int = 1) -> Standing:
+def snapshot(*lanes: int, free: tuple[int, ...] = (), beats: int = 1) -> SinkSnapshot:
     there = [msgspec.structs.replace(peer, beats=beats) for peer in peers(*lanes)]
-    return Standing(lanes=4, destination=HERE, mine={}, renewed=(), free=free, peers=there, suspects=())
+    return SinkSnapshot(lanes=4, destination=HERE, mine={}, renewed=(), free=free, peers=there, suspects=())
 
 
-def counted(free: FreeLanes, standing: Standing, now: float) -> list[int]:
-    return [peer.owner.int for peer in free.look(standing, now)]
+def counted(free: FreeLanes, snapshot: SinkSnapshot, now: float) -> list[int]:
+    return [peer.owner.int for peer in free.look(snapshot, now)]
 
 
 def test_who_leaves_a_lane_of_its_share_is_not_counted_until_it_is_heard_of_again() -> None:
     free = FreeLanes(owner(0))
-    assert counted(free, standing(2, 1, 0, free=(3,)), 10.0) == [0, 1, 2]
-    assert counted(free, standing(2, 1, 0, free=(3,)), 10.0 + LEFT_SECONDS - 0.1) == [0, 1, 2]
-    assert counted(free, standing(2, 1, 0, free=(3,)), 10.0 + LEFT_SECONDS) == [0, 1]
-    assert counted(free, standing(2, 2, 0), 12.0) == [0, 1], "it has not come since"
-    assert counted(free, standing(2, 2, 0, beats=2), 13.0) == [0, 1, 2]
+    assert counted(free, snapshot(2, 1, 0, free=(3,)), 10.0) == [0, 1, 2]
+    assert counted(free, snapshot(2, 1, 0, free=(3,)), 10.0 + LEFT_SECONDS - 0.1) == [0, 1, 2]
+    assert counted(free, snapshot(2, 1, 0, free=(3,)), 10.0 + LEFT_SECONDS) == [0, 1]
+    assert counted(free, snapshot(2, 2, 0), 12.0) == [0, 1], "it has not come since"
+    assert counted(free, snapshot(2, 2, 0, beats=2), 13.0) == [0, 1, 2]
 
 
 def test_a_lane_that_was_taken_in_between_was_not_left() -> None:
     free = FreeLanes(owner(0))
-    free.look(standing(2, 1, free=(3,)), 10.0)
-    free.look(standing(2, 2), 10.5)
-    assert counted(free, standing(2, 1, free=(3,)), 11.0) == [0, 1]
+    free.look(snapshot(2, 1, free=(3,)), 10.0)
+    free.look(snapshot(2, 2), 10.5)
+    assert counted(free, snapshot(2, 1, free=(3,)), 11.0) == [0, 1]
     assert not free.left
 
 
@@ -99,12 +99,12 @@ def test_a_lane_that_was_taken_in_between_was_not_left() -> None:
 )
 def test_who_stands_in(lanes: list[int], locks: list[int | None], who: int | None) -> None:
     there = [msgspec.structs.replace(each, lock=lock) for each, lock in zip(peers(*lanes), locks, strict=True)]
-    without = [each.owner.int for each in there if each.lock != 42 and stands_in(there, each.owner, 42)]
+    without = [each.owner.int for each in there if each.lock != 42 and acting_without_lock(there, each.owner, 42)]
     assert without == ([] if who is None else [who])
 
 
 def test_what_ones_own_row_said_of_a_lock_that_was_lost_does_not_count() -> None:
-    assert stands_in([Peer(owner(0), 4, 1, lock=42)], owner(0), 42)
+    assert acting_without_lock([Peer(owner(0), 4, 1, lock=42)], owner(0), 42)
 
 
 @pytest.fixture
@@ -112,12 +112,12 @@ async def clock() -> Flying:
     return Flying()
 
 
-def tenure(clock: Flying, seconds: float) -> Tenure:
-    return Tenure(Lease("s", 3, 0, 1023, owner(1), 1, 1, Cursor(0)), clock.now() + seconds, clock)
+def owned(clock: Flying, seconds: float) -> OwnedLane:
+    return OwnedLane(Lease("s", 3, 0, 1023, owner(1), 1, 1, Cursor(0)), clock.now() + seconds, clock)
 
 
 async def test_no_wave_begins_when_the_lease_may_end(clock: Flying) -> None:
-    it = tenure(clock, 12)
+    it = owned(clock, 12)
     it.check(it.lease)
     await clock.wait(asyncio.Event(), 11.99)
     it.check(it.lease)
@@ -130,7 +130,7 @@ async def test_no_wave_begins_when_the_lease_may_end(clock: Flying) -> None:
 
 async def test_a_lane_that_is_lost_begins_nothing_however_long_its_lease(clock: Flying) -> None:
     stopped = []
-    it = tenure(clock, 12)
+    it = owned(clock, 12)
     it.stop = lambda: stopped.append(True)
     it.lose()
     assert stopped == [True]
@@ -140,7 +140,7 @@ async def test_a_lane_that_is_lost_begins_nothing_however_long_its_lease(clock: 
 
 
 async def test_a_lane_in_doubt_waits_for_the_decision(clock: Flying) -> None:
-    it, stopping = tenure(clock, 0), asyncio.Event()
+    it, stopping = owned(clock, 0), asyncio.Event()
     waiting = asyncio.create_task(it.decided(stopping))
     await asyncio.sleep(0)
     assert not waiting.done()
@@ -154,7 +154,7 @@ async def test_a_lane_in_doubt_waits_for_the_decision(clock: Flying) -> None:
 
 async def test_a_lane_that_was_taken_anew_loads_before_it_sends(clock: Flying) -> None:
     """What it knows was loaded by the old epoch: it could publish, but not save."""
-    it = tenure(clock, 12)
+    it = owned(clock, 12)
     loaded = it.lease
     it.lease = msgspec.structs.replace(it.lease, epoch=2)
     with pytest.raises(LeaseInDoubt, match="was taken anew"):
