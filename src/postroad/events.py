@@ -1,10 +1,8 @@
-"""What happens while messages are carried, as values. `tell` is the only way from here into the log.
+"""What happens while messages are carried, as values. `listeners.py` says where they go.
 
-An event's fields are what programs read (`extra` of the log record, keys of a JSON line); its text is what people read,
+An event's fields are what programs read (`extra` of a log record, keys of a JSON line); its text is what people read,
 and is safe whatever formatter shows it: one line, without passwords or control characters. Fields keep what they were
-given, without passwords.
-docs/logging.md lists every event and field. An event below the log's level costs a comparison if its maker asks
-`is_wanted` before making it, which only events of every page need.
+given, without passwords. docs/logging.md lists every event and field.
 """
 
 from __future__ import annotations
@@ -89,8 +87,6 @@ __all__ = [
     "StoreUnavailable",
     "StoreUnavailableAtStart",
     "SubscriberUnavailable",
-    "is_wanted",
-    "tell",
 ]
 
 
@@ -109,23 +105,6 @@ class Event(msgspec.Struct, frozen=True):
     def name(cls) -> str:
         """What programs call this event: the class's name in small letters."""
         return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__).lower()
-
-
-def is_wanted(event: type[Event]) -> bool:
-    """Whether anybody would read such an event."""
-    return event.logger.isEnabledFor(event.level)
-
-
-def tell(event: Event) -> None:
-    """Write the event into the log."""
-    if is_wanted(type(event)):
-        # Without arguments logging leaves percent signs alone, and a broker's words may hold some.
-        extra = {"event": event.name()} | {name: _hidden(each) for name, each in msgspec.structs.asdict(event).items()}
-        event.logger.log(event.level, str(event), extra=extra, stacklevel=2)
-
-
-def _hidden(value: object) -> object:
-    return without_passwords(value) if isinstance(value, str) else value
 
 
 class _OfSink(Event, frozen=True):

@@ -19,7 +19,7 @@ from postroad import InvalidSetting
 from postroad.brokers import publisher_for, subscriber_for
 from postroad.brokers.base import Subscriber
 from postroad.config import all_settings
-from postroad.events import tell
+from postroad.listeners import tell
 from postroad.ops.cli import app
 from postroad.ops.logs import JsonLines, Lines
 from postroad.ops.settings import Settings, shown

@@ -16,7 +16,7 @@ from postroad.brokers.memory import MemoryBroker
 from postroad.brokers.null import NullPublisher
 from postroad.brokers.rabbitmq import RabbitMQPublisher
 from postroad.config import RelaySettings
-from postroad.events import tell
+from postroad.listeners import tell
 from postroad.message import new_id
 from postroad.relay import Relay
 from postroad.relay.maintenance import Reports, Retention

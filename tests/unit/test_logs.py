@@ -13,7 +13,8 @@ from uuid import UUID
 import pytest
 
 from postroad import events
-from postroad.events import BrokerUnavailable, Event, LanesTaken, tell
+from postroad.events import BrokerUnavailable, Event, LanesTaken
+from postroad.listeners import tell
 from postroad.ops.logs import JsonLines, Lines
 
 OWNER = UUID(int=7)

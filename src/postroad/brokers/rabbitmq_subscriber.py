@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from postroad.brokers.rabbitmq import CLOSE_SECONDS, Declare, checked_declare, checked_seconds
 from postroad.errors import BrokerUnavailable, InvalidSetting, MissingExtra
-from postroad.events import tell
+from postroad.listeners import tell
 
 try:
     from aiormq.connection import Connection

@@ -19,7 +19,7 @@ from postroad import events
 from postroad.consumer.attempts import CRASHED, cut
 from postroad.consumer.transactions import Busy, Lost, StoreOut
 from postroad.errors import BrokerUnavailable, Refusal
-from postroad.events import tell
+from postroad.listeners import LogListener, tell
 from postroad.message import new_id
 from postroad.received import Unreadable
 
@@ -185,7 +185,7 @@ class Attempt:
         if not first:
             return self._was_processed(work)
         self._summary.handled += 1
-        if events.is_wanted(events.MessageHandled):
+        if LogListener().wants(events.MessageHandled):
             tell(events.MessageHandled(*self._names(work), duration_ms=(time.monotonic() - began) * 1000))
         return None
 
@@ -218,7 +218,7 @@ class Attempt:
 
     def _was_processed(self, work: Work) -> float | None:
         self._summary.duplicates += 1
-        if events.is_wanted(events.DuplicateIgnored):
+        if LogListener().wants(events.DuplicateIgnored):
             tell(events.DuplicateIgnored(*self._names(work)))
         return None
 

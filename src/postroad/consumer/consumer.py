@@ -24,8 +24,8 @@ from postroad.consumer.run import Run
 from postroad.consumer.transaction import HandlerTransaction
 from postroad.consumer.transactions import StoreOut, Transactions
 from postroad.errors import InvalidSetting, PostroadError, StoreUnavailable
-from postroad.events import tell
 from postroad.inbox import Inbox, checked_consumer
+from postroad.listeners import tell
 from postroad.retry import Backoff
 from postroad.stores.connections.transient import is_transient
 from postroad.waiting import cancelled, reached

@@ -14,7 +14,7 @@ from postroad import events
 from postroad.consumer.attempts import cut
 from postroad.consumer.transactions import Busy, Lost, StoreOut
 from postroad.errors import BrokerUnavailable, Refusal, StoreUnavailable
-from postroad.events import tell
+from postroad.listeners import LogListener, tell
 from postroad.received import Unreadable, received
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class LocalHandler:
                 return Refusal(message.position, str(error), permanent=True)
             except Exception as error:
                 return await self._refused(message.position, given, error)
-            if first and events.is_wanted(events.MessageHandled):
+            if first and LogListener().wants(events.MessageHandled):
                 took = (time.monotonic() - began) * 1000
                 tell(events.MessageHandled(self.name, str(message.id), message.type, duration_ms=took))
             return None

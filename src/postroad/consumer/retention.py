@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from postroad import events
 from postroad.consumer.transactions import StoreOut
-from postroad.events import tell
+from postroad.listeners import tell
 
 if TYPE_CHECKING:
     from postroad.config import RelaySettings

@@ -23,8 +23,8 @@ from postroad.consumer.attempts import cut
 from postroad.consumer.keys import Keys
 from postroad.consumer.transactions import StoreOut
 from postroad.errors import BrokerUnavailable, LoginRefused
-from postroad.events import tell
 from postroad.heap import keep_large_blocks
+from postroad.listeners import tell
 from postroad.received import Unreadable
 from postroad.waiting import cancelled
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from postroad.config import all_settings
-from postroad.events import tell
+from postroad.listeners import tell
 from postroad.ops.logs import log_to_stderr
 from postroad.ops.settings import DEFAULT_FILE, FILE_VARIABLE, Settings
 

@@ -10,7 +10,8 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
-from postroad.events import Stopping, tell
+from postroad.events import Stopping
+from postroad.listeners import tell
 from postroad.waiting import cancelled
 
 if TYPE_CHECKING:

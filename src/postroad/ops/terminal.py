@@ -16,7 +16,8 @@ from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
 from postroad.errors import InvalidSetting, PostroadError
-from postroad.events import CommandFailed, tell
+from postroad.events import CommandFailed
+from postroad.listeners import tell
 from postroad.ops.logs import in_json
 from postroad.ops.settings import ways_to_set
 from postroad.safe_text import harmless, without_passwords

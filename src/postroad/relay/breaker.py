@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from postroad import events
 from postroad.errors import BrokerUnavailable
-from postroad.events import tell
+from postroad.listeners import tell
 from postroad.relay.exclusion import SharedExclusiveLock
 
 if TYPE_CHECKING:

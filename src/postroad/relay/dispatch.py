@@ -10,8 +10,8 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from postroad import events
-from postroad.events import tell
 from postroad.lifecycle import State
+from postroad.listeners import tell
 from postroad.relay.deferred import split
 from postroad.relay.derived import dead_letter
 from postroad.relay.sending import Interrupted, Outcome

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from postroad import events
 from postroad.errors import LaneChanged, LeaseLost, LogNotReadable, LogReset, NotMigrated, StoreUnavailable
-from postroad.events import tell
+from postroad.listeners import LogListener, tell
 from postroad.relay.breaker import FIRST_PAUSE
 from postroad.relay.deferred import DeferredMessages, freed_by
 from postroad.relay.derived import rewound
@@ -449,7 +449,7 @@ class Lane:
     @contextmanager
     def _told(self, page: Page) -> Iterator[None]:
         """For those who read about every page: what was taken, and what became of it."""
-        if not events.is_wanted(events.PageTaken):
+        if not LogListener().wants(events.PageTaken):
             yield
             return
         began, published, refused, held = self._clock.now(), self.published, self.refused, len(self._held)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from postroad import events
 from postroad.errors import InvalidSetting, LogNotReadable, NotMigrated, StoreUnavailable
-from postroad.events import tell
+from postroad.listeners import tell
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -9,7 +9,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from postroad.errors import LogNotReadable, NotMigrated, StoreUnavailable
-from postroad.events import MessagesDeleted, Progress, RetentionUnavailable, SinkUnserved, tell
+from postroad.events import MessagesDeleted, Progress, RetentionUnavailable, SinkUnserved
+from postroad.listeners import tell
 from postroad.relay.breaker import FIRST_PAUSE
 from postroad.relay.clock import Monotonic
 

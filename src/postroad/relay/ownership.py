@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from postroad import events
 from postroad.errors import InvalidSetting, LogNotReadable, NotMigrated, StoreUnavailable
-from postroad.events import tell
+from postroad.listeners import tell
 from postroad.relay.clock import Monotonic
 from postroad.relay.liveness import LivenessSession
 from postroad.relay.owned_lane import FreeLanes, OwnedLane, acting_without_lock, fair_share

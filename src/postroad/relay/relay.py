@@ -14,8 +14,8 @@ import msgspec
 from postroad import events
 from postroad.config import RelaySettings
 from postroad.errors import BrokerUnavailable, InvalidSetting, LoginRefused
-from postroad.events import tell
 from postroad.heap import keep_large_blocks
+from postroad.listeners import tell
 from postroad.message import new_id
 from postroad.relay.breaker import Breaker
 from postroad.relay.clock import Monotonic

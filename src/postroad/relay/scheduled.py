@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from postroad import events
 from postroad.errors import LogNotReadable, NotMigrated, StoreUnavailable
-from postroad.events import tell
+from postroad.listeners import tell
 from postroad.message import SLOTS
 from postroad.relay.bell import Bell
 from postroad.relay.breaker import FIRST_PAUSE

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from postroad import events
 from postroad.errors import BrokerUnavailable, PostroadError, Refusal
-from postroad.events import tell
+from postroad.listeners import tell
 from postroad.message import LARGEST_PAYLOAD_OF_ALL, LONGEST_HEADERS, LONGEST_NAME
 from postroad.relay.owned_lane import LeaseInDoubt
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from postroad import events
 from postroad.errors import LaneChanged, LogNotReadable, NotMigrated, StoreUnavailable
-from postroad.events import tell
+from postroad.listeners import tell
 from postroad.message import SLOTS, new_id
 from postroad.relay.bell import Bell
 from postroad.relay.clock import Monotonic

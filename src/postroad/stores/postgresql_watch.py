@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from postroad import events
 from postroad.errors import PostroadError
-from postroad.events import tell
+from postroad.listeners import tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
