@@ -132,6 +132,8 @@ MUTANTS = [
            "return len(self.payload) + len(self.headers_json)", "return len(self.payload)", (STORES,)),
     Mutant("a row that is too large goes out empty", SENDING,
            "if message.is_unread}", "if message.is_unread and False}", (LIMITS,)),
+    Mutant("the mover waits for an open transaction", "postroad/stores/postgresql_mover.py",
+           "WAIT_MS: Final = 2_000", "WAIT_MS: Final = 0", ("tests/security/test_blocked_relays.py",)),
     Mutant("a slot is not checked", PG_LIMITS, "or new.slot <>", "or 1 = 0 and new.slot <>", (LIMITS,), times=2),
     Mutant("the late query is written naively", PG_QUERIES,
            "and position + 0 <= $3\n                 order by position + 0",

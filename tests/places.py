@@ -94,8 +94,13 @@ async def on_postgresql(name: str, server: PostgreSQL, through: Callable[[str], 
     async def rows(sql: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in await log.execute(sql)]
 
-    begin, insert, is_async = (_POSTGRESQL | _MORE_POSTGRESQL)[name](log.url if through is None else through(log.url))
+    begin, insert, is_async = transactions(name, log.url if through is None else through(log.url))
     return Place(begin, insert, is_async, rows, "postroad.")
+
+
+def transactions(name: str, url: str) -> tuple[Any, Any, bool]:
+    """`begin`, how to insert a number, and whether it is async, for one kind of connection to PostgreSQL."""
+    return (_POSTGRESQL | _MORE_POSTGRESQL)[name](url)
 
 
 def on_sqlite(name: str, path: Path) -> Place:

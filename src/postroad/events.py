@@ -51,6 +51,7 @@ __all__ = [
     "LeasesUnavailable",
     "ListenLost",
     "ListenRestored",
+    "LocalHandlersAbandoned",
     "LockHeldByOther",
     "LockLost",
     "LockReleased",
@@ -572,6 +573,17 @@ class HandlersAbandoned(_OfConsumer, frozen=True, kw_only=True):
     )
     handlers: int
     grace_s: float
+
+
+class LocalHandlersAbandoned(_OfConsumer, frozen=True, kw_only=True):
+    """The relay ends, and handlers in its process have not ended after they were cancelled."""
+
+    level = logging.WARNING
+    text = (
+        "consumer {e.consumer}: {e.handlers} handlers or statements did not end within grace and a second; the relay "
+        "ends without them: their messages are not confirmed, and come again"
+    )
+    handlers: int
 
 
 class BatchFailed(_OfConsumer, frozen=True, kw_only=True):

@@ -11,8 +11,11 @@ from typing import Any
 
 import aiosqlite
 import asyncpg
+import django
 import psycopg
 import pytest
+from django.conf import settings
+from django.db.utils import ConnectionHandler
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
@@ -26,7 +29,7 @@ from postroad.stores.migrations import grants_script
 from postroad.stores.sqlite import SQLiteStore, migrate_sqlite
 from tests.consumers import Numbered, consumed, consumer, put
 from tests.logs import PostgreSQLLog
-from tests.places import Place, asyncpg_transactions
+from tests.places import Place, asyncpg_transactions, django_settings
 from tests.services.postgresql import PostgreSQL
 
 
@@ -153,6 +156,27 @@ async def test_a_begin_that_commits_after_an_error_is_refused(url: str, tmp_path
 async def test_one_that_gives_none_as_django_s_atomic_does_is_refused() -> None:
     match = r"<lambda>, which gives None.*with transaction.atomic\(\): yield"
     await refused(lambda: nullcontext(None), is_async=False, match=match)
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "sqlite"])
+async def test_connections_of_django_that_don_t_commit_are_refused(url: str, tmp_path: Path, kind: str) -> None:
+    migrate_sqlite(tmp_path / "shop.sqlite")
+    if not settings.configured:
+        settings.configure()
+    django.setup()
+    there = django_settings(url if kind == "postgresql" else tmp_path / "shop.sqlite")
+
+    @contextmanager
+    def connected(*, autocommit: bool) -> Iterator[Any]:
+        connection = ConnectionHandler({"default": there})["default"]
+        connection.set_autocommit(autocommit)
+        with closing(connection):
+            yield connection
+
+    rolled_back = partial(connected, autocommit=False)
+    await refused(rolled_back, is_async=False, match=r"which does not commit.*transaction.atomic\(\)")
+    alone = partial(connected, autocommit=True)
+    await refused(alone, is_async=False, match="Django's connection is in autocommit mode")
 
 
 async def test_pools_are_taken(url: str) -> None:

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
-from postroad import Received
+from postroad import BrokerUnavailable, Received, StoreUnavailable
 from postroad.brokers.memory import MemoryQueue
+from postroad.config import RelaySettings
+from postroad.consumer.outages import Outages
 from postroad.retry import Backoff
 from postroad.stores.connections.passing import is_passing
-from tests.consumers import Numbered, consumed, consumer, execute, put
+from tests.consumers import Numbered, consumed, consumer, execute, put, put_again
 from tests.places import EVERY_POSTGRESQL, Place, on_postgresql
 from tests.services.postgresql import PostgreSQL
 from tests.services.proxy import Proxy
@@ -34,6 +36,7 @@ CUTS = [*({"sent": size} for size in range(0, 480, 48)), *({"answered": size} fo
 
 @pytest.mark.parametrize("name", EVERY_POSTGRESQL)
 async def test_a_connection_that_is_cut_anywhere(postgresql15: PostgreSQL, queue: MemoryQueue, name: str) -> None:
+    """Every other message was delivered before, so that its beginning is marked."""
     async with Proxy(postgresql15.port) as proxy:
         place = await on_postgresql(name, postgresql15, through=proxy.url)
         for number, after in enumerate(CUTS):
@@ -43,10 +46,11 @@ async def test_a_connection_that_is_cut_anywhere(postgresql15: PostgreSQL, queue
                 proxy.cut_after(**after)
 
             it.on(Numbered)(_calling(place, iter([True]), cut, asyncio.get_running_loop()))
-            put(queue, number)
+            (put_again if number % 2 else put)(queue, number)
             summary = await consumed(it)
             proxy.cut_after()  # whatever was not reached
-            assert (summary.failed, summary.dead, await place.attempts()) == (0, 0, []), f"cut after {after}"
+            counted = [row for row in await place.attempts() if row != (0, 0, False)]
+            assert (summary.failed, summary.dead, counted) == (0, 0, []), f"cut after {after}"
             assert summary.handled + summary.duplicates == 1, "of a COMMIT without an answer nothing is known"
         assert proxy.cuts >= len(CUTS) // 2, "not all are reached within a transaction"
     assert sorted(await place.effects()) == list(range(len(CUTS)))
@@ -136,6 +140,106 @@ async def test_a_handler_that_hides_the_outage_has_not_failed(own_server: Postgr
     put(queue, 1)
     summary = await consumed(it)
     assert (summary.handled, summary.failed, await place.effects()) == (1, 0, [1])
+
+
+# -- until the queue is empty: nothing is waited for without end ------------------------------------------------------
+
+SOON = RelaySettings(until_empty_timeout="300ms")
+LATE = RelaySettings(until_empty_timeout="10m")
+
+
+@pytest.mark.parametrize("name", EVERY_POSTGRESQL)
+async def test_a_database_that_stays_out_ends_it(own_server: PostgreSQL, queue: MemoryQueue, name: str) -> None:
+    """Also where a connection is made only when it is first used."""
+    place = await on_postgresql(name, own_server)
+
+    async def asynchronous(event: Numbered, tx: Any, message: Received) -> None:
+        await asyncio.to_thread(own_server.stop, "immediate")
+
+    def sync(event: Numbered, tx: Any, message: Received) -> None:
+        own_server.stop("immediate")
+
+    it = consumer(place, queue, retry=Backoff(max_attempts=1))
+    it.on(Numbered)(asynchronous if place.is_async else sync)
+    put(queue, 1)
+    try:
+        async with asyncio.timeout(60):
+            with pytest.raises(StoreUnavailable, match=r"waiting 0.3 s \(until_empty_timeout\) for the database: "):
+                await it.run_until_empty(relay=SOON)
+    finally:
+        await asyncio.to_thread(own_server.start)
+    assert len(queue.queue) == 1, "it was not acked"
+    assert (queue.dead, await place.attempts()) == ([], [])
+
+
+class Out(MemoryQueue):
+    """A broker that can't be opened at some times."""
+
+    def __init__(self, *out_at: int) -> None:
+        super().__init__()
+        self._out_at, self.opened = out_at, 0
+
+    async def open(self) -> None:
+        self.opened += 1
+        if self.opened in self._out_at:
+            raise BrokerUnavailable("no such queue")
+        await super().open()
+
+
+@pytest.mark.parametrize("out_at", [range(1, 10_000), range(2, 10_000)], ids=["at the start", "later"])
+async def test_a_broker_that_stays_out_ends_it(one_place: Place, out_at: range) -> None:
+    queue = Out(*out_at)
+    it = consumer(one_place, queue)
+    it.on(Numbered)(one_place.handler(lambda event, message: queue.drop()))
+    put(queue, 1)
+    async with asyncio.timeout(60):
+        with pytest.raises(BrokerUnavailable, match=r"\(until_empty_timeout\) for the broker: no such queue"):
+            await it.run_until_empty(relay=SOON)
+
+
+async def test_a_broker_that_comes_back_is_waited_for(one_place: Place) -> None:
+    queue = Out(1, 2, 4)
+    it = consumer(one_place, queue)
+    it.on(Numbered)(one_place.handler(lambda event, message: queue.drop() if queue.opened == 3 else None))
+    put(queue, 1)
+    async with asyncio.timeout(60):
+        summary = await it.run_until_empty(relay=LATE)
+    assert (queue.opened, summary.handled, summary.duplicates) == (5, 1, 1)
+
+
+async def test_dead_letters_that_stay_out_end_it(one_place: Place, queue: MemoryQueue) -> None:
+    async def out(*_: Any) -> None:
+        raise BrokerUnavailable("the dead-letter queue is full")
+
+    queue.bury = out  # type: ignore[method-assign, assignment]
+    it = consumer(one_place, queue)
+    it.on(Numbered)(one_place.handler())
+    queue.put(b"x")
+    async with asyncio.timeout(60):
+        with pytest.raises(BrokerUnavailable, match="for the dead letters: the dead-letter queue is full"):
+            await it.run_until_empty(relay=SOON)
+    assert len(queue.queue) == 1, "it was not acked"
+
+
+async def test_outages_that_end_in_between_are_not_added_up() -> None:
+    clock, ends = [0.0], []
+    outages = Outages(10.0, lambda: ends.append(clock[0]), now=lambda: clock[0])
+    for moment in (0.0, 9.0):
+        clock[0] = moment
+        assert outages.out("database", "gone", 5.0) == min(5.0, 10.0 - moment)
+    outages.back("database")
+    clock[0] = 12.0
+    assert outages.out("database", "gone", 5.0) == 5.0
+    assert outages.out("broker", "gone", 5.0) == 5.0
+    assert outages.given_up is None
+    clock[0] = 22.0
+    outages.back("broker")
+    assert outages.out("database", "gone", 5.0) == 0.0
+    assert outages.out("database", "gone", 5.0) == 0.0
+    assert (ends, str(outages.given_up)) == (
+        [22.0],
+        "gave up after waiting 10 s (until_empty_timeout) for the database: gone",
+    )
 
 
 def test_every_error_of_a_driver_that_means_a_lost_connection() -> None:

@@ -112,7 +112,7 @@ async def test_who_cancels_waits_for_who_moves_and_is_told_what_came_of_it(
     store = log.store
     assert isinstance(store, PostgreSQLStore)
     moving = await begin(mover)
-    assert (await mover.fetchrow(store._sql["move_scheduled"], 10))["moved"] == 1
+    assert (await mover.fetchrow(store._sql["move_scheduled"], 10, None))["moved"] == 1
 
     async def cancel() -> Any:
         async with connection.transaction():
@@ -417,5 +417,5 @@ async def test_looking_for_what_is_due_looks_at_nothing_else(
     store = log.store
     assert isinstance(store, PostgreSQLStore)
     await store._prepare(connection)
-    plan = await connection.fetchval(f"explain (analyze, format json) {store._sql['move_scheduled']}", 100)
+    plan = await connection.fetchval(f"explain (analyze, format json) {store._sql['move_scheduled']}", 100, None)
     assert rows_looked_at(json.loads(plan)[0]["Plan"]) <= most

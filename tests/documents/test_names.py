@@ -61,6 +61,7 @@ def test_databases_share_their_query_names() -> None:
         "read_late_page", "settle_and_note", "hold_behind", "try_alone", "try_to_move", "begin_nap", "end_naps",
         "wipe_marks", "writers", "server_process", "borrow_session", "bury", "mark_dead", "try_lock", "note_lock",
         "join_in", "lock_holder", "keep_alive", "lock_row_holder", "table_users", "notice", "free_left", "blockers",
+            "due_by_role",
     }  # fmt: skip
     only_sqlite = {
         "look_at_batch", "delete_finished", "delete_history", "find_due", "find_routed", "find_followers", "read_one",

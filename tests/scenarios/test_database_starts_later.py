@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
 
-from postroad import Outbox
+from postroad import Consumer, Outbox, Received
+from postroad.brokers.memory import MemoryQueue
 from postroad.stores.postgresql import migrate_postgresql
 from tests.conftest import serving
+from tests.consumers import Numbered
 from tests.destinations import consumed
+from tests.places import EVERY_POSTGRESQL, transactions
 from tests.scenarios.test_consumers import Service, has_effects, order, put, rows, services, until
 from tests.services.postgresql import PostgreSQL
 
@@ -99,6 +103,46 @@ async def test_a_consumer_waits_until_the_database_is_there(
     code, _ = service.stop()
     assert code == 0
     assert_said_at_growing_intervals(service)
+
+
+async def test_every_kind_of_consumer_waits_while_the_server_is_starting_up(
+    server: PostgreSQL, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    refusing(server)
+    await until(lambda: is_starting_up(database))
+    try:
+        for name in EVERY_POSTGRESQL:
+            caplog.clear()
+            begin, _, is_async = transactions(name, database)
+            it: Consumer[Any] = Consumer(MemoryQueue(), name="stock", begin=begin)
+            it.on(Numbered)(handle if is_async else handle_sync)
+            running = asyncio.create_task(it.run())
+            await until(lambda running=running: waits(running, caplog))  # type: ignore[misc]
+            assert "the database system is" in caplog.text, name
+            it.stop()
+            async with asyncio.timeout(60):
+                await running
+    finally:
+        accepting(server)
+
+
+async def handle(event: Numbered, tx: Any, message: Received) -> None: ...
+def handle_sync(event: Numbered, tx: Any, message: Received) -> None: ...
+
+
+async def waits(running: asyncio.Task[Any], caplog: pytest.LogCaptureFixture) -> bool:
+    assert not running.done(), running.exception()
+    return WAITING in caplog.text
+
+
+async def is_starting_up(url: str) -> bool:
+    try:
+        await (await asyncpg.connect(url)).close()
+    except asyncpg.CannotConnectNowError:
+        return True
+    except OSError:
+        return False
+    raise AssertionError("it takes connections")
 
 
 async def test_what_waits_can_be_stopped_and_gives_up_when_it_is_to_end(

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+import asyncpg
 import pytest
 
+from postroad import Outbox
 from tests.places import ON_POSTGRESQL
 from tests.scenarios.test_consumers import Service, effects, exists, fresh, left, order, put, services, until
 from tests.services.postgresql import PostgreSQL
@@ -65,6 +67,49 @@ async def test_a_consumer_that_can_t_begin_can_be_stopped(
             code, _ = await stopped(service)
     assert code == 0
     assert "Traceback" not in service.said()
+
+
+@pytest.mark.parametrize("driver", ON_POSTGRESQL)
+async def test_a_relay_with_its_handlers_ends_and_their_message_comes_again(
+    database: str, tmp_path: Path, driver: str
+) -> None:
+    await add_one(database)
+    relay = ("relay", "--database", database, *APP[1:])
+    environment = {"SERVICE_DRIVER": driver, "SERVICE_BUSY": str(tmp_path / "busy")}
+    with services(tmp_path) as start:
+        async with Proxy(urlsplit(database).port or 0) as proxy:
+            through = {"SERVICE_DATABASE": proxy.url(database), "SERVICE_ENDLESS": "1"}
+            service = start(*relay, "--grace", "1s", **through, **environment)
+            await until(lambda: exists(tmp_path / "busy"))
+            proxy.go_silent()
+            code, summary = await stopped(service)
+        assert (code, summary[:11]) == (0, "0 published")
+        assert "1 handlers or statements did not end within grace and a second" in service.said()
+        assert "their messages are not confirmed, and come again" in service.said()
+        assert "Traceback" not in service.said()
+        again = start(*relay, "--until-empty", SERVICE_DATABASE=database, **environment)
+        assert again.process.wait(60) == 0
+    assert await effects(database) == [1]
+
+
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+async def test_a_relay_whose_handlers_can_t_begin_can_be_stopped(database: str, tmp_path: Path, driver: str) -> None:
+    with services(tmp_path) as start:
+        async with Silence() as silence:
+            url = database.replace(f":{urlsplit(database).port}/", f":{silence.port}/")
+            environment = {"SERVICE_DATABASE": url, "SERVICE_DRIVER": driver}
+            service = start("relay", "--database", database, *APP[1:], **environment)
+            await silence.called()
+            code, _ = await stopped(service)
+    assert code == 0
+    assert "Traceback" not in service.said()
+
+
+async def add_one(database: str) -> None:
+    connection = await asyncpg.connect(database)
+    async with connection.transaction():
+        await Outbox(source="/tests").add(connection, {"order": 1}, type="order.created", key=1)
+    await connection.close()
 
 
 async def stopped(service: Service) -> tuple[int, str]:

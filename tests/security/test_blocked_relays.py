@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import re
+import subprocess
+import sys
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -15,9 +21,10 @@ from postroad.stores.postgresql import PostgreSQLStore
 from tests.contracts.test_wakeup import running, until, until_asleep
 from tests.lanes import take_lanes
 from tests.logs import Arrivals, numbered
-from tests.security.neighbours import Neighbours
+from tests.security.neighbours import Neighbours, Role
 
 SHOP = Outbox(source="/shop")
+BILLING = Outbox(source="/billing")
 ONE_LANE = RelaySettings(lanes=1)
 
 
@@ -106,3 +113,60 @@ async def test_what_keeps_a_relay_from_taking_its_lanes_is_named(
             await transaction.rollback()
             await add(neighbours, 1)
             await broker.until(1)
+
+
+async def test_an_open_transaction_that_has_taken_an_id_stops_no_scheduling(
+    neighbours: Neighbours, caplog: pytest.LogCaptureFixture
+) -> None:
+    """To learn whether an id is in the log, an INSERT waits for every transaction that has written the id."""
+    id = uuid4()
+    broker = Arrivals()
+    relay = Relay(PostgreSQLStore(neighbours.url("relay")), broker, sink="s", settings=ONE_LANE)
+    async with running(relay), neighbours.connected("billing") as hostile:
+        await until_asleep(relay)
+        transaction = hostile.transaction()
+        await transaction.start()
+        await BILLING.add_many(hostile, numbered(1, id=id))
+        async with neighbours.connected("billing") as second, second.transaction():
+            await BILLING.add_many(second, numbered(1, id=id, deliver_in="0s"))
+        async with neighbours.connected("shop") as connection, connection.transaction():
+            await SHOP.add_many(connection, numbered(2, 3, deliver_in="0s"))
+        await broker.until(2, 3)
+        assert 1 not in broker.numbers
+        await until(lambda: f"process {hostile.get_server_pid()} of role {neighbours.name('billing')}" in caplog.text)
+        await transaction.rollback()
+        await broker.until(1)
+
+
+@pytest.mark.parametrize("role", ["operator", "reader"])
+async def test_doctor_names_what_blocks_the_relay_of_another_role(neighbours: Neighbours, role: Role) -> None:
+    command = ("doctor", "--database", neighbours.url(role))
+    relay = Relay(PostgreSQLStore(neighbours.url("relay")), Arrivals(), sink="s", settings=ONE_LANE)
+    async with running(relay), neighbours.connected("postgres") as other:
+        await until_asleep(relay)
+        async with neighbours.connected("stranger", server_settings={"application_name": "postroad"}) as squatter:
+            await squatter.execute("select pg_advisory_lock(1)")  # which is no business of ours
+            assert await says("No other session", *command)
+        async with other.transaction():
+            await other.execute("lock table postroad.lanes")
+            await add(neighbours, 1)
+            wanted = f"process {other.get_server_pid()} of role postgres"
+            await until(lambda: says(wanted, *command))
+            found = json.loads(await ran(*command, "--json"))["blockers"]
+            assert [(each["pid"], each["role"], each["query_seconds"]) for each in found] == [
+                (other.get_server_pid(), "postgres", None)
+            ]
+            neighbours.psql("postgres", f"grant pg_read_all_stats to {neighbours.name(role)}")
+            said = await ran(*command)
+            assert re.search(rf"{wanted}, idle in transaction, transaction \d+ s old, query \d+ s", said)
+        await until(lambda: says("No other session", *command))
+
+
+async def says(text: str, *command: str) -> bool:
+    return text in await ran(*command)
+
+
+async def ran(*command: str) -> str:
+    """What a command prints, whether it fails or not."""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "postroad", *command, stdout=subprocess.PIPE)
+    return (await process.communicate())[0].decode()

@@ -21,6 +21,7 @@ from uuid import UUID
 
 import pytest
 from rich.cells import cell_len
+from typer.main import get_command
 
 from postroad import Outbox, StoredMessage
 from postroad.brokers.local import LocalPublisher
@@ -494,6 +495,21 @@ def test_help_fits_on_a_screen_and_all_of_it_is_there_when_asked_for(
     assert "From where, to where" in short.said
     assert "Fine tuning" not in short.said
     assert "Fine tuning" in long.said
+
+
+def words_of(group: Any, *before: str) -> Iterator[tuple[str, ...]]:
+    """Every group and every command."""
+    yield before
+    for name, command in getattr(group, "commands", {}).items():
+        yield from words_of(command, *before, name)
+
+
+@pytest.mark.parametrize("command", list(words_of(get_command(app))), ids=" ".join)
+def test_no_help_has_boxes_in_a_pipe(capsys: pytest.CaptureFixture[str], command: tuple[str, ...]) -> None:
+    assert run(app, [*command, "--help"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"Usage: {' '.join(('postroad', *command))} ")
+    assert said.isascii()
 
 
 @pytest.mark.parametrize("command", [[], ["relay"], ["key"], ["dead", "list"]])

@@ -22,10 +22,13 @@ from postroad.errors import BrokerUnavailable, Refusal
 from postroad.listeners import LogListener, tell
 from postroad.message import new_id
 from postroad.received import Unreadable
+from postroad.stores.connections.passing import is_lock_timeout
+from postroad.stores.connections.transient import is_transient
 
 if TYPE_CHECKING:
     from postroad.brokers.base import Delivery, Subscriber
     from postroad.consumer.attempts import Attempts, Begun
+    from postroad.consumer.outages import Waited
     from postroad.consumer.transaction import HandlerTransaction
     from postroad.received import Received
     from postroad.retry import RetryPolicy
@@ -94,6 +97,10 @@ class Work(msgspec.Struct, eq=False):
     """How often its transaction was lost."""
     pause: float = FIRST_PAUSE
     """How long to wait when nothing can be done with it now."""
+    waits_for: Waited | None = None
+    """What was out when nothing could be done with it; None when it waits for something else."""
+    reason: str = ""
+    """Why it waits."""
 
 
 class Attempt:
@@ -124,13 +131,17 @@ class Attempt:
 
         Raises StoreOut when nothing can be done with any message now.
         """
+        work.waits_for = None
         try:
             return await self._attempt(work)
         except Busy as busy:
             work.pause = min(2 * work.pause, LONGEST_PAUSE)
+            if is_transient(busy) and not is_lock_timeout(busy):  # some connect only when they are first used
+                work.waits_for, work.reason = "database", str(busy)
             tell(events.MessageBusy(*self._names(work), reason=cut(str(busy)), retry_ms=work.pause * 1000))
         except BrokerUnavailable as out:  # the dead letters can't be reached, and those that are none go on
             work.pause = min(2 * work.pause, LONGEST_PAUSE)
+            work.waits_for, work.reason = "dead letters", str(out)
             tell(events.ConsumerWaiting(self._plan.consumer, reason=str(out), retry_ms=work.pause * 1000))
         return work.pause
 

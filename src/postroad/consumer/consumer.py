@@ -164,6 +164,11 @@ class Consumer(Generic[Tx]):
         return self._plan.retry
 
     @property
+    def unfinished(self) -> int:
+        """How many of its handlers run in threads now, also those that were given up."""
+        return self._transactions.unfinished
+
+    @property
     def schema(self) -> str:
         """Where the inbox is."""
         return self._inbox.schema
@@ -222,7 +227,10 @@ class Consumer(Generic[Tx]):
         return await self._consume(relay, until_empty=False)
 
     async def run_until_empty(self, *, relay: RelaySettings | None = None) -> Summary:
-        """Consume all that is in the queue, and end."""
+        """Consume all that is in the queue, and end.
+
+        Raises BrokerUnavailable or StoreUnavailable when one of them is out for longer than `until_empty_timeout`.
+        """
         return await self._consume(relay, until_empty=True)
 
     def receiving_from(self, source: Subscriber, *, retry: RetryPolicy) -> Consumer[Tx]:
@@ -248,10 +256,12 @@ class Consumer(Generic[Tx]):
 
     async def _consume(self, relay: RelaySettings | None, *, until_empty: bool) -> Summary:
         subscriber = self._subscriber()
-        run = self._run = Run(self._plan, subscriber, self._handlers, self._handling, self._attempts)
+        relay = relay or RelaySettings()
+        limit = relay.seconds("until_empty_timeout") if until_empty else None
+        run = self._run = Run(self._plan, subscriber, self._handlers, self._handling, self._attempts, limit=limit)
         try:
             summary = run.summary
-            if await self._reach(run, relay or RelaySettings(), until_empty=until_empty):
+            if await self._reach(run, relay, limit):
                 tell(events.ConsumerStarted(self.name, types=self._handlers.types))
                 summary = await run.run(until_empty=until_empty)
         finally:
@@ -270,13 +280,13 @@ class Consumer(Generic[Tx]):
         )
         return summary
 
-    async def _reach(self, run: Run, relay: RelaySettings, *, until_empty: bool) -> bool:
+    async def _reach(self, run: Run, relay: RelaySettings, limit: float | None) -> bool:
         """Begin, and wait for a database that is starting; False when the consumer was stopped meanwhile."""
         return await reached(
             lambda: self._start(relay),
             lambda reason, waited: tell(events.ConsumerStoreUnavailable(self.name, reason=reason, waited_s=waited)),
             stopping=run.stopping,
-            limit=relay.seconds("until_empty_timeout") if until_empty else None,
+            limit=limit,
         )
 
     def publisher(self, *, relay: RelaySettings | None = None) -> LocalPublisher:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from postroad import events
 from postroad.consumer.attempts import cut
@@ -16,9 +16,10 @@ from postroad.consumer.transactions import Busy, Lost, StoreOut
 from postroad.errors import BrokerUnavailable, Refusal, StoreUnavailable
 from postroad.listeners import LogListener, tell
 from postroad.received import Unreadable, received
+from postroad.waiting import cancelled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
 
     from postroad.consumer.registry import HandlerRegistry
     from postroad.consumer.transaction import HandlerTransaction
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
     from postroad.received import Received
 
 __all__ = ["LocalHandler"]
+
+T = TypeVar("T")
+
+LAST_SECONDS: Final = 1.0
+"""How long handlers that were cancelled are waited for, because the relay ends."""
 
 
 class LocalHandler:
@@ -67,9 +73,9 @@ class LocalHandler:
         if not self._started:
             await self.start()
         wanted = [message for message in messages if message.type in self._handlers.types]
-        if self._handlers.batch is not None and len(wanted) > 1 and await self._at_once(wanted):
+        if self._handlers.batch is not None and len(wanted) > 1 and all(await self._ended([self._at_once(wanted)])):
             return []
-        answers = await asyncio.gather(*map(self._one, wanted))
+        answers = await self._ended(map(self._one, wanted))
         refusals = [answer for answer in answers if isinstance(answer, Refusal)]
         for answer in answers:
             if isinstance(answer, BrokerUnavailable):
@@ -80,6 +86,21 @@ class LocalHandler:
                     str(answer), confirmed=confirmed, refusals=refusals, suspicious=answer.suspicious
                 )
         return refusals
+
+    async def _ended(self, handlers: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+        """What each of them gives. When this is cancelled, they are; and those that don't end are left to themselves,
+        for their database may have gone silent. Their messages are not confirmed, so they come again.
+        """
+        tasks = [asyncio.create_task(each) for each in handlers]
+        try:
+            if tasks:
+                await asyncio.wait(tasks)
+        except asyncio.CancelledError:
+            left = await cancelled(*tasks, seconds=LAST_SECONDS)
+            if abandoned := len(left) + self._handling.unfinished:
+                tell(events.LocalHandlersAbandoned(self.name, handlers=abandoned))
+            raise
+        return [task.result() for task in tasks]
 
     async def _at_once(self, messages: Sequence[StoredMessage]) -> bool:
         """All in one transaction. False: each must be asked alone, so that one is refused and not all."""

@@ -6,6 +6,7 @@ The rules:
 - A message that failed keeps its key busy until it is dealt with; other keys go on.
 - An attempt counts when the handler failed. That a database or a broker is out counts for nobody.
 - When a session has ended, what was not begun is forgotten: it comes again.
+- A run until the queue is empty gives up when a database or a broker is out for longer than its limit.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from postroad.brokers.opening import opened
 from postroad.consumer.attempt import CONSUMER, FIRST_PAUSE, LONGEST_PAUSE, Attempt, Summary, Work, is_failure
 from postroad.consumer.attempts import cut
 from postroad.consumer.keys import Keys
+from postroad.consumer.outages import Outages
 from postroad.consumer.transactions import StoreOut
 from postroad.errors import BrokerUnavailable, LoginRefused
 from postroad.heap import keep_large_blocks
@@ -54,7 +56,10 @@ class Run:
         handlers: HandlerRegistry,
         handling: HandlerTransaction,
         attempts: Attempts,
+        *,
+        limit: float | None,
     ) -> None:
+        """`limit` is how many seconds a database or a broker that is out is waited for, None for any number."""
         self.summary = Summary()
         self._plan = plan
         self._subscriber = subscriber
@@ -67,27 +72,31 @@ class Run:
         self._stopping = asyncio.Event()
         self._idle = asyncio.Event()
         self._context = copy_context()
+        self._outages = Outages(limit, self._stopping.set)
         self._treatment = Attempt(plan, subscriber, handling, attempts, self.summary, stopping=self._stopping)
 
     async def run(self, *, until_empty: bool) -> Summary:
-        """Receive until stopped, or until there is nothing left."""
+        """Receive until stopped, or until there is nothing left.
+
+        Raises BrokerUnavailable or StoreUnavailable when one of them is out for longer than the limit.
+        """
         keep_large_blocks()
         began = time.monotonic()
-        receiving = asyncio.create_task(
-            self._receive(must_work=until_empty), name=f"postroad consumer {self._plan.consumer}"
-        )
+        receiving = asyncio.create_task(self._receive(), name=f"postroad consumer {self._plan.consumer}")
         ending: list[asyncio.Task[Any]] = [asyncio.create_task(self._stopping.wait())]
         if until_empty:
             ending.append(asyncio.create_task(self._until_empty()))
         try:
             await asyncio.wait((receiving, *ending), return_when=asyncio.FIRST_COMPLETED)
             if receiving.done():
-                receiving.result()  # it ends only by an error
+                receiving.result()  # it ends only by an error, or when it has given up
             self._stopping.set()
         finally:
             await cancelled(receiving, *ending, seconds=LAST_SECONDS)
             await self._finish()
             self.summary.seconds = time.monotonic() - began
+        if self._outages.given_up is not None:
+            raise self._outages.given_up
         return self.summary
 
     @property
@@ -152,25 +161,29 @@ class Run:
 
     # -- receiving ---------------------------------------------------------------------------------------------------
 
-    async def _receive(self, *, must_work: bool) -> None:
+    async def _receive(self) -> None:
         pause, outages, starting = FIRST_PAUSE, 0, True
         while True:
             try:
                 await self._subscriber.open()
                 tell(events.Receiving(self._plan.consumer, source=self._subscriber.name, attempts=outages + 1))
-                pause, outages, must_work, starting = FIRST_PAUSE, 0, False, False
+                pause, outages, starting = FIRST_PAUSE, 0, False
+                self._outages.back("broker")
                 while True:
                     for delivery in await self._subscriber.receive():
                         work = self._work(delivery)
                         self._keys.add(work.key, work)
                     self._hand_out()
             except BrokerUnavailable as outage:
-                if must_work or (starting and isinstance(outage, LoginRefused)):
+                if starting and isinstance(outage, LoginRefused):
                     raise
                 self._forget()
                 outages += 1
-                tell(events.SubscriberUnavailable(self._plan.consumer, reason=str(outage), retry_ms=pause * 1000))
-                await self._pause(pause)
+                wait = self._outages.out("broker", str(outage), pause)
+                if self._outages.given_up is not None:
+                    return
+                tell(events.SubscriberUnavailable(self._plan.consumer, reason=str(outage), retry_ms=wait * 1000))
+                await self._pause(wait)
                 pause = min(2 * pause, LONGEST_PAUSE)
 
     def _work(self, delivery: Delivery) -> Work:
@@ -255,14 +268,18 @@ class Run:
             try:
                 again_in = await self._treatment.attempt(work)
             except StoreOut as out:
-                tell(events.ConsumerWaiting(self._plan.consumer, reason=str(out), retry_ms=pause * 1000))
-                await self._pause(pause)
+                await self._wait_for_store(str(out), pause)
                 if self._stopping.is_set():
                     return None
                 pause = min(2 * pause, LONGEST_PAUSE)
             else:
+                if work.waits_for is not None and again_in is not None:
+                    return self._park(work, self._outages.out(work.waits_for, work.reason, again_in))
+                self._outages.back("database")
                 if again_in is not None:
                     return self._park(work, again_in)
+                if work.burial is not None:
+                    self._outages.back("dead letters")
                 self._subscriber.ack((work.delivery,))
                 return self._keys.finish(work.key)
 
@@ -286,8 +303,7 @@ class Run:
             try:
                 handled = await self._handling.many(messages)
             except StoreOut as out:
-                tell(events.ConsumerWaiting(self._plan.consumer, reason=str(out), retry_ms=pause * 1000))
-                await self._pause(pause)
+                await self._wait_for_store(str(out), pause)
                 if self._stopping.is_set():
                     return None
                 pause = min(2 * pause, LONGEST_PAUSE)
@@ -298,6 +314,7 @@ class Run:
                 tell(events.BatchFailed(self._plan.consumer, size=len(works), reason=reason))
                 return self._one_by_one(works)
             else:
+                self._outages.back("database")
                 self.summary.handled += handled
                 self.summary.duplicates += len(works) - handled
                 self._subscriber.ack([work.delivery for work in works])
@@ -314,6 +331,12 @@ class Run:
             return  # closing gives them back
         for key, of_key in reversed(by_key.items()):
             self._keys.restore(key, of_key)
+
+    async def _wait_for_store(self, reason: str, pause: float) -> None:
+        wait = self._outages.out("database", reason, pause)
+        if self._outages.given_up is None:
+            tell(events.ConsumerWaiting(self._plan.consumer, reason=reason, retry_ms=wait * 1000))
+            await self._pause(wait)
 
     async def _pause(self, seconds: float) -> None:
         """Wait, but not when the consumer is being stopped."""

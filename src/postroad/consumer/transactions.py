@@ -224,7 +224,9 @@ class Transactions:
         try:
             same = await self._same(tx, transaction)
         except Exception as error:
-            raise _why_not_same(error) from error
+            if (why := _why_not_same(error)) is error:
+                raise
+            raise why from error
         if not same:
             raise TransactionEnded(ENDED)
 
@@ -232,7 +234,9 @@ class Transactions:
         try:
             same = self._same(tx, transaction)
         except Exception as error:
-            raise _why_not_same(error) from error
+            if (why := _why_not_same(error)) is error:
+                raise
+            raise why from error
         if not same:
             raise TransactionEnded(ENDED)
 

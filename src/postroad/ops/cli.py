@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +21,7 @@ from postroad.ops.commands import LOOK_AND_ACT
 from postroad.ops.commands.changing import key, message
 from postroad.ops.commands.choosing import AsJson  # noqa: TC001 - options are read from annotations
 from postroad.ops.commands.dead import dead
+from postroad.ops.commands.doctor import doctor
 from postroad.ops.commands.forget import forget
 from postroad.ops.commands.looking import looking
 from postroad.ops.commands.relays import relays
@@ -40,6 +41,7 @@ from postroad.stores.queries import migration_files
 
 if TYPE_CHECKING:
     from postroad.brokers.base import Publisher
+    from postroad.consumer import Consumer
     from postroad.ops.running import Outcome
     from postroad.ops.settings import Settings
 
@@ -137,13 +139,13 @@ def relay(
     A first SIGTERM or Ctrl-C lets the confirms under way arrive; a second one ends it at once.
     """
     store = store_for(settings.needed("database"), schema=settings.command.schema, direct=settings.command.direct)
-    publisher, name = _destination(settings)
+    publisher, name, consumer = _destination(settings)
     relay = Relay(store, publisher, sink=name, settings=settings.relay)
     outcome, all_ended = run(carry(relay, until_empty=until_empty))
-    _end(outcome, all_ended=all_ended)
+    _end(outcome, all_ended=all_ended and not (consumer and consumer.unfinished))
 
 
-def _destination(settings: Settings) -> tuple[Publisher, str]:
+def _destination(settings: Settings) -> tuple[Publisher, str, Consumer[Any] | None]:
     """A broker, or a consumer's handlers in this process, which are a sink of the consumer's name by default."""
     to, app = (_SOURCES.index(settings.origins[name].source) for name in ("to", "app"))
     if to == app and settings.command.app is not None:
@@ -152,10 +154,10 @@ def _destination(settings: Settings) -> tuple[Publisher, str]:
             settings=("to", "app"),
         )
     if settings.command.app is None or to > app:  # the later wins
-        return publisher_for(settings.needed("to"), rabbitmq=settings.rabbitmq), settings.command.sink
+        return publisher_for(settings.needed("to"), rabbitmq=settings.rabbitmq), settings.command.sink, None
     consumer = consumer_named(settings.command.app)
     name = consumer.name if settings.origins["sink"].source == "default" else settings.command.sink
-    return consumer.publisher(relay=settings.relay), name
+    return consumer.publisher(relay=settings.relay), name, consumer
 
 
 def _end(outcome: Outcome, *, all_ended: bool = True) -> None:
@@ -201,6 +203,7 @@ app.add_typer(sink, name="sink", rich_help_panel=LOOK_AND_ACT)
 
 
 app.command(cls=Command, rich_help_panel=LOOK_AND_ACT)(relays)
+app.command(cls=Command, rich_help_panel=LOOK_AND_ACT)(doctor)
 app.command(cls=Command, rich_help_panel=LOOK_AND_ACT)(forget)
 
 

@@ -7,7 +7,7 @@ import os
 import socket
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
@@ -28,10 +28,10 @@ from postroad.relay.wakeup import Wakeup
 from postroad.retry import Backoff
 from postroad.stores.leases import RelayIdentity
 from postroad.version import __version__
-from postroad.waiting import reached
+from postroad.waiting import cancelled, reached
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Coroutine, Sequence
 
     from postroad.brokers.base import Publisher
     from postroad.relay.clock import Clock
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from postroad.stores.base import Store
 
 __all__ = ["Relay", "Summary"]
+
+LAST_SECONDS: Final = 1.0
+"""How long a publisher that is being opened is waited for, after it was cancelled because the relay ends."""
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -307,7 +310,7 @@ class Relay:
 
     async def _open_publisher(self, *, wait: bool) -> None:
         try:
-            await self._publisher.open()
+            await self._unless_stopped(self._publisher.open())
         except BrokerUnavailable as outage:
             if isinstance(outage, LoginRefused):
                 raise  # only now: a relay that has run waits until its login is right again, as in any outage
@@ -315,6 +318,16 @@ class Relay:
             if wait:
                 self._breaker.trip(outage)
                 await self._breaker.closed(asyncio.Event())
+
+    async def _unless_stopped(self, opening: Coroutine[Any, Any, None]) -> None:
+        """A broker, or the database of handlers in this process, may take a connection and say nothing."""
+        task, stopped = asyncio.create_task(opening), asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await cancelled(task, stopped, seconds=LAST_SECONDS)
+        if task.done() and not (task.cancelled() and self._stopping.is_set()):
+            task.result()
 
     def _counts(self) -> tuple[int, int]:
         """How many messages, and in how many pages, so far."""

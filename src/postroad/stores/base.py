@@ -319,7 +319,7 @@ class Blocker(msgspec.Struct, frozen=True):
             return "a prepared transaction (see pg_prepared_xacts)"
         name = f" ({self.application})" if self.application else ""
         if self.transaction_seconds is None or self.query_seconds is None:
-            age = "of unknown age: the relay's role is no member of pg_read_all_stats"
+            age = "of unknown age: this session's role is no member of pg_read_all_stats"
         else:
             age = f"{self.state}, transaction {self.transaction_seconds:.0f} s old, query {self.query_seconds:.0f} s"
         return f"process {self.pid} of role {self.role}{name}, {age}"

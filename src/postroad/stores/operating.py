@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from postroad.lifecycle import State
+    from postroad.stores.base import Blocker
     from postroad.stores.leases import RelayStatus
 
 __all__ = [
@@ -329,6 +330,10 @@ class Operating(Protocol):
 
     async def relays(self) -> Sequence[RelayStatus]:
         """Every relay of every sink; of those that died, those of the last day."""
+        ...
+
+    async def blockers(self, *, longer_than: timedelta | None = None) -> Sequence[Blocker]:
+        """Sessions that have locked what relays need; see `Store`."""
         ...
 
     async def audit(self, limit: int = 100) -> Sequence[AuditEntry]:

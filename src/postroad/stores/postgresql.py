@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any, Final
 from postroad.config import DEFAULT_SCHEMA, checked_schema
 from postroad.errors import InvalidSetting, LogNotReadable, MissingExtra, StoreUnavailable
 from postroad.message import StoredMessage
-from postroad.stores.base import ANY_SIZE, Blocker, Claim, Cleaned, Lease, Loaded, Moved, Recorded, not_moved
+from postroad.stores.base import ANY_SIZE, Blocker, Claim, Cleaned, Lease, Loaded, Moved, Recorded
 from postroad.stores.connections.transient import is_transient
 from postroad.stores.cursor import Cursor, turn_page
 from postroad.stores.migrations import check_version, missing_migrations, not_migrated
 from postroad.stores.postgresql_deferred import PostgreSQLTrouble
 from postroad.stores.postgresql_leases import PostgreSQLLeases
+from postroad.stores.postgresql_mover import Mover
 from postroad.stores.postgresql_naps import PostgreSQLNaps
 from postroad.stores.postgresql_pool import in_transaction, lent
 from postroad.stores.postgresql_watch import Watch
@@ -52,7 +53,6 @@ __all__ = ["PostgreSQLStore", "migrate_postgresql"]
 logger = logging.getLogger("postroad.stores.postgresql")
 
 CONNECT_SECONDS: Final = 10
-MOVING_SECONDS: Final = 0.1  # how soon to look again when another is moving what is due
 RESTORE_SECONDS: Final = 24 * 60 * 60  # a large log is rewritten once, and beginning again would never end
 STATEMENTS_KEPT: Final = 100
 MIGRATION_TRIES: Final = 100
@@ -98,6 +98,7 @@ class PostgreSQLStore:
             locked=lambda: self._watch.passed_over("lanes"),
         )
         self._watch = Watch(self.blockers)
+        self._mover = Mover(self._sql)
         self._connections = connections
         self._timeout = statement_timeout.total_seconds()
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
@@ -248,16 +249,7 @@ class PostgreSQLStore:
 
     async def move_scheduled(self, limit: int) -> Moved:
         async with self._connection() as connection:
-            due_in = await connection.fetchval(self._sql["scheduled_due_in"])
-            if due_in is None or due_in > 0:  # most of the time, and then one statement is all
-                return Moved(0, due_in)
-            async with in_transaction(connection):
-                if not await connection.fetchval(self._sql["try_to_move"]):
-                    return Moved(0, MOVING_SECONDS)
-                moved, due_in, taken = await connection.fetchrow(self._sql["move_scheduled"], limit)
-        for id in taken or ():
-            logger.warning("%s", not_moved(id))
-        return Moved(moved, due_in)
+            return await self._mover.move(connection, limit)
 
     async def delete_passed(self, *, after: int, older_than: timedelta, batch: int, key: str | None = None) -> Cleaned:
         async with self._connection() as connection, in_transaction(connection):

@@ -17,7 +17,7 @@ from postroad.ops.insights import totals
 from postroad.ops.options import FOR_ANY_DATABASE, takes
 from postroad.ops.showing import age, count, one_line
 from postroad.ops.tables import Column, Row, show_rows
-from postroad.ops.terminal import Command
+from postroad.ops.terminal import Command, Group
 from postroad.ops.terminal import as_json as in_json
 from postroad.stores.operating import By
 
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = ["sink"]
 
-sink = typer.Typer(no_args_is_help=True, help="See where sinks deliver to, move one elsewhere, or remove one.")
+sink = typer.Typer(
+    cls=Group, no_args_is_help=True, help="See where sinks deliver to, move one elsewhere, or remove one."
+)
 
 Sink = Annotated[str, typer.Argument(metavar="SINK", help="The sink's name.")]
 

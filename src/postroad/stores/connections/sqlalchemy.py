@@ -140,7 +140,9 @@ def _connection_of(session: Any) -> Any:
     try:
         connection = session.connection()
     except Exception as error:
-        raise _why_not(session, error) from error
+        if (why := _why_not(session, error)) is error:
+            raise  # an error that is its own cause hides what the driver said
+        raise why from error
     if connection.closed:
         raise ConnectionClosed("the SQLAlchemy session's connection is closed")
     return connection
@@ -213,7 +215,9 @@ def _tongue_of_session(session: Any) -> SQLStyle:
     except UnsupportedConnection:
         raise
     except Exception as error:
-        raise _why_not(session, error) from error
+        if (why := _why_not(session, error)) is error:
+            raise  # an error that is its own cause hides what the driver said
+        raise why from error
 
 
 def _within_connection(connection: Any, do: Callable[[Any, Any], T], what: Any) -> T:

@@ -79,16 +79,18 @@ select {schema}.cancel($1::uuid)
 select (extract(epoch from min(due_at)) - extract(epoch from clock_timestamp()))::float8 from {schema}.scheduled
 
 -- name: try_to_move
--- One at a time, until the transaction ends: two would change the order of a key's messages.
-select true from {schema}.locks where name = 'scheduled' for update skip locked
+-- One at a time, until the transaction ends: two would change the order of a key's messages. $1: how long the statements
+-- of the transaction wait for a lock.
+select set_config('lock_timeout', $1, true) is not null
+  from {schema}.locks where name = 'scheduled' for update skip locked
 
 -- name: move_scheduled
--- Move what is due into the log, where it gets its positions: in order, and at most $1. Who is being canceled is
--- passed over. An id that was added to the log meanwhile is there already; if that is another message, `taken_ids` says so.
+-- Move what is due into the log, where it gets its positions: in order, and at most $1; of the ids $2, unless that is null.
+-- Who is being canceled is passed over. An id that was added to the log meanwhile is there already; if that is another message, `taken_ids` says so.
 -- `due_in`: seconds until the next.
 with due as materialized (
     select id from {schema}.scheduled
-     where due_at <= now()
+     where due_at <= now() and ($2::uuid[] is null or id = any($2))
      order by due_at, number limit $1
        for update skip locked),
 taken as (
@@ -113,20 +115,33 @@ select count(*) as moved,
                          )) as taken_ids
   from taken
 
+-- name: due_by_role
+-- For each role, the ids of what is due, in order, and at most $1.
+select array(select s.id from {schema}.scheduled s
+              where s.due_at <= now() and s.added_by is not distinct from role.added_by
+              order by s.due_at, s.number limit $1)
+  from (select distinct added_by from {schema}.scheduled where due_at <= now()) role
+
 -- name: schema_version
 -- How far the schema has been migrated, and how old a client may be.
 select (select max(version) from {schema}.migrations) as version,
        (select min_client from {schema}.installation) as min_client
 
 -- name: blockers
--- Sessions that keep ours waiting: those for which one of our sessions waits now; and unless $1 is null, those that have
+-- Sessions that keep ours waiting, which are those of this role and of every role that relays run as. Any role may call its
+-- sessions as ours are called, so the name alone does not count. Given are those for which one of our sessions waits now; and unless $1 is null, those that have
 -- had rows of the tables $2 locked for longer than $1 seconds, which our statements pass over.
 -- A prepared transaction has no process. A role without pg_read_all_stats is not told how old others' transactions are.
-with blocking as (
+with ours as materialized (
+    select a.* from pg_stat_activity a
+     where a.datname = current_database() and a.application_name like 'postroad%'
+       and a.usename in (select session_user
+                         union all
+                         select l.usename from {schema}.relays r join pg_stat_activity l on l.pid = r.lock_pid)),
+blocking as (
     select distinct blocker as pid
-      from pg_stat_activity ours, unnest(pg_blocking_pids(ours.pid)) as blocker
-     where ours.usename = session_user and ours.application_name like 'postroad%' and ours.wait_event_type = 'Lock'
-       and ours.datname = current_database()
+      from ours, unnest(pg_blocking_pids(ours.pid)) as blocker
+     where coalesce(ours.wait_event_type, 'Lock') = 'Lock' -- null: this role may not know
     union
     select coalesce(pid, 0) from pg_locks
      where $1::float8 is not null and locktype = 'relation' and granted
@@ -139,7 +154,7 @@ select pid, usename::text as role, coalesce(application_name, '') as application
        extract(epoch from clock_timestamp() - query_start)::float8 as query_seconds
   from blocking left join pg_stat_activity using (pid)
  where coalesce(xact_start < clock_timestamp() - coalesce($1::float8, 0) * interval '1 second', true)
-   and (usename is null or usename <> session_user or application_name not like 'postroad%')
+   and pid not in (select pid from ours)
  order by xact_start nulls last, pid
 
 -- name: table_users

@@ -1,0 +1,51 @@
+"""What a consumer waits for, and for how long: with `--until-empty` that has a limit. Nothing here does I/O."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final, Literal
+
+from postroad.errors import BrokerUnavailable, StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from postroad.errors import PostroadError
+
+__all__ = ["Outages", "Waited"]
+
+Waited = Literal["database", "broker", "dead letters"]
+
+_ERRORS: Final[dict[Waited, Callable[[str], PostroadError]]] = {
+    "database": StoreUnavailable,
+    "broker": BrokerUnavailable,
+    "dead letters": BrokerUnavailable,
+}
+
+
+class Outages:
+    """What is out, and since when. After `limit` seconds `give_up` is called, once, and `given_up` is the error."""
+
+    def __init__(
+        self, limit: float | None, give_up: Callable[[], None], *, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._limit = float("inf") if limit is None else limit
+        self._give_up = give_up
+        self._now = now
+        self._since: dict[Waited, float] = {}
+        self.given_up: PostroadError | None = None
+
+    def out(self, what: Waited, reason: str, pause: float) -> float:
+        """It could not be used; in how many seconds to try again: after `pause`, or at the limit."""
+        now = self._now()
+        left = self._since.setdefault(what, now) + self._limit - now
+        if left <= 0 and self.given_up is None:
+            self.given_up = _ERRORS[what](
+                f"gave up after waiting {self._limit:g} s (until_empty_timeout) for the {what}: {reason}"
+            )
+            self._give_up()
+        return max(0.0, min(pause, left))
+
+    def back(self, what: Waited) -> None:
+        """It works."""
+        self._since.pop(what, None)
