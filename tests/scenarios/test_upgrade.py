@@ -18,7 +18,7 @@ from postroad.config import RelaySettings
 from postroad.message import slot_of
 from postroad.relay import Relay
 from postroad.stores import store_for
-from postroad.stores.queries import sql_file
+from postroad.stores.dialects import POSTGRESQL, SQLITE
 
 # What an application of version 1 runs; it is still there when this one is deployed.
 ADD = """
@@ -105,7 +105,7 @@ async def test_postgresql(database: str) -> None:
             return add
 
         first, slow = await connect(), await connect()
-        await first.execute(sql_file("postgresql", "0001_log.sql", "postroad"))
+        await first.execute(POSTGRESQL.sql_file("0001_log.sql", "postroad"))
         had, waiting, late, later = ids(50), ids(50), uuid4(), uuid4()
         await first.executemany(ADD_TO_POSTGRESQL, [row(id) for id in had])
         await first.execute(
@@ -149,7 +149,7 @@ async def test_sqlite(tmp_path: Path) -> None:
 
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("pragma journal_mode = wal")
-        connection.executescript(sql_file("sqlite", "0001_log.sql", "postroad"))
+        connection.executescript(SQLITE.sql_file("0001_log.sql", "postroad"))
         with connection:
             add(connection, *had)
             connection.executemany(

@@ -16,11 +16,11 @@ from postroad import InvalidMessage, InvalidSetting, Message, Outbox
 from postroad.config import RelaySettings
 from postroad.message import encode, slot_of
 from postroad.relay import Relay
-from postroad.stores.migrations import grants_script
+from postroad.stores.dialects import POSTGRESQL, SQLITE
+from postroad.stores.grants import grants_script
 from postroad.stores.operating import By, Filter
 from postroad.stores.postgresql import migrate_postgresql
 from postroad.stores.postgresql_operating import PostgreSQLOperating
-from postroad.stores.scripts import migration_statements
 from postroad.stores.sqlite import migrate_sqlite
 from postroad.stores.sqlite_operating import SQLiteOperating
 from tests.lanes import take_lanes
@@ -53,7 +53,7 @@ async def application(log: PostgreSQLLog) -> AsyncIterator[Any]:
 async def old(postgresql15: PostgreSQL) -> PostgreSQLLog:
     """A log as it was before there were limits."""
     log = await PostgreSQLLog.fresh(postgresql15)
-    await _script(log.url, "drop schema postroad cascade", *migration_statements("postgresql", through=6))
+    await _script(log.url, "drop schema postroad cascade", *POSTGRESQL.migration_statements(through=6))
     return log
 
 
@@ -61,7 +61,7 @@ async def old(postgresql15: PostgreSQL) -> PostgreSQLLog:
 def old_file(tmp_path: Path) -> Path:
     path = tmp_path / "old.sqlite"
     with closing(sqlite3.connect(path)) as connection, connection:
-        for statement in migration_statements("sqlite", through=6):
+        for statement in SQLITE.migration_statements(through=6):
             connection.execute(statement)
     return path
 

@@ -18,7 +18,8 @@ from postroad import Inbox
 from postroad.alembic import migrate
 from postroad.config import RelaySettings
 from postroad.relay import Relay
-from postroad.stores.migrations import grants_script, migration_script
+from postroad.stores.dialects import POSTGRESQL
+from postroad.stores.grants import grants_script
 from postroad.stores.postgresql import PostgreSQLStore, migrate_postgresql
 from tests.contracts.test_wakeup import running, until_asleep
 from tests.logs import OUTBOX, Arrivals, numbered
@@ -46,7 +47,7 @@ async def by_postroad(neighbours: Neighbours, _: Path) -> None:
 
 
 def by_a_script(neighbours: Neighbours, _: Path) -> None:
-    neighbours.psql("postgres", migration_script("postgresql"))
+    neighbours.psql("postgres", POSTGRESQL.migration_script())
 
 
 def alembic(connection: sqlalchemy.Connection, **options: Any) -> Operations:
