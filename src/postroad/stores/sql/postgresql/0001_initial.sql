@@ -942,11 +942,11 @@ begin
         create trigger wake_scheduled after insert on {schema}.scheduled
             referencing new table as added for each statement execute function {schema}.wake_scheduled();
     end if;
-    if not exists (select from pg_trigger where tgname = 'wake_naps' and tgrelid = '{schema}.outbox'::regclass) then
-        create trigger wake_naps after insert on {schema}.outbox for each row
-            when (pg_sequence_last_value('{schema}.napping'::regclass) << (new.slot / 16) < 0)
-            execute function {schema}.wake_naps();
-    end if;
+    -- A condition keeps the functions that its names meant when it was made: it is made again.
+    drop trigger if exists wake_naps on {schema}.outbox;
+    create trigger wake_naps after insert on {schema}.outbox for each row
+        when (pg_sequence_last_value('{schema}.napping'::regclass) << (new.slot / 16) < 0)
+        execute function {schema}.wake_naps();
     if not exists (select from pg_trigger where tgname = 'refuse_row' and tgrelid = '{schema}.scheduled'::regclass) then
         create trigger refuse_row before insert on {schema}.scheduled for each row
             when (octet_length(new.payload) > 16777216
@@ -989,7 +989,7 @@ begin
        and coalesce(f.pronamespace, o.oprnamespace) <> '{schema}'::regnamespace
      limit 1;
     if found then
-        raise exception 'postroad: % of another schema: an earlier migration ran with that schema on its search_path; '
+        raise exception 'postroad: % of another schema: the table was made with that schema on the search_path; '
                         'find out who made it, and make the default or constraint again', foreign_name;
     end if;
 end
