@@ -12,6 +12,7 @@ import pytest
 import postroad
 from postroad import errors
 from postroad.stores.dialects import DIALECTS, POSTGRESQL, SQLITE, SQLDialect
+from postroad.stores.migrations import SCHEMA_VERSION
 
 MODULES = [
     name for _, name, _ in pkgutil.walk_packages(postroad.__path__, "postroad.") if not name.endswith("__main__")
@@ -74,4 +75,5 @@ def test_databases_share_their_query_names() -> None:
 
 def test_migrations_have_the_same_numbers_everywhere() -> None:
     assert list(POSTGRESQL.migrations) == list(SQLITE.migrations)
+    assert max(POSTGRESQL.migrations) == SCHEMA_VERSION
     assert list(SQLITE.migrations) == sorted(SQLITE.migrations)
