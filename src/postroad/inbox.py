@@ -14,10 +14,10 @@ from postroad.stores.connections.pending import Call
 from postroad.stores.statements import Arrival, Query
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
 
     from postroad.config import Duration
-    from postroad.stores.connections import AsyncConnection, Pending, SyncConnection
+    from postroad.stores.connections import AsyncConnection, SyncConnection
     from postroad.stores.statements import Rows, Statements
 
 __all__ = ["FirstTimes", "Inbox", "checked_consumer"]
@@ -78,7 +78,7 @@ class Inbox:
         consumer: str,
         type: str = ...,
         source: str | None = ...,
-    ) -> Pending[bool]: ...
+    ) -> Coroutine[Any, Any, bool]: ...
 
     def first_time(
         self,
@@ -89,7 +89,7 @@ class Inbox:
         consumer: str,
         type: str = "",
         source: str | None = None,
-    ) -> bool | Pending[bool]:
+    ) -> bool | Coroutine[Any, Any, bool]:
         """Note the message as processed, in the connection's own transaction, and say whether this is the first time.
 
         A message is known by its `source` and its id: give both, as they came with the message. Without a source, only
@@ -112,11 +112,11 @@ class Inbox:
     @overload
     def first_times(
         self, connection: AsyncConnection, messages: Iterable[Arrived], /, *, consumer: str
-    ) -> Pending[list[bool]]: ...
+    ) -> Coroutine[Any, Any, list[bool]]: ...
 
     def first_times(
         self, connection: Any, messages: Iterable[Arrived], /, *, consumer: str
-    ) -> list[bool] | Pending[list[bool]]:
+    ) -> list[bool] | Coroutine[Any, Any, list[bool]]:
         """The same for a batch of ids, types and sources, in one round trip: an answer for each, in the order given.
 
         Of a message that is in the batch twice, the first can be new and the second never is. Two batches never wait
@@ -141,7 +141,7 @@ class Inbox:
         call: Call,
         *,
         marked: bool = False,
-    ) -> T | Pending[T]:
+    ) -> T | Coroutine[Any, Any, T]:
         checked_consumer(consumer)
 
         def query(statements: Statements) -> Query[T]:
