@@ -4,7 +4,7 @@
     ├── InvalidMessage          the caller: this message cannot be added as it is
     ├── InvalidSetting          the caller: this setting or argument is wrong
     ├── MissingExtra            the caller: an optional dependency is not installed
-    ├── UnknownConnection       the caller: that object is no connection we know
+    ├── UnsupportedConnection   the caller: that object is no connection we know
     ├── NoTransaction           the caller: the message would be committed by itself
     ├── ConnectionClosed        the caller: the connection can't be used any more
     ├── IdTaken                 the caller: another message has this id already
@@ -13,7 +13,7 @@
     ├── ClientTooOld            the operator: upgrade postroad
     ├── LogNotReadable          the operator: this server's log must not be read from
     │   └── LogReset            the operator: the log was emptied and its positions begin anew, and cursors were kept
-    ├── NothingMatches          the operator: there is no such message or key, or none with which that can be done
+    ├── NotFound                the operator: there is no such message or key, or none with which that can be done
     ├── StoreUnavailable        wait: the database could not be asked
     ├── BrokerUnavailable       wait: the broker could not be asked
     │   └── LoginRefused        the operator: the broker refuses this user or its password

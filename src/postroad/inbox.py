@@ -7,21 +7,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 from uuid import UUID
 
 from postroad.config import DEFAULT_SCHEMA, checked_schema, duration
-from postroad.errors import InvalidMessage, InvalidSetting, NoTransaction
+from postroad.errors import InvalidMessage, InvalidSetting
 from postroad.received import identity_of
-from postroad.stores.connections import ask_through
+from postroad.stores.connections import query_through
 from postroad.stores.connections.pending import Call
-from postroad.stores.memory import MemoryTransaction
-from postroad.stores.statements import Arrival, Question, first_times, mark_transaction
+from postroad.stores.statements import Arrival, Query
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
 
     from postroad.config import Duration
-    from postroad.stores.connections import AsyncConnection, Pending, SyncConnection
-    from postroad.stores.statements import Rows
+    from postroad.stores.connections import AsyncConnection, SyncConnection
+    from postroad.stores.statements import Rows, Statements
 
-__all__ = ["Inbox", "Noted", "checked_consumer"]
+__all__ = ["FirstTimes", "Inbox", "checked_consumer"]
 
 T = TypeVar("T")
 
@@ -37,8 +36,8 @@ LONGEST_ID = 1024
 LONGEST_TYPE = 255
 
 
-class Noted(NamedTuple):
-    """What the inbox answered."""
+class FirstTimes(NamedTuple):
+    """Which messages a consumer sees for the first time."""
 
     new: list[bool]
     """For each message whether this is the first time."""
@@ -55,7 +54,7 @@ class Inbox:
         """
         self.schema = checked_schema(schema)
         self.lock_timeout = duration("lock_timeout", lock_timeout)
-        self._patience = f"{self.lock_timeout.total_seconds() * 1000:.0f}ms"
+        self._timeout = f"{self.lock_timeout.total_seconds() * 1000:.0f}ms"
 
     @overload
     def first_time(
@@ -79,7 +78,7 @@ class Inbox:
         consumer: str,
         type: str = ...,
         source: str | None = ...,
-    ) -> Pending[bool]: ...
+    ) -> Coroutine[Any, Any, bool]: ...
 
     def first_time(
         self,
@@ -90,7 +89,7 @@ class Inbox:
         consumer: str,
         type: str = "",
         source: str | None = None,
-    ) -> bool | Pending[bool]:
+    ) -> bool | Coroutine[Any, Any, bool]:
         """Note the message as processed, in the connection's own transaction, and say whether this is the first time.
 
         A message is known by its `source` and its id: give both, as they came with the message. Without a source, only
@@ -100,8 +99,8 @@ class Inbox:
         a rollback. On an async connection the answer must be awaited. The driver's error is raised when waiting took
         longer than `lock_timeout`, and in the isolation levels above READ COMMITTED when the other has committed: roll
         back and try again. On PostgreSQL a consumer's name belongs to the role that first used it. Raises
-        InvalidMessage, NotOwner, NoTransaction, ConnectionClosed, NotMigrated or UnknownConnection, and in each case
-        nothing was written.
+        InvalidMessage, NotOwner, NoTransaction, ConnectionClosed, NotMigrated or UnsupportedConnection, and in each
+        case nothing was written.
         """
         return self._ask(connection, [_arrival(message_id, type, source)], consumer, lambda noted: noted.new[0], _ONE)
 
@@ -113,11 +112,11 @@ class Inbox:
     @overload
     def first_times(
         self, connection: AsyncConnection, messages: Iterable[Arrived], /, *, consumer: str
-    ) -> Pending[list[bool]]: ...
+    ) -> Coroutine[Any, Any, list[bool]]: ...
 
     def first_times(
         self, connection: Any, messages: Iterable[Arrived], /, *, consumer: str
-    ) -> list[bool] | Pending[list[bool]]:
+    ) -> list[bool] | Coroutine[Any, Any, list[bool]]:
         """The same for a batch of ids, types and sources, in one round trip: an answer for each, in the order given.
 
         Of a message that is in the batch twice, the first can be new and the second never is. Two batches never wait
@@ -128,7 +127,7 @@ class Inbox:
 
     def note(self, connection: Any, messages: Sequence[Arrived], /, *, consumer: str) -> Any:
         """For a consumer: the same, and the transaction is marked, so that its handler can't end it unnoticed. Gives
-        Noted; to be awaited on an async connection.
+        FirstTimes; to be awaited on an async connection.
         """
         checked = [_arrival(*message) for message in messages]
         return self._ask(connection, checked, consumer, lambda noted: noted, _NOTE, marked=True)
@@ -138,35 +137,29 @@ class Inbox:
         connection: Any,
         messages: Sequence[Arrival],
         consumer: str,
-        shape: Callable[[Noted], T],
+        shape: Callable[[FirstTimes], T],
         call: Call,
         *,
         marked: bool = False,
-    ) -> T | Pending[T]:
+    ) -> T | Coroutine[Any, Any, T]:
         checked_consumer(consumer)
-        if isinstance(connection, MemoryTransaction):
-            if not connection.open:
-                raise NoTransaction("this transaction of the memory store has ended; begin another")
-            return shape(Noted([connection.first_time(consumer, message.identity) for message in messages]))
-        return ask_through(
-            connection,
-            self.schema,
-            lambda tongue: Question(
-                [
-                    first_times(*tongue, self.schema, consumer, messages, patience=self._patience),
-                    *(mark_transaction(*tongue, self.schema) if marked else ()),
-                ],
-                lambda answered: shape(_noted(messages, answered[0])),
-            ),
-            call,
-            messages[0][0] if len(messages) == 1 else f"{len(messages)} messages",
-        )
+
+        def query(statements: Statements) -> Query[T]:
+            found = statements.first_times(consumer, messages, timeout=self._timeout)
+            mark = statements.mark_transaction() if marked else ()
+            return Query(
+                [*found.statements, *mark],
+                lambda rows: shape(_noted(messages, found.result(rows))),
+            )
+
+        about = messages[0][0] if len(messages) == 1 else f"{len(messages)} messages"
+        return query_through(connection, self.schema, query, call, about)
 
 
-def _noted(messages: Sequence[Arrival], rows: Rows) -> Noted:
+def _noted(messages: Sequence[Arrival], rows: Rows) -> FirstTimes:
     if not rows:
-        return Noted([False] * len(messages))
-    return Noted([True] if len(messages) == 1 else _answers(messages, rows), rows[0][1])
+        return FirstTimes([False] * len(messages))
+    return FirstTimes([True] if len(messages) == 1 else _answers(messages, rows), rows[0][1])
 
 
 def _answers(messages: Sequence[Arrival], rows: Rows) -> list[bool]:
@@ -182,13 +175,13 @@ def _answers(messages: Sequence[Arrival], rows: Rows) -> list[bool]:
 def _arrival(message_id: Any, type: Any, source: Any = None) -> Arrival:
     id = _checked_id(message_id)
     if source is None:
-        return Arrival(identity_of(id, None), _checked_type(type), None)
+        return Arrival(identity_of(id, None), _checked_type(type))
     identity = identity_of(id, source) if isinstance(source, str) else ""
     if not _is_text(identity, 1, LONGEST_ID):
         raise InvalidMessage(
             f"source is {ascii(source)[:80]}; it must be a text, with the id at most {LONGEST_ID:,} bytes long"
         )
-    return Arrival(identity, _checked_type(type), id if source else None)
+    return Arrival(identity, _checked_type(type))
 
 
 def checked_consumer(consumer: Any) -> str:

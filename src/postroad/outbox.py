@@ -12,12 +12,12 @@ from postroad.schedule import later
 from postroad.stores.connections import add_through, cancel_through
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Coroutine, Iterable, Mapping
     from datetime import datetime, timedelta
 
     from postroad.message import Unset
     from postroad.schedule import Cancellation
-    from postroad.stores.connections import AsyncConnection, Pending, SyncConnection
+    from postroad.stores.connections import AsyncConnection, SyncConnection
 
 __all__ = ["Outbox"]
 
@@ -72,7 +72,7 @@ class Outbox:
         causation_id: str | None = ...,
         deliver_at: datetime | None = ...,
         deliver_in: timedelta | str | None = ...,
-    ) -> Pending[UUID]: ...
+    ) -> Coroutine[Any, Any, UUID]: ...
 
     def add(
         self,
@@ -89,7 +89,7 @@ class Outbox:
         causation_id: str | None = None,
         deliver_at: datetime | None = None,
         deliver_in: timedelta | str | None = None,
-    ) -> UUID | Pending[UUID]:
+    ) -> UUID | Coroutine[Any, Any, UUID]:
         """Add a message in the connection's own transaction, in one round trip, and give its id.
 
         On an async connection the answer must be awaited. Messages with the same `key` stay in order, provided that
@@ -129,9 +129,11 @@ class Outbox:
     def add_many(self, connection: SyncConnection, messages: Iterable[Message], /) -> list[UUID]: ...
 
     @overload
-    def add_many(self, connection: AsyncConnection, messages: Iterable[Message], /) -> Pending[list[UUID]]: ...
+    def add_many(
+        self, connection: AsyncConnection, messages: Iterable[Message], /
+    ) -> Coroutine[Any, Any, list[UUID]]: ...
 
-    def add_many(self, connection: Any, messages: Iterable[Message], /) -> list[UUID] | Pending[list[UUID]]:
+    def add_many(self, connection: Any, messages: Iterable[Message], /) -> list[UUID] | Coroutine[Any, Any, list[UUID]]:
         """Add messages in this order, in one round trip, and give their ids. One that is invalid: none is added.
 
         Some may be for later; on SQLite those take a statement of their own.
@@ -154,9 +156,9 @@ class Outbox:
     def cancel(self, connection: SyncConnection, id: UUID, /) -> Cancellation: ...
 
     @overload
-    def cancel(self, connection: AsyncConnection, id: UUID, /) -> Pending[Cancellation]: ...
+    def cancel(self, connection: AsyncConnection, id: UUID, /) -> Coroutine[Any, Any, Cancellation]: ...
 
-    def cancel(self, connection: Any, id: UUID, /) -> Cancellation | Pending[Cancellation]:
+    def cancel(self, connection: Any, id: UUID, /) -> Cancellation | Coroutine[Any, Any, Cancellation]:
         """Take a message back, in the connection's own transaction, and say whether that was possible.
 
         CANCELED, which alone is true: it was not published and will not be, if this transaction commits; if it is

@@ -395,7 +395,7 @@ def test_a_session_without_an_engine_of_its_own(lite: OnSQLite) -> None:
 async def test_an_async_connection_that_was_not_started(lite: OnSQLite) -> None:
     engine = create_async_engine(address(lite, "aiosqlite"))
     with pytest.raises(ConnectionClosed, match="async with engine.connect"):
-        OUTBOX.add(engine.connect(), OrderCreated(1))
+        await OUTBOX.add(engine.connect(), OrderCreated(1))
     await engine.dispose()
 
 

@@ -16,7 +16,7 @@ from postroad.brokers.memory import MemoryQueue
 from postroad.config import RelaySettings
 from postroad.consumer.outages import Outages
 from postroad.retry import Backoff
-from postroad.stores.connections.passing import is_passing
+from postroad.stores.connections.errors import is_retryable
 from tests.consumers import Numbered, consumed, consumer, execute, put, put_again
 from tests.places import EVERY_POSTGRESQL, Place, on_postgresql
 from tests.services.postgresql import PostgreSQL
@@ -273,7 +273,7 @@ def test_every_error_of_a_driver_that_means_a_lost_connection() -> None:
         DBAPIError("select 1", {}, Exception("whatever"), connection_invalidated=True),
         PendingRollbackError("Can't reconnect until invalid transaction is rolled back.", code="8s2b"),
     ]
-    assert [error for error in lost if not is_passing(error)] == []
+    assert [error for error in lost if not is_retryable(error)] == []
     others = [
         asyncpg.InterfaceError("cannot perform operation: another operation is in progress"),
         asyncpg.UniqueViolationError(""),
@@ -283,4 +283,4 @@ def test_every_error_of_a_driver_that_means_a_lost_connection() -> None:
         ConnectionRefusedError("another service of the handler's"),
         LookupError("no such order"),
     ]
-    assert [error for error in others if is_passing(error)] == []
+    assert [error for error in others if is_retryable(error)] == []

@@ -17,7 +17,7 @@ from postroad import BrokerUnavailable, Consumer, Received
 from postroad.brokers.memory import MemoryQueue
 from postroad.consumer.transactions import StoreOut
 from postroad.retry import Backoff
-from postroad.stores.queries import named_queries
+from postroad.stores.dialects import POSTGRESQL
 from postroad.testing import deliver
 from tests.consumers import Numbered, consumed, consumer, execute, put, put_again
 from tests.destinations import stored
@@ -224,7 +224,7 @@ async def test_a_commit_that_the_undoing_statement_does_not_see_has_not_ended_ye
     """A READ COMMITTED statement may be in the same place: its snapshot is older than the commit that it hears of."""
     log = await PostgreSQLLog.fresh(postgresql15)
     handling, undoing = await log.connect(), await log.connect()
-    undo = named_queries("postgresql", "postroad")["undo_first_times"]
+    undo = POSTGRESQL.queries("postroad")["undo_first_times"]
     committing = handling.transaction()
     await committing.start()
     await handling.execute("insert into postroad.inbox (consumer, id, type) values ('stock', '1', 'numbered')")

@@ -30,11 +30,11 @@ from postroad import (
 from postroad.brokers.memory import MemoryQueue
 from postroad.consumer.retention import InboxRetention
 from postroad.consumer.transactions import TransactionAborted, TransactionEnded, Transactions
-from postroad.inbox import Noted
+from postroad.inbox import FirstTimes
 from postroad.retry import Backoff
 from postroad.stores.connections import NeverAwaited
+from postroad.stores.grants import grants_script
 from postroad.stores.memory import MemoryStore
-from postroad.stores.migrations import grants_script
 from postroad.stores.sqlite import migrate_sqlite
 from tests.adapters.base import Adapter, Database, OnPostgreSQL, OnSQLite, done
 from tests.consumers import execute
@@ -192,7 +192,7 @@ class Watched(NamedTuple):
     transactions: Transactions
     connection: Any
     reported: bool | None
-    noted: Noted
+    noted: FirstTimes
     checked: list[bool]
 
     @classmethod
@@ -444,16 +444,3 @@ async def test_another_sources_message_with_the_same_id_is_another_message(adapt
         many = await done(INBOX.first_times(connection, batch, consumer="c"))
     assert answers == [True, True, False, True, False]
     assert many == [False, True, False, False]
-
-
-async def test_what_was_noted_before_sources_counted_is_not_handled_again(adapter: Adapter, database: Database) -> None:
-    old, new = uuid4(), uuid4()
-    long_ago = "0" if isinstance(database, OnSQLite) else "'2020-01-01'"
-    await database.rows(
-        f"insert into {inbox_of(database)} (consumer, id, type, processed_at) "
-        f"values ('c', '{old}', 't', {long_ago}) returning id"
-    )
-    async with adapter.transaction() as connection:
-        assert await done(INBOX.first_time(connection, old, consumer="c", source="/orders")) is False
-        batch = [(old, "t", "/other"), (new, "t", "/other")]
-        assert await done(INBOX.first_times(connection, batch, consumer="c")) == [False, True]

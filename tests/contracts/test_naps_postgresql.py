@@ -17,7 +17,7 @@ from postroad.message import SLOTS, slot_of
 from postroad.relay import Relay
 from postroad.stores import postgresql as store_module
 from postroad.stores.base import Lease, Writer
-from postroad.stores.migrations import grants_script
+from postroad.stores.grants import grants_script
 from postroad.stores.postgresql import PostgreSQLStore, migrate_postgresql
 from postroad.stores.postgresql_naps import marks_of
 from tests.contracts.test_wakeup import SECONDS, relay, running, said, until, until_asleep, until_said
@@ -476,7 +476,7 @@ async def test_a_long_transaction_that_has_wiped_keeps_nobody_from_being_woken(
 async def test_one_look_in_a_transaction_is_enough(log: PostgreSQLLog, connect: Any, ears: Ears) -> None:
     """Whoever naps after it waits for the transaction."""
     writer, (low, _) = await connect(), await lanes(log)
-    told = "select current_setting('postroad.told', true)"
+    told = "select current_setting('postroad.notified', true)"
     one = await nap(log, low)
     async with writer.transaction():
         await OUTBOX.add(writer, "1", type="t", key=LOW)

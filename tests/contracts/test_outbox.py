@@ -5,6 +5,7 @@ What holds on every kind of connection is in test_connections.py.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sqlite3
 import sys
@@ -105,9 +106,9 @@ async def test_asyncpg_through_a_pool(pg: Any, postgresql15: PostgreSQL) -> None
             async with connection.transaction():
                 await OUTBOX.add(connection, OrderCreated(1))
             with pytest.raises(NoTransaction):
-                OUTBOX.add(connection, OrderCreated(1))
+                await OUTBOX.add(connection, OrderCreated(1))
         with pytest.raises(ConnectionClosed, match="can't be used"):
-            OUTBOX.add(connection, OrderCreated(1))
+            await OUTBOX.add(connection, OrderCreated(1))
 
 
 async def test_asyncpg_outside_a_transaction(pg: Any) -> None:
@@ -149,6 +150,25 @@ async def test_an_add_is_no_truth_value_and_is_awaited_once(pg: Any) -> None:
         with pytest.raises(RuntimeError, match="awaited already"):
             await pending
     assert await pg_types(pg) == ["order.created"]
+
+
+async def test_an_add_can_be_run_by_a_task_as_every_coroutine_can(pg: Any) -> None:
+    async with pg.transaction():
+        task = asyncio.create_task(OUTBOX.add(pg, OrderCreated(1)))
+        assert await task == (await asyncio.gather(OUTBOX.add(pg, OrderCreated(1), id=task.result())))[0]
+    assert len(await pg_types(pg)) == 1
+
+
+async def test_a_task_that_is_canceled_before_it_begins_adds_nothing(pg: Any) -> None:
+    """Nothing warns: the task was canceled, and not forgotten."""
+    async with pg.transaction():
+        task = asyncio.create_task(OUTBOX.add(pg, OrderCreated(1)))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        del task
+        gc.collect()
+    assert await pg_types(pg) == []
 
 
 async def test_an_add_that_is_awaited_after_its_transaction_adds_nothing(pg: Any) -> None:

@@ -21,9 +21,9 @@ from postroad.lifecycle import State
 from postroad.message import slot_of
 from postroad.stores.base import Deferred, Lease
 from postroad.stores.cursor import PageLimit
-from postroad.stores.migrations import grants_script, migration_script
+from postroad.stores.dialects import POSTGRESQL
+from postroad.stores.grants import grants_script
 from postroad.stores.postgresql import PostgreSQLStore, _xmax_and_xip, migrate_postgresql
-from postroad.stores.queries import migration_files
 from tests.lanes import take_lanes
 from tests.logs import OUTBOX, PLENTY, PostgreSQLLog, numbered, read_all
 from tests.services.postgresql import PostgreSQL
@@ -381,7 +381,7 @@ async def test_migrating_twice_changes_nothing(log: PostgreSQLLog) -> None:
     assert await migrate_postgresql(log.url) == []
     await log.execute("select 1")
     connection = await log.connect()
-    await connection.execute(migration_script("postgresql"))  # what --sql prints may be applied again too
+    await connection.execute(POSTGRESQL.migration_script())  # what --sql prints may be applied again too
     await connection.close()
     assert await read_all(log.store, await take(log)) == [1]
 
@@ -389,7 +389,7 @@ async def test_migrating_twice_changes_nothing(log: PostgreSQLLog) -> None:
 async def test_two_migrations_at_once_do_not_collide(log: PostgreSQLLog) -> None:
     await log.execute("drop schema postroad cascade")
     applied = await asyncio.gather(*(migrate_postgresql(log.url) for _ in range(4)))
-    assert sorted(applied) == [[], [], [], list(migration_files("postgresql"))]
+    assert sorted(applied) == [[], [], [], list(POSTGRESQL.migrations)]
 
 
 async def test_the_schema_has_the_name_that_was_chosen(log: PostgreSQLLog) -> None:

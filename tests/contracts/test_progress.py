@@ -19,8 +19,8 @@ from postroad.relay.maintenance import Retention
 from postroad.retry import Backoff
 from postroad.stores.base import Cleaned, Lease, Loaded, Tally
 from postroad.stores.cursor import Cursor, Page, PageLimit
+from postroad.stores.dialects import POSTGRESQL
 from postroad.stores.memory import MemoryStore
-from postroad.stores.queries import named_queries
 from tests.clocks import Flying
 from tests.lanes import take_lanes
 from tests.logs import PLENTY, Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered, read_all
@@ -280,7 +280,7 @@ async def test_two_who_delete_at_once_do_not_wait_for_each_other(postgresql15: P
     other = await log.connect()
     transaction = other.transaction()
     await transaction.start()
-    await other.execute(named_queries("postgresql", "postroad")["try_alone"])
+    await other.execute(POSTGRESQL.queries("postroad")["try_alone"])
     busy = await log.store.delete_passed(after=0, older_than=timedelta(0), batch=10)
     assert (busy.deleted, busy.busy) == (0, True)
     await transaction.rollback()

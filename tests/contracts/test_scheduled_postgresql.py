@@ -17,7 +17,7 @@ from postroad.lifecycle import State
 from postroad.message import new_id
 from postroad.stores.base import Deferred, Lease, Moved
 from postroad.stores.cursor import PageLimit
-from postroad.stores.migrations import grants_script
+from postroad.stores.grants import grants_script
 from postroad.stores.operating import By, Filter
 from postroad.stores.postgresql import PostgreSQLStore
 from postroad.stores.postgresql_operating import PostgreSQLOperating

@@ -15,7 +15,7 @@ from postroad import StoreUnavailable
 from postroad.lifecycle import State
 from postroad.stores.base import Deferred, Lease
 from postroad.stores.cursor import Cursor
-from postroad.stores.queries import named_queries
+from postroad.stores.dialects import SQLITE
 from postroad.stores.sqlite import SQLiteStore
 from tests.lanes import take_lanes
 from tests.logs import SQLiteLog, numbered
@@ -83,7 +83,7 @@ async def test_a_record_that_fails_half_way_has_written_nothing(log: SQLiteLog) 
 )  # fmt: skip
 def test_trouble_is_looked_up_and_never_searched_for(tmp_path: Path, query: str) -> None:
     log = SQLiteLog(tmp_path / "log.sqlite")
-    sql = named_queries("sqlite", "postroad")[query]
+    sql = SQLITE.queries("postroad")[query]
     values = [1] * max(int(number) for number in re.findall(r"\?(\d+)", sql))
     with closing(sqlite3.connect(log.path)) as connection:
         steps = [row[3] for row in connection.execute(f"explain query plan {sql}", values)]

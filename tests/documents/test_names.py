@@ -6,13 +6,13 @@ import importlib
 import inspect
 import pkgutil
 import re
-from typing import Literal
 
 import pytest
 
 import postroad
 from postroad import errors
-from postroad.stores.queries import migration_files, named_queries, sql_file
+from postroad.stores.dialects import DIALECTS, POSTGRESQL, SQLITE, SQLDialect
+from postroad.stores.migrations import SCHEMA_VERSION
 
 MODULES = [
     name for _, name, _ in pkgutil.walk_packages(postroad.__path__, "postroad.") if not name.endswith("__main__")
@@ -47,15 +47,15 @@ def test_the_error_tree_is_drawn_as_it_is() -> None:
     assert sorted(drawn) == sorted(set(real) - {"PostroadError"})
 
 
-@pytest.mark.parametrize("dialect", ["postgresql", "sqlite"])
-def test_no_two_queries_have_one_name(dialect: Literal["postgresql", "sqlite"]) -> None:
-    written = "".join(sql_file(dialect, name, "postroad") for name in ("queries.sql", "leases.sql", "operating.sql"))
-    assert written.count("-- name: ") == len(named_queries(dialect, "postroad"))
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
+def test_no_two_queries_have_one_name(dialect: SQLDialect) -> None:
+    written = "".join(dialect.sql_file(name, "postroad") for name in ("queries.sql", "leases.sql", "operating.sql"))
+    assert written.count("-- name: ") == len(dialect.queries("postroad"))
 
 
 def test_databases_share_their_query_names() -> None:
     """SQLite has no snapshots, servers or restores, and takes small steps where PostgreSQL has one statement."""
-    postgresql, sqlite = named_queries("postgresql", "postroad"), named_queries("sqlite", "postroad")
+    postgresql, sqlite = POSTGRESQL.queries("postroad"), SQLITE.queries("postroad")
     only_postgresql = {
         "add_many", "server_facts", "lock_for_restore", "restore",
         "read_late_page", "settle_and_note", "hold_behind", "try_alone", "try_to_move", "begin_nap", "end_naps",
@@ -75,5 +75,6 @@ def test_databases_share_their_query_names() -> None:
 
 
 def test_migrations_have_the_same_numbers_everywhere() -> None:
-    assert list(migration_files("postgresql")) == list(migration_files("sqlite"))
-    assert list(migration_files("sqlite")) == sorted(migration_files("sqlite"))
+    assert list(POSTGRESQL.migrations) == list(SQLITE.migrations)
+    assert max(POSTGRESQL.migrations) == SCHEMA_VERSION
+    assert list(SQLITE.migrations) == sorted(SQLITE.migrations)

@@ -9,7 +9,7 @@ import pytest
 
 from postroad import Consumer, Inbox, NotOwner
 from postroad.brokers.memory import MemoryQueue
-from postroad.stores.migrations import grants_script
+from postroad.stores.grants import grants_script
 from tests.places import asyncpg_transactions
 from tests.security.neighbours import Neighbours, Role
 

@@ -22,9 +22,9 @@ from postroad.ops.running import Outcome, carry
 from postroad.ops.terminal import Command
 from postroad.relay import Relay, Summary
 from postroad.safe_text import has_password, without_passwords
+from postroad.stores.dialects import POSTGRESQL, SQLITE
+from postroad.stores.grants import grants_script
 from postroad.stores.memory import MemoryStore
-from postroad.stores.migrations import grants_script, migration_script
-from postroad.stores.queries import migration_files
 from postroad.stores.sqlite import SQLiteStore, migrate_sqlite
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("POSTROAD_")}
 SECRET = "geheim"
-APPLIED = "".join(f"applied {name.removesuffix('.sql')}\n" for name in migration_files("sqlite").values())
+APPLIED = "".join(f"applied {name.removesuffix('.sql')}\n" for name in SQLITE.migrations.values())
 
 
 def postroad(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -78,13 +78,13 @@ def test_migrate_says_what_it_applied_and_then_that_nothing_is_left_to_do(url: s
 def test_sql_is_printed_as_it_is_and_nothing_is_changed(file: Path, url: str) -> None:
     done = postroad("migrate", "--database", url, "--schema", "parcels", "--sql")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == migration_script("sqlite", "parcels")
+    assert done.stdout == SQLITE.migration_script("parcels")
     assert not file.exists()
 
 
 def test_the_dialect_of_the_sql_is_that_of_the_url() -> None:
     done = postroad("migrate", "--database", "postgresql://nobody@nowhere.invalid/nothing", "--sql")
-    assert done.stdout == migration_script("postgresql")
+    assert done.stdout == POSTGRESQL.migration_script()
 
 
 def test_the_printed_sql_makes_a_schema_that_a_relay_accepts(file: Path, url: str) -> None:

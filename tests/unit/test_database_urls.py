@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from postroad import InvalidSetting, StoreUnavailable
-from postroad.stores import dialect_of, migrate, operating_for, sqlite_path, store_for
-from postroad.stores.urls import driver_url, place_of
+from postroad.stores import dialect_of, migrate, operating_for, store_for
+from postroad.stores.urls import driver_url, place_of, sqlite_path
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from postroad.stores.urls import driver_url, place_of
     ],
 )
 def test_urls_of_sqlalchemy_are_taken(url: str, dialect: str) -> None:
-    assert dialect_of(url) == dialect
+    assert dialect_of(url).name == dialect
     store_for(url)
     operating_for(url)
 

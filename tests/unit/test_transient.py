@@ -12,7 +12,7 @@ import psycopg
 import pytest
 import sqlalchemy.exc
 
-from postroad.stores.connections.transient import is_transient
+from postroad.stores.connections.errors import is_transient
 
 CONNECTION = 'connection failed: connection to server at "127.0.0.1", port 5432 failed: '
 WAITED_FOR = [

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
     from postroad.consumer.transactions import Transactions
     from postroad.received import Received
-    from postroad.stores.connections.adapter import SQLStyle
+    from postroad.stores.statements import Statements
 
 __all__ = ["CRASHED", "Attempts", "Begun", "cut"]
 
 CRASHED: Final = "the process ended while the handler ran"
 LONGEST_ERROR: Final = 2000
 BATCH: Final = 5000
-PATIENCE: Final = "100ms"
+TIMEOUT: Final = "100ms"
 """How long a row is waited for that another's handler has locked; meanwhile other messages can't make their mark."""
 
 
@@ -69,12 +69,10 @@ class Attempts:
     async def _write(
         self, query: str, subject: str, values: tuple[Any, ...], processed: tuple[str, ...] = (), *rest: Any
     ) -> Any:
-        """`processed` is for SQLite, whose placeholders have no numbers: what to look for in the inbox."""
+        """`processed` says which row of the inbox to look for."""
 
-        def values_for(tongue: SQLStyle) -> tuple[Any, ...]:
-            if tongue.dialect == "postgresql":
-                return (PATIENCE, *values, *rest)
-            return (*values, *processed, *rest)
+        def values_for(statements: Statements) -> tuple[Any, ...]:
+            return statements.attempt_values(TIMEOUT, values, processed=processed, rest=rest)
 
         return await self._transactions.ask(query, subject, values_for=values_for)
 
@@ -88,11 +86,7 @@ class Attempts:
                 rows = await self._transactions.ask(
                     query,
                     query,
-                    values_for=lambda tongue: (
-                        self._consumer,
-                        f"{seconds} seconds" if tongue.dialect == "postgresql" else seconds * 1e6,
-                        BATCH,
-                    ),
+                    values_for=lambda statements: (self._consumer, statements.interval(seconds), BATCH),
                 )
                 deleted += len(rows)
                 if len(rows) < BATCH:

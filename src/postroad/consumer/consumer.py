@@ -27,7 +27,7 @@ from postroad.errors import InvalidSetting, PostroadError, StoreUnavailable
 from postroad.inbox import Inbox, checked_consumer
 from postroad.listeners import tell
 from postroad.retry import Backoff
-from postroad.stores.connections.transient import is_transient
+from postroad.stores.connections.errors import is_transient
 from postroad.waiting import cancelled, reached
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from postroad.consumer.begin import described
 from postroad.consumer.transactions import TransactionEnded
 from postroad.errors import InvalidSetting, NoTransaction
 from postroad.message import new_id
-from postroad.stores.connections import idiom_of
-from postroad.stores.statements import look_at_probe, write_probe
+from postroad.stores.connections import begin_example
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -79,9 +78,10 @@ class _Probe:
         if tx is None:
             self.gave_none = True
             return
-        self.idiom, self._id = idiom_of(tx), str(new_id())
-        question = partial(write_probe, consumer=self._consumer, id=self._id)
-        first, last = yield self._transactions.answer(tx, question, "a probe")
+        self.idiom, self._id = begin_example(tx), str(new_id())
+        first, last = yield self._transactions.answer(
+            tx, lambda statements: statements.write_probe(consumer=self._consumer, id=self._id), "a probe"
+        )
         self._transaction, self.commits_each_statement = first, first != last
 
     def was_committed(self, tx: Any) -> Generator[Any, Any, bool]:
@@ -89,8 +89,8 @@ class _Probe:
         try:
             yield self._transactions.check_same(tx, self._transaction)
         except TransactionEnded:
-            question = partial(look_at_probe, transaction=self._transaction, consumer=self._consumer, id=self._id)
-            return bool((yield self._transactions.answer(tx, question, "a probe")))
+            probe = {"transaction": self._transaction, "consumer": self._consumer, "id": self._id}
+            return bool((yield self._transactions.answer(tx, lambda each: each.read_probe(**probe), "a probe")))
         return False  # it is still the same one
 
     async def run(self, steps: Callable[[Any], Generator[Any, Any, Any]], leave_by: Exception | None = None) -> Any:

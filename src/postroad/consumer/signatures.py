@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Union, get_args, get_or
 
 from postroad.errors import InvalidSetting, UnsupportedConnection
 from postroad.received import Received
-from postroad.stores.connections.kinds import hand_for
+from postroad.stores.connections.kinds import adapter_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -105,10 +105,10 @@ def _clash_of_transaction(annotation: Any, *, is_async: bool) -> str | None:
         return None
     wanted: type = cls
     try:
-        hand = hand_for(wanted)
+        adapter = adapter_for(wanted)
     except UnsupportedConnection:
         return None
-    if hand.is_async == is_async:
+    if adapter.is_async == is_async:
         return None
     kind, other = ("async def", "a sync") if is_async else ("def", "an async")
     return f"it is `{kind}`, and its transaction is annotated with {_shown(annotation)}, {other} one"

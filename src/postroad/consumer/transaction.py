@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from postroad.consumer.attempts import Attempts
     from postroad.consumer.registry import HandlerRegistry
     from postroad.consumer.transactions import Transactions
-    from postroad.inbox import Inbox, Noted
+    from postroad.inbox import FirstTimes, Inbox
     from postroad.received import Received
 
 __all__ = ["HandlerTimedOut", "HandlerTransaction", "following"]
@@ -210,7 +210,7 @@ class HandlerTransaction:
         return [(self._handlers.event(message), message) for message in found]
 
     def _fail(
-        self, error: BaseException, tx: Any, reported: bool | None, noted: Noted, messages: Sequence[Received]
+        self, error: BaseException, tx: Any, reported: bool | None, noted: FirstTimes, messages: Sequence[Received]
     ) -> None:
         """The handler has failed, or the check. Raises Lost or TransactionEnded where they say more than the error."""
         state = self._transactions.state(tx, reported)

@@ -9,21 +9,18 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from postroad.consumer.begin import described
 from postroad.errors import ConnectionClosed, InvalidSetting, NoTransaction
-from postroad.stores.connections import State, ask_through, reported_through, state_through
-from postroad.stores.connections.adapter import SQLStyle
-from postroad.stores.connections.passing import is_aborted, is_lock_timeout, is_passing
+from postroad.stores.connections import State, query_through, reported_through, state_through
+from postroad.stores.connections.errors import is_aborted, is_lock_timeout, is_retryable
 from postroad.stores.connections.pending import Call
-from postroad.stores.statements import Question, named, same_transaction, undo_first_times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from postroad.stores.statements import Rows
+    from postroad.stores.statements import Query, Statements
 
 __all__ = ["ENDED", "Busy", "Lost", "StoreOut", "TransactionAborted", "TransactionEnded", "Transactions"]
 
@@ -133,7 +130,7 @@ class Transactions:
         return manager
 
     async def ask(
-        self, name: str, subject: str, *values: Any, values_for: Callable[[SQLStyle], Any] | None = None
+        self, name: str, subject: str, *values: Any, values_for: Callable[[Statements], Any] | None = None
     ) -> Any:
         """Run one of our own queries in a transaction of its own, and give its rows.
 
@@ -142,23 +139,12 @@ class Transactions:
         return await self._alone(lambda tx: self.within(tx, name, subject, *values, values_for=values_for))
 
     def within(
-        self, tx: Any, name: str, subject: str, *values: Any, values_for: Callable[[SQLStyle], Any] | None = None
+        self, tx: Any, name: str, subject: str, *values: Any, values_for: Callable[[Statements], Any] | None = None
     ) -> Any:
         """Run one of our own queries in this transaction; to be awaited where transactions are async."""
         return self.answer(
             tx,
-            lambda dialect, placeholders, schema: Question(
-                [
-                    named(
-                        dialect,
-                        placeholders,
-                        schema,
-                        name,
-                        *(values_for(SQLStyle(dialect, placeholders)) if values_for else values),
-                    )
-                ],
-                _only,
-            ),
+            lambda statements: statements.rows(name, *(values_for(statements) if values_for else values)),
             subject,
         )
 
@@ -171,7 +157,7 @@ class Transactions:
         if not await self._alone(
             lambda tx: self.answer(
                 tx,
-                partial(undo_first_times, transaction=transaction, consumer=consumer, ids=ids),
+                lambda statements: statements.undo_first_times(transaction, consumer=consumer, ids=ids),
                 subject,
             )
         ):
@@ -183,9 +169,9 @@ class Transactions:
         except Exception as error:
             raise (Busy if is_lock_timeout(error) else StoreOut)(_said(error)) from error
 
-    def answer(self, tx: Any, question: Callable[..., Question[Any]], subject: str) -> Any:
+    def answer(self, tx: Any, query: Callable[[Statements], Query[Any]], subject: str) -> Any:
         """What the database answers in this transaction; to be awaited where transactions are async."""
-        return ask_through(tx, self._schema, lambda tongue: question(*tongue, self._schema), _ASK, subject)
+        return query_through(tx, self._schema, query, _ASK, subject)
 
     def reported(self, tx: Any) -> Any:
         """For `check`, from before the inbox is asked; on some async connections it must be awaited."""
@@ -241,7 +227,7 @@ class Transactions:
             raise TransactionEnded(ENDED)
 
     def _same(self, tx: Any, transaction: Any) -> Any:
-        return self.answer(tx, partial(same_transaction, transaction=transaction), "a transaction")
+        return self.answer(tx, lambda statements: statements.same_transaction(transaction), "a transaction")
 
 
 class _Course:
@@ -267,7 +253,7 @@ class _Course:
             raise first
         if not self._begun:
             raise StoreOut(_said(error)) from error
-        if is_passing(first) or is_passing(error):
+        if is_retryable(first) or is_retryable(error):
             raise Lost(_said(first)) from error
         raise first
 
@@ -284,11 +270,6 @@ def _swallowed() -> InvalidSetting:
         "begin gives a context manager that swallows the error by which it is left, so nobody would know that a "
         "handler has failed; let it roll back and raise"
     )
-
-
-def _only(answered: Sequence[Rows]) -> Rows:
-    [rows] = answered
-    return rows
 
 
 def _said(error: Exception) -> str:

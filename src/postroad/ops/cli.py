@@ -36,8 +36,7 @@ from postroad.ops.terminal import as_json as in_json
 from postroad.relay import Relay
 from postroad.stores import dialect_of, store_for
 from postroad.stores import migrate as migrate_database
-from postroad.stores.migrations import grants_script, migration_script
-from postroad.stores.queries import migration_files
+from postroad.stores.grants import grants_script
 
 if TYPE_CHECKING:
     from postroad.brokers.base import Publisher
@@ -106,17 +105,17 @@ def migrate(
     """Create or update postroad's tables."""
     database, schema = settings.needed("database"), settings.command.schema
     dialect = dialect_of(database)
-    if grants and dialect != "postgresql":
-        raise InvalidSetting("grants is for PostgreSQL; an SQLite file has no roles")
+    if grants and not dialect.has_roles:
+        raise InvalidSetting(f"grants is for a database with roles, such as PostgreSQL; {dialect.title} has none")
     if sql:
-        typer.echo(migration_script(dialect, schema), nl=False)
+        typer.echo(dialect.migration_script(schema), nl=False)
     for grant in grants or ():
         kind, _, role = grant.rpartition("=")
         typer.echo(grants_script(role, schema, kind=kind or "application"), nl=False)
     if sql or grants:
         return
     applied = asyncio.run(migrate_database(database, schema))
-    names = migration_files(dialect)
+    names = dialect.migrations
     for number in applied:
         typer.echo(f"applied {names[number].removesuffix('.sql')}")
     typer.echo(f"schema {schema!r} is {'ready' if applied else 'already up to date'}")

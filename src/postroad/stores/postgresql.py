@@ -21,17 +21,16 @@ from postroad.config import DEFAULT_SCHEMA, checked_schema
 from postroad.errors import InvalidSetting, LogNotReadable, MissingExtra, StoreUnavailable
 from postroad.message import StoredMessage
 from postroad.stores.base import ANY_SIZE, Blocker, Claim, Cleaned, Lease, Loaded, Moved, Recorded
-from postroad.stores.connections.transient import is_transient
+from postroad.stores.connections.errors import is_transient
 from postroad.stores.cursor import Cursor, turn_page
-from postroad.stores.migrations import check_version, missing_migrations, not_migrated
+from postroad.stores.dialects import POSTGRESQL
+from postroad.stores.migrations import check_version, not_migrated
 from postroad.stores.postgresql_deferred import PostgreSQLTrouble
 from postroad.stores.postgresql_leases import PostgreSQLLeases
 from postroad.stores.postgresql_mover import Mover
 from postroad.stores.postgresql_naps import PostgreSQLNaps
 from postroad.stores.postgresql_pool import in_transaction, lent
 from postroad.stores.postgresql_watch import Watch
-from postroad.stores.queries import named_queries, sql_file
-from postroad.stores.scripts import lock_statement, version_statement
 from postroad.stores.search_path import PIN_SESSION, PIN_TRANSACTION
 from postroad.stores.services import check_service
 from postroad.stores.tls_files import check_tls_files
@@ -82,7 +81,7 @@ class PostgreSQLStore:
     ) -> None:
         self._url = driver_url(url)
         self._schema = checked_schema(schema)
-        self._sql = named_queries("postgresql", schema)
+        self._sql = POSTGRESQL.queries(schema)
         self._direct = None if direct is None else driver_url(direct)
         self.naps = PostgreSQLNaps(
             schema, self._sql, self._connection, lambda: self._connect_to_stay("postroad listens")
@@ -447,17 +446,17 @@ async def _migrate(connection: Any, schema: str) -> list[int]:
     async with connection.transaction():
         await connection.execute(PIN_TRANSACTION)
         await connection.execute(f"set local lock_timeout = '{MIGRATION_LOCK_MS}ms'")
-        await connection.execute(lock_statement(schema))
-        version = await connection.fetchval(version_statement("postgresql", schema))
-        missing = missing_migrations("postgresql", version)
+        await connection.execute(POSTGRESQL.lock_statement(schema))
+        version = await connection.fetchval(POSTGRESQL.version_statement(schema))
+        missing = POSTGRESQL.missing_migrations(version)
         for name in missing.values():
-            await connection.execute(sql_file("postgresql", name, schema))
+            await connection.execute(POSTGRESQL.sql_file(name, schema))
     return list(missing)
 
 
 async def _users(connection: Any, schema: str) -> str:
     """Whose transactions a migration waits for."""
-    users = await connection.fetchval(named_queries("postgresql", schema)["table_users"])
+    users = await connection.fetchval(POSTGRESQL.queries(schema)["table_users"])
     return users or "transactions that have ended meanwhile"
 
 

@@ -19,11 +19,10 @@ from postroad.config import DEFAULT_SCHEMA, checked_schema
 from postroad.errors import StoreUnavailable
 from postroad.message import StoredMessage
 from postroad.stores.base import ANY_SIZE, Claim, Cleaned, Lease, Loaded, Moved, Recorded, as_held, not_moved
-from postroad.stores.connections.transient import is_transient
+from postroad.stores.connections.errors import is_transient
 from postroad.stores.cursor import Cursor, turn_page
-from postroad.stores.migrations import check_version, missing_migrations, not_migrated
-from postroad.stores.queries import named_queries, sql_file
-from postroad.stores.scripts import sqlite_statements
+from postroad.stores.dialects import SQLITE
+from postroad.stores.migrations import check_version, not_migrated
 from postroad.stores.sqlite_deferred import SQLiteTrouble
 from postroad.stores.sqlite_leases import SQLiteLeases
 from postroad.stores.sqlite_naps import SQLiteNaps
@@ -48,7 +47,7 @@ class SQLiteStore:
     def __init__(self, path: Path | str, *, schema: str = DEFAULT_SCHEMA, busy_timeout: float = 30.0) -> None:
         self._path = Path(path)
         self._schema = checked_schema(schema)
-        self._sql = named_queries("sqlite", schema)
+        self._sql = SQLITE.queries(schema)
         self._busy_timeout = busy_timeout
         self.leases = SQLiteLeases(self._sql, self._run, self._open, self._on_disk, _lease)
         self.naps = SQLiteNaps(self._fetch, self.leases)
@@ -290,18 +289,15 @@ class _Immediate:
 
 def migrate_sqlite(path: Path | str, schema: str = DEFAULT_SCHEMA) -> list[int]:
     """Apply what is missing, in one transaction, and say which numbers those were. Two at once wait for each other."""
-    queries = named_queries("sqlite", schema)
     try:
         with closing(sqlite3.connect(path, isolation_level=None, timeout=30)) as connection:
             connection.execute("pragma journal_mode = wal")  # writers and the relay must not block each other
             with _Immediate(connection):
-                there = connection.execute(
-                    "select 1 from sqlite_schema where name = ?", (f"{schema}_migrations",)
-                ).fetchone()
-                version = connection.execute(queries["schema_version"]).fetchone()[0] if there else 0
-                missing = missing_migrations("sqlite", version)
+                there = connection.execute(SQLITE.exists_statement(schema)).fetchone()
+                version = connection.execute(SQLITE.version_statement(schema)).fetchone()[0] if there else 0
+                missing = SQLITE.missing_migrations(version)
                 for name in missing.values():
-                    for statement in sqlite_statements(sql_file("sqlite", name, schema)):
+                    for statement in SQLITE.split(SQLITE.sql_file(name, schema)):
                         connection.execute(statement)
     except (sqlite3.Error, ValueError) as error:
         raise StoreUnavailable(f"SQLite did not take the migration of {path}; nothing was changed: {error}") from error

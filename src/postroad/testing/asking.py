@@ -10,12 +10,12 @@ import msgspec
 
 from postroad.errors import UnsupportedConnection
 from postroad.stores.connections import NeverAwaited
-from postroad.stores.scripts import dialect_named
+from postroad.stores.dialects import POSTGRESQL, SQLITE, dialect_named
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 
-    from postroad.stores.queries import Dialect
+    from postroad.stores.dialects import SQLDialect
 
 __all__ = ["Answer", "ask"]
 
@@ -46,12 +46,12 @@ class Answer(Generic[T_co]):
 class _Way(msgspec.Struct, frozen=True):
     """How one kind of connection is asked."""
 
-    dialect: Callable[[Any], Dialect]
+    dialect: Callable[[Any], SQLDialect]
     fetch: Callable[[Any, str], Any]
     is_async: bool = False
 
 
-def ask(connection: Any, sql: Callable[[Dialect], Sequence[str]], then: Callable[[Rows], T]) -> T | Answer[T]:
+def ask(connection: Any, sql: Callable[[SQLDialect], Sequence[str]], then: Callable[[Rows], T]) -> T | Answer[T]:
     """Run the queries for this connection's kind of database, and make something of the rows of all of them, now or
     when awaited.
     """
@@ -85,20 +85,20 @@ def _way_of(cls: type) -> _Way:
 # -- one function for each kind --------------------------------------------------------------------------------------
 
 
-def _postgresql(_: object) -> Dialect:
-    return "postgresql"
+def _postgresql(_: object) -> SQLDialect:
+    return POSTGRESQL
 
 
-def _sqlite(_: object) -> Dialect:
-    return "sqlite"
+def _sqlite(_: object) -> SQLDialect:
+    return SQLITE
 
 
-def _of_bind(connection: Any) -> Dialect:
+def _of_bind(connection: Any) -> SQLDialect:
     bind = connection.get_bind() if hasattr(connection, "get_bind") else connection
     return dialect_named(bind.dialect.name)
 
 
-def _of_vendor(connection: Any) -> Dialect:
+def _of_vendor(connection: Any) -> SQLDialect:
     return dialect_named(connection.vendor)
 
 

@@ -6,34 +6,16 @@ from typing import TYPE_CHECKING, Any, overload
 from uuid import UUID
 
 from postroad.config import DEFAULT_SCHEMA, checked_schema
-from postroad.errors import InvalidSetting
 from postroad.message import StoredMessage
-from postroad.stores.scripts import empty_statements
 from postroad.testing.asking import ask
 from postroad.testing.messages import Messages
 
 if TYPE_CHECKING:
     from postroad.stores.connections import AsyncConnection, SyncConnection
-    from postroad.stores.queries import Dialect
+    from postroad.stores.dialects import SQLDialect
     from postroad.testing.asking import Answer
 
 __all__ = ["assert_same_transaction", "outbox_messages", "reset_outbox"]
-
-_LOG = {
-    "postgresql": """
-        select position, id::text, topic, key, slot, type, payload, content_type, headers::text,
-               (extract(epoch from created_at) * 1000000)::bigint
-          from {schema}.outbox order by position""",
-    "sqlite": """
-        select position, id, topic, key, slot, type, payload, content_type, headers, created_at
-          from {schema}_outbox order by position""",
-}
-
-# A row's xmin is the transaction that wrote it, or its savepoint; the log also notes the whole transaction.
-_WRITERS = """
-    select o.xmin::text, o.xid::xid::text, r.xmin::text
-      from {schema}.outbox o left join (select xmin from {table} where {where}) r on true
-     where o.id = '{id}'"""
 
 
 @overload
@@ -50,7 +32,7 @@ def outbox_messages(connection: Any, /, *, schema: str = DEFAULT_SCHEMA) -> Mess
             for position, id, topic, key, slot, type, payload, content_type, headers, created in rows
         )
 
-    return ask(connection, lambda dialect: [_LOG[dialect].format(schema=schema)], read)
+    return ask(connection, lambda dialect: [dialect.log_statement(schema)], read)
 
 
 @overload
@@ -64,7 +46,7 @@ def reset_outbox(connection: Any, /, *, schema: str = DEFAULT_SCHEMA) -> Answer[
     no consumer is running. On an async connection it must be awaited.
     """
     schema = checked_schema(schema)
-    return ask(connection, lambda dialect: empty_statements(dialect, schema), lambda _: None)
+    return ask(connection, lambda dialect: dialect.empty_statements(schema), lambda _: None)
 
 
 @overload
@@ -85,10 +67,8 @@ def assert_same_transaction(
     """
     schema = checked_schema(schema)
 
-    def sql(dialect: Dialect) -> list[str]:
-        if dialect != "postgresql":
-            raise InvalidSetting(f"only PostgreSQL notes which transaction wrote a row; this is {dialect}")
-        return [_WRITERS.format(schema=schema, table=table, where=where, id=message.id)]
+    def sql(dialect: SQLDialect) -> list[str]:
+        return [dialect.writers_statement(schema, id=message.id, table=table, where=where)]
 
     def check(rows: list[tuple[Any, ...]]) -> None:
         __tracebackhide__ = True

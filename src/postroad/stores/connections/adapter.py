@@ -1,4 +1,4 @@
-"""What is to be known about one kind of connection in order to run a statement with it."""
+"""What postroad needs to know about one kind of connection in order to run statements on it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,21 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from postroad.stores.queries import Dialect
-    from postroad.stores.statements import Placeholders, Statement
+    from postroad.stores.dialects import Dialect
+    from postroad.stores.statements import Placeholders, Statement, Statements
 
 __all__ = ["ConnectionAdapter", "SQLStyle", "State"]
 
 
 class SQLStyle(NamedTuple):
-    """What a driver understands: its database's SQL, with its own placeholders."""
+    """The SQL that a driver takes: its database's dialect, with the driver's own placeholders."""
 
     dialect: Dialect
     placeholders: Placeholders
+
+    def statements(self, schema: str) -> Statements:
+        """The statements for this driver and one schema."""
+        return self.dialect.statements(schema, self.placeholders)
 
 
 class State(Enum):
@@ -33,30 +37,30 @@ class State(Enum):
     LOST = "lost with its connection"
 
 
-def _nothing(_: Any) -> None:
-    """What a driver without server parameters knows."""
+def _not_reported(_: Any) -> None:
+    """For a driver that knows no server parameters."""
 
 
 class ConnectionAdapter(msgspec.Struct, frozen=True):
-    """How statements are run with one kind of connection. A hand never commits and never connects to anything else."""
+    """Runs statements on one kind of connection. An adapter never commits and never opens a connection."""
 
     ready: Callable[[Any], Any]
-    """Raises ConnectionClosed or NoTransaction, and else gives what the statement is to be run on."""
-    tongue: Callable[[Any], SQLStyle]
+    """Returns what the statements are to be run on. Raises ConnectionClosed or NoTransaction."""
+    sql_style: Callable[[Any], SQLStyle]
     run: Callable[[Any, Statement], Any]
-    """Runs a statement in one round trip; an async hand gives an awaitable."""
-    ask: Callable[[Any, Sequence[Statement]], Any]
-    """Runs statements that all give rows, one after the other, and gives the rows of each; an async hand gives an
-    awaitable. Rows are tuples, whatever the user has told the driver to give.
+    """Runs a statement in one round trip; returns an awaitable on an async connection."""
+    fetch: Callable[[Any, Sequence[Statement]], Any]
+    """Runs statements that all return rows, one after the other, and returns the rows of each; an awaitable of them on
+    an async connection. Rows are tuples, whatever row type the user has set on the connection.
     """
     state: Callable[[Any], State]
-    """What the driver knows about the connection's transaction, without asking the database."""
-    idiom: str
-    """A `begin` that commits, for messages to users."""
+    """What the driver knows about the connection's transaction, without a round trip."""
+    begin_example: str
+    """A `begin` that commits, for error messages."""
     is_async: bool = False
-    reported: Callable[[Any], bool | None] = _nothing
-    """What the server has reported of a setting that `first_time` turns on until the transaction ends or is aborted;
-    None where it is not reported. A sync hand connects, if the connection is not yet connected.
+    reported: Callable[[Any], bool | None] = _not_reported
+    """What the server has reported of a parameter that `first_time` turns on until the transaction ends or is aborted;
+    None where the server does not report it. On a sync connection this connects, if it is not connected yet.
     """
     connect: Callable[[Any], Any] | None = None
-    """For async hands that connect when they are first used: an awaitable after which `reported` can be asked."""
+    """For async connections that connect on first use: returns an awaitable after which `reported` can be asked."""

@@ -1,51 +1,42 @@
-"""Which hand a connection needs. Its class says which driver it comes from; no driver is imported to find out.
+"""Which adapter a connection needs. Its class says which driver it comes from; no driver is imported to find out.
 
-That driver is loaded already, or the object could not exist.
+An adapter's module is imported when the first connection of its kind is used. The driver is loaded by then, or the
+object could not exist.
 """
 
 from __future__ import annotations
 
 from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from postroad.errors import UnsupportedConnection
-from postroad.stores.connections.asyncpg import ASYNCPG
-from postroad.stores.connections.django import DJANGO
-from postroad.stores.connections.psycopg import PSYCOPG, PSYCOPG_ASYNC
-from postroad.stores.connections.sqlalchemy import (
-    ASYNC_CONNECTION,
-    ASYNC_SCOPED_SESSION,
-    ASYNC_SESSION,
-    CONNECTION,
-    SCOPED_SESSION,
-    SESSION,
-)
-from postroad.stores.connections.sqlite import AIOSQLITE, SQLITE3
 
 if TYPE_CHECKING:
     from postroad.stores.connections.adapter import ConnectionAdapter
 
-__all__ = ["hand_for"]
+__all__ = ["adapter_for"]
 
-# The package and the name of a class that the connection's class is, or comes from.
-_HANDS = {
-    ("sqlite3", "Connection"): SQLITE3,
-    ("aiosqlite", "Connection"): AIOSQLITE,
-    ("asyncpg", "Connection"): ASYNCPG,
-    ("asyncpg", "PoolConnectionProxy"): ASYNCPG,
-    ("psycopg", "Connection"): PSYCOPG,
-    ("psycopg", "AsyncConnection"): PSYCOPG_ASYNC,
-    ("sqlalchemy", "Connection"): CONNECTION,
-    ("sqlalchemy", "AsyncConnection"): ASYNC_CONNECTION,
-    ("sqlalchemy", "Session"): SESSION,
-    ("sqlalchemy", "AsyncSession"): ASYNC_SESSION,
-    ("sqlalchemy", "scoped_session"): SCOPED_SESSION,
-    ("sqlalchemy", "async_scoped_session"): ASYNC_SCOPED_SESSION,
-    ("django", "BaseDatabaseWrapper"): DJANGO,
-    ("django", "ConnectionProxy"): DJANGO,
+# The package and the name of a class that the connection's class is, or comes from; the module here and its adapter.
+_ADAPTERS = {
+    ("sqlite3", "Connection"): ("sqlite", "SQLITE3"),
+    ("aiosqlite", "Connection"): ("sqlite", "AIOSQLITE"),
+    ("asyncpg", "Connection"): ("asyncpg", "ASYNCPG"),
+    ("asyncpg", "PoolConnectionProxy"): ("asyncpg", "ASYNCPG"),
+    ("psycopg", "Connection"): ("psycopg", "PSYCOPG"),
+    ("psycopg", "AsyncConnection"): ("psycopg", "PSYCOPG_ASYNC"),
+    ("sqlalchemy", "Connection"): ("sqlalchemy", "CONNECTION"),
+    ("sqlalchemy", "AsyncConnection"): ("sqlalchemy", "ASYNC_CONNECTION"),
+    ("sqlalchemy", "Session"): ("sqlalchemy", "SESSION"),
+    ("sqlalchemy", "AsyncSession"): ("sqlalchemy", "ASYNC_SESSION"),
+    ("sqlalchemy", "scoped_session"): ("sqlalchemy", "SCOPED_SESSION"),
+    ("sqlalchemy", "async_scoped_session"): ("sqlalchemy", "ASYNC_SCOPED_SESSION"),
+    ("django", "BaseDatabaseWrapper"): ("django", "DJANGO"),
+    ("django", "ConnectionProxy"): ("django", "DJANGO"),
+    ("postroad", "MemoryTransaction"): ("memory", "MEMORY"),
 }
 
-# What is easily given by mistake, and what to do instead.
+# What is easily passed by mistake, and what to do instead.
 _HINTS = {
     (
         "asyncpg",
@@ -57,7 +48,7 @@ _HINTS = {
     "async with pool.connection() as connection",
     ("psycopg", "BaseCursor"): "a psycopg cursor is no connection; use its own: cursor.connection",
     ("sqlite3", "Cursor"): "an sqlite3 cursor is no connection; use its own: cursor.connection",
-    ("aiosqlite", "Cursor"): "an aiosqlite cursor is no connection; give the connection that it was made from",
+    ("aiosqlite", "Cursor"): "an aiosqlite cursor is no connection; pass the connection that it was made from",
     ("sqlalchemy", "Engine"): "a SQLAlchemy engine is no connection; use one of its own: "
     "with engine.begin() as connection",
     ("sqlalchemy", "AsyncEngine"): "a SQLAlchemy engine is no connection; use one of its own: "
@@ -77,12 +68,14 @@ _SUPPORTED = (
 
 
 @cache
-def hand_for(cls: type) -> ConnectionAdapter:
-    """How to run statements with connections of this class. Raises UnknownConnection."""
+def adapter_for(cls: type) -> ConnectionAdapter:
+    """How to run statements with connections of this class. Raises UnsupportedConnection."""
     names = _names(cls)
     for name in names:
-        if name in _HANDS:
-            return _HANDS[name]
+        if name in _ADAPTERS:
+            module, adapter = _ADAPTERS[name]
+            found: ConnectionAdapter = getattr(import_module(f"postroad.stores.connections.{module}"), adapter)
+            return found
     for name in names:
         if name in _HINTS:
             raise UnsupportedConnection(_HINTS[name])

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from postroad.errors import ConnectionClosed, NoTransaction, UnsupportedConnection
 from postroad.stores.connections.adapter import ConnectionAdapter, SQLStyle, State
 from postroad.stores.connections.asyncpg import asyncpg_reported, asyncpg_state
-from postroad.stores.connections.passing import is_passing
+from postroad.stores.connections.errors import is_retryable
 from postroad.stores.connections.psycopg import check_psycopg, psycopg_reported, psycopg_state
 from postroad.stores.connections.sqlite import check_in_its_thread, check_sqlite3, sqlite_state
+from postroad.stores.dialects import POSTGRESQL, SQLITE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,17 +29,17 @@ T = TypeVar("T")
 class Driver(NamedTuple):
     """What is below SQLAlchemy."""
 
-    tongue: SQLStyle
+    sql_style: SQLStyle
     check: Callable[[Any, Any], object]
     """Raises NoTransaction; given SQLAlchemy's wrapper around the driver's connection, and that connection."""
     state: Callable[[Any], State]
-    """See `Hand`; given the driver's connection."""
+    """See `ConnectionAdapter`; given the driver's connection."""
     reported: Callable[[Any], bool | None] = lambda _: None
-    """See `Hand`; given the driver's connection."""
+    """See `ConnectionAdapter`; given the driver's connection."""
 
 
-def _tongue(of_a_dialect: Any) -> SQLStyle:
-    return _driver_of(of_a_dialect.dialect).tongue
+def _sql_style(of_a_dialect: Any) -> SQLStyle:
+    return _driver_of(of_a_dialect.dialect).sql_style
 
 
 def _check_driver(connection: Any) -> None:
@@ -72,11 +73,11 @@ def _check_aiosqlite(wrapper: Any, driver: Any) -> None:
 
 _DRIVERS = {
     ("postgresql", "psycopg"): Driver(
-        SQLStyle("postgresql", "%s"), lambda _, driver: check_psycopg(driver), psycopg_state, psycopg_reported
+        SQLStyle(POSTGRESQL, "%s"), lambda _, driver: check_psycopg(driver), psycopg_state, psycopg_reported
     ),
-    ("postgresql", "asyncpg"): Driver(SQLStyle("postgresql", "$1"), _check_asyncpg, asyncpg_state, asyncpg_reported),
-    ("sqlite", "pysqlite"): Driver(SQLStyle("sqlite", "?"), lambda _, driver: check_sqlite3(driver), sqlite_state),
-    ("sqlite", "aiosqlite"): Driver(SQLStyle("sqlite", "?"), _check_aiosqlite, sqlite_state),
+    ("postgresql", "asyncpg"): Driver(SQLStyle(POSTGRESQL, "$1"), _check_asyncpg, asyncpg_state, asyncpg_reported),
+    ("sqlite", "pysqlite"): Driver(SQLStyle(SQLITE, "?"), lambda _, driver: check_sqlite3(driver), sqlite_state),
+    ("sqlite", "aiosqlite"): Driver(SQLStyle(SQLITE, "?"), _check_aiosqlite, sqlite_state),
 }
 
 
@@ -93,11 +94,11 @@ def _state_of_session(session: Any) -> State:
         return State.ENDED
     if not session.is_active:  # an error in a flush has aborted it
         cause = getattr(session.get_transaction(), "_rollback_exception", None)
-        return State.LOST if cause is not None and is_passing(cause) else State.ABORTED
+        return State.LOST if cause is not None and is_retryable(cause) else State.ABORTED
     try:
         return _state(session.connection())  # without I/O: the transaction that it had has a connection
     except Exception as error:
-        return State.LOST if is_passing(error) else State.ENDED
+        return State.LOST if is_retryable(error) else State.ENDED
 
 
 def _reported(connection: Any) -> bool | None:
@@ -172,7 +173,7 @@ def _run(connection: Any, statement: Statement) -> None:
     connection.exec_driver_sql(statement.sql, values)
 
 
-def _ask(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
+def _fetch(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
     return [_rows(connection.exec_driver_sql(statement.sql, tuple(statement.values))) for statement in statements]
 
 
@@ -180,20 +181,22 @@ def _rows(result: Any) -> Rows:
     return [tuple(row) for row in result] if result.returns_rows else []
 
 
-_SESSION_IDIOM = "begin=Session.begin, of a sessionmaker Session"
-_CONNECTION_IDIOM = "begin=engine.begin"
-CONNECTION = ConnectionAdapter(_ready_connection, _tongue, _run, _ask, _state, _CONNECTION_IDIOM, reported=_reported)
+_SESSION_BEGIN = "begin=Session.begin, of a sessionmaker Session"
+_CONNECTION_BEGIN = "begin=engine.begin"
+CONNECTION = ConnectionAdapter(
+    _ready_connection, _sql_style, _run, _fetch, _state, _CONNECTION_BEGIN, reported=_reported
+)
 SESSION = ConnectionAdapter(
-    _ready_session, _tongue, _run, _ask, _state_of_session, _SESSION_IDIOM, reported=_reported_to_session
+    _ready_session, _sql_style, _run, _fetch, _state_of_session, _SESSION_BEGIN, reported=_reported_to_session
 )
 # A scoped session stands for the session of the thread or task that calls it.
 SCOPED_SESSION = ConnectionAdapter(
     lambda scoped: _ready_session(scoped()),
-    _tongue,
+    _sql_style,
     _run,
-    _ask,
+    _fetch,
     lambda scoped: _state_of_session(scoped()),
-    _SESSION_IDIOM,
+    _SESSION_BEGIN,
     reported=lambda scoped: _reported_to_session(scoped()),
 )
 
@@ -209,9 +212,9 @@ def _started(connection: Any) -> Any:
     return connection
 
 
-def _tongue_of_session(session: Any) -> SQLStyle:
+def _session_style(session: Any) -> SQLStyle:
     try:
-        return _tongue(session.get_bind())
+        return _sql_style(session.get_bind())
     except UnsupportedConnection:
         raise
     except Exception as error:
@@ -232,46 +235,46 @@ def _run_async_connection(connection: Any, statement: Statement) -> Any:
     return connection.run_sync(_within_connection, _run, statement)
 
 
-def _ask_async_connection(connection: Any, statements: Sequence[Statement]) -> Any:
-    return connection.run_sync(_within_connection, _ask, statements)
+def _fetch_async_connection(connection: Any, statements: Sequence[Statement]) -> Any:
+    return connection.run_sync(_within_connection, _fetch, statements)
 
 
 def _run_async_session(session: Any, statement: Statement) -> Any:
     return session.run_sync(_within_session, _run, statement)
 
 
-def _ask_async_session(session: Any, statements: Sequence[Statement]) -> Any:
-    return session.run_sync(_within_session, _ask, statements)
+def _fetch_async_session(session: Any, statements: Sequence[Statement]) -> Any:
+    return session.run_sync(_within_session, _fetch, statements)
 
 
 ASYNC_CONNECTION = ConnectionAdapter(
     _started,
-    _tongue,
+    _sql_style,
     _run_async_connection,
-    _ask_async_connection,
+    _fetch_async_connection,
     lambda connection: _state(connection.sync_connection),
-    _CONNECTION_IDIOM,
+    _CONNECTION_BEGIN,
     is_async=True,
     reported=lambda connection: _reported(connection.sync_connection),
 )
 ASYNC_SESSION = ConnectionAdapter(
     lambda session: session,
-    _tongue_of_session,
+    _session_style,
     _run_async_session,
-    _ask_async_session,
+    _fetch_async_session,
     lambda session: _state_of_session(session.sync_session),
-    _SESSION_IDIOM,
+    _SESSION_BEGIN,
     is_async=True,
     reported=lambda session: _reported_to_session(session.sync_session),
     connect=lambda session: session.connection(),
 )
 ASYNC_SCOPED_SESSION = ConnectionAdapter(
     lambda scoped: scoped(),
-    _tongue_of_session,
+    _session_style,
     _run_async_session,
-    _ask_async_session,
+    _fetch_async_session,
     lambda scoped: _state_of_session(scoped().sync_session),
-    _SESSION_IDIOM,
+    _SESSION_BEGIN,
     is_async=True,
     reported=lambda scoped: _reported_to_session(scoped().sync_session),
     connect=lambda scoped: scoped().connection(),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from postroad.errors import ConnectionClosed, NoTransaction
 from postroad.stores.connections.adapter import ConnectionAdapter, SQLStyle, State
+from postroad.stores.dialects import SQLITE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AIOSQLITE", "SQLITE3", "check_in_its_thread", "check_sqlite3", "sqlite_state"]
 
-_TONGUE = SQLStyle("sqlite", "?")
+_STYLE = SQLStyle(SQLITE, "?")
 
 
 def check_sqlite3(connection: Any) -> Any:
@@ -39,7 +40,7 @@ def _run_sqlite3(connection: Any, statement: Statement) -> None:
     connection.executemany(statement.sql, statement.values)
 
 
-def _ask_sqlite3(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
+def _fetch_sqlite3(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
     # Closed also after an error: while a traceback keeps an open cursor, a closed connection keeps its locks.
     with closing(connection.cursor()) as cursor:
         cursor.row_factory = None  # tuples, whatever the connection was told to give
@@ -67,13 +68,13 @@ def _check_and_run(connection: Any, statement: Statement) -> None:
     _run_sqlite3(check_sqlite3(connection), statement)
 
 
-def _ask_aiosqlite(connection: Any, statements: Sequence[Statement]) -> Awaitable[list[Rows]]:
-    within: Awaitable[list[Rows]] = connection._execute(_check_and_ask, connection._conn, statements)  # noqa: SLF001
+def _fetch_aiosqlite(connection: Any, statements: Sequence[Statement]) -> Awaitable[list[Rows]]:
+    within: Awaitable[list[Rows]] = connection._execute(_check_and_fetch, connection._conn, statements)  # noqa: SLF001
     return within
 
 
-def _check_and_ask(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
-    return _ask_sqlite3(check_sqlite3(connection), statements)
+def _check_and_fetch(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
+    return _fetch_sqlite3(check_sqlite3(connection), statements)
 
 
 def check_in_its_thread(connection: Any) -> Awaitable[Any]:
@@ -92,17 +93,17 @@ def sqlite_state(connection: Any) -> State:
 
 SQLITE3 = ConnectionAdapter(
     check_sqlite3,
-    lambda _: _TONGUE,
+    lambda _: _STYLE,
     _run_sqlite3,
-    _ask_sqlite3,
+    _fetch_sqlite3,
     sqlite_state,
     "@contextmanager def begin(): with closing(sqlite3.connect(path)) as connection, connection: yield connection",
 )
 AIOSQLITE = ConnectionAdapter(
     _check_aiosqlite,
-    lambda _: _TONGUE,
+    lambda _: _STYLE,
     _run_aiosqlite,
-    _ask_aiosqlite,
+    _fetch_aiosqlite,
     sqlite_state,
     "@asynccontextmanager async def begin(): async with aiosqlite.connect(path) as connection: yield connection; "
     "await connection.commit()",

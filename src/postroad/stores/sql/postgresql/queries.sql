@@ -701,11 +701,11 @@ select 'server process ' || l.pid || ' (role ' || coalesce(a.usename, '?')
 -- processed before.
 -- The values are used once and in order: some drivers' placeholders have no numbers.
 select true, pg_catalog.pg_current_xact_id()::text
- where {schema}.first_time($1::text, $2::text, $3::text, $4::text, $5::text)
+ where {schema}.first_time($1::text, $2::text, $3::text, $4::text)
 
 -- name: first_times
 -- The same for many in one statement: the ids that are new.
-select pg_catalog.unnest({schema}.first_times($1::text, $2::text, $3::text[], $4::text[], $5::text[])),
+select pg_catalog.unnest({schema}.first_times($1::text, $2::text, $3::text[], $4::text[])),
        pg_catalog.pg_current_xact_id()::text
 
 -- name: open_inbox
@@ -716,7 +716,7 @@ select {schema}.open_inbox($1::text)
 -- The id of this transaction, by which it is seen later whether it was committed.
 select pg_current_xact_id()::text
 
--- name: look_at_probe
+-- name: read_probe
 select pg_xact_status($1::text::xid8)
 
 -- name: same_transaction

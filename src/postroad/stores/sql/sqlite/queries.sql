@@ -375,26 +375,18 @@ delete from {schema}_progress where sink = ?1 and lane = ?2 and position = ?3 an
 update {schema}_progress set at = 0 where sink = ?1 and lane = ?2 and position = ?3 and at = ?4
 
 -- name: first_time
--- Gives the id and the row's time when the consumer sees it for the first time, and nothing when it was processed before.
--- Before migration 9 a UUID was noted without its source; that counts for every source.
+-- Returns the id and the row's time when the consumer sees it for the first time, and nothing when it was processed before.
 insert into {schema}_inbox (consumer, id, type)
-select ?, ?, ?
- where not exists (select 1 from {schema}_inbox
-                    where consumer = ? and id = ?
-                      and processed_at < (select strftime('%s', applied_at) * 1000000 from {schema}_migrations
-                                           where version = 9))
+values (?, ?, ?)
 on conflict do nothing
 returning id, processed_at
 
 -- name: first_times
--- The same for many, given as a JSON array of ids, types, and what may have been noted instead of the id.
+-- The same for many, given as a JSON array of ids and types.
 insert into {schema}_inbox (consumer, id, type)
 select wanted.consumer, json_extract(value, '$[0]'), json_extract(value, '$[1]')
   from (select ? as consumer, ? as messages) wanted, json_each(wanted.messages)
- where not exists (select 1 from {schema}_inbox i
-                    where i.consumer = wanted.consumer and i.id = json_extract(value, '$[2]')
-                      and i.processed_at < (select strftime('%s', applied_at) * 1000000 from {schema}_migrations
-                                             where version = 9))
+ where true -- without it SQLite would read "on" as the beginning of a join's condition
 on conflict do nothing
 returning id, processed_at
 
@@ -407,7 +399,7 @@ select i.id, a.id from {schema}_inbox i, {schema}_inbox_attempts a where i.consu
 insert into {schema}_inbox (consumer, id, type) values (?, ?, '')
 returning id
 
--- name: look_at_probe
+-- name: read_probe
 delete from {schema}_inbox where consumer = ? and id = ?
 returning id
 

@@ -1,4 +1,4 @@
-"""Forgetting what is known of a key."""
+"""The whole schema."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from postroad.django.operations import ApplyMigration
 
 
 class Migration(migrations.Migration):
-    """postroad's migration 15."""
+    """postroad's migration 1."""
 
-    dependencies: ClassVar = [("postroad", "0010_sinks")]
-    operations: ClassVar = [ApplyMigration(15)]
+    initial = True
+    dependencies: ClassVar = []
+    operations: ClassVar = [ApplyMigration(1)]
