@@ -352,7 +352,7 @@ async def test_who_has_beaten_since_it_was_suspected_is_not_dead(watched: Watche
     await watched.cut()
     suspects = await watched.suspects()
     await watched.make_older()
-    await watched.log.execute("update postroad.relays set heartbeats = heartbeats + 1")
+    await watched.log.execute("update postroad.relays set beats = beats + 1")
     assert await watched.leases.evict(B, suspects) == []
     assert await watched.leases.evict(B, await watched.suspects()) == [watched.identity.owner]
 
