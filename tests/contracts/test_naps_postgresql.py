@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 from uuid import uuid4
 
@@ -663,6 +664,56 @@ async def test_who_listens_at_the_wrong_place_is_told_so(
         await broker.until(1)
         assert not any(wait.nap or wait.asleep for wait in it._wakeup._waits)
     assert "LISTEN connection lost: a notification that this relay sent to itself did not arrive" in caplog.text
+
+
+class Counting(PostgreSQLStore):
+    """Knows every statement that it sends, on whichever of its connections, by its name."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.sent: list[str] = []
+        self._names = {text: name for name, text in self._sql.items()}
+
+    def _log(self, query: Any) -> None:
+        if not any(own in query.query for own in ("typeinfo_tree", "'jit'")):  # asyncpg's, once for each connection
+            self.sent.append(self._names.get(query.query, query.query))
+
+    async def _prepare(self, connection: Any) -> None:
+        await super()._prepare(connection)
+        connection.add_query_logger(self._log)
+
+    @asynccontextmanager
+    async def _connect_to_stay(self, name: str) -> AsyncIterator[Any]:
+        async with super()._connect_to_stay(name) as connection:
+            connection.add_query_logger(self._log)
+            yield connection
+
+
+CHORES = {"move_scheduled", "scheduled_due_in", "try_to_move"}
+"""What another task of the relay asks every five seconds."""
+
+
+async def test_an_idle_relay_sends_one_statement_per_tick(log: PostgreSQLLog) -> None:
+    """Heartbeat, naps, lanes and the token that must come back: all in one."""
+    store = Counting(log.url)
+    settings = relay(log, Arrivals(), tick="20ms", cleanup_interval="1h")._settings
+    async with running(Relay(store, Arrivals(), settings=settings)) as it:
+        await until_asleep(it)
+        ticks, tick = 0, store.naps.tick
+
+        async def counted(*arguments: Any, **options: Any) -> Any:
+            nonlocal ticks
+            ticks += 1
+            assert options["heartbeat"] is not None, "the tick carries the heartbeat"
+            return await tick(*arguments, **options)
+
+        store.naps.tick = counted  # type: ignore[method-assign]
+        await until(lambda: ticks == 1)
+        store.sent.clear()
+        await until(lambda: ticks > 20)
+        sent = [name for name in store.sent if name not in CHORES]
+        assert set(sent) == {"heartbeat"}
+        assert ticks - 2 <= len(sent) <= ticks
 
 
 async def test_others_may_use_the_channel(log: PostgreSQLLog, caplog: pytest.LogCaptureFixture) -> None:
