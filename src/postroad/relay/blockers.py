@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from postroad import events
 from postroad.errors import PostroadError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator
 
     from postroad.listeners import Listeners
     from postroad.stores.base import Store
@@ -21,14 +21,15 @@ REPEAT_SECONDS: Final = 30.0
 """How often the same session is reported while it blocks."""
 
 
-@contextmanager
-def reporting_blockers(store: Store, listeners: Listeners) -> Iterator[None]:
+@asynccontextmanager
+async def reporting_blockers(store: Store, listeners: Listeners) -> AsyncIterator[None]:
     """Report as long as the block lasts. The store must be open."""
     task = asyncio.create_task(_report(store, listeners), name="postroad blockers")
     try:
         yield
     finally:
         task.cancel()
+        await asyncio.wait((task,))  # it closes its connection
 
 
 async def _report(store: Store, listeners: Listeners) -> None:

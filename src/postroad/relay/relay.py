@@ -205,7 +205,7 @@ class Relay:
         keep_large_blocks()
         try:
             if await self._reach_store(until_empty=until_empty):
-                with reporting_blockers(self._store, self._listeners):
+                async with reporting_blockers(self._store, self._listeners):
                     await self._serve(until_empty=until_empty)
         except ExceptionGroup as several:
             raise several.exceptions[0] from None  # what ends one lane for good ends all, and one error says it
