@@ -26,8 +26,8 @@ async def take_lanes(
     """Create the sink, and take all its lanes, whoever took them by this function before."""
     await store.leases.create(sink, HERE, lanes=lanes, start=start)
     who = identity(sink, owner)
-    snapshot = await store.leases.look(who)
-    return await store.leases.take(who, snapshot.lanes, -1.0, again=list(snapshot.mine))
+    snapshot = await store.leases.inspect(who)
+    return await store.leases.take(who, snapshot.lanes, -1.0, reclaim=list(snapshot.mine))
 
 
 async def pending(url: str) -> int:

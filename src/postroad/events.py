@@ -160,15 +160,15 @@ class BrokerRecovered(_OfSink, frozen=True, kw_only=True):
 
 
 class LanesDiffer(_OfSink, frozen=True, kw_only=True):
-    """The setting `lanes` is not what the sink was created with, which counts."""
+    """The sink was created with another number of lanes than the setting `lanes`, and keeps it."""
 
-    text = "relay {e.sink}: lanes is {e.wanted}, but the sink was created with {e.lanes}"
+    text = "relay {e.sink}: the setting lanes is {e.wanted}; the sink was created with {e.lanes} lanes and keeps them"
     wanted: int
     lanes: int
 
 
 class LanesTaken(_OfSink, frozen=True, kw_only=True):
-    """The relay has taken lanes that were free. Each taking raises a lane's epoch."""
+    """The relay has taken free lanes, or reclaimed its own. That raises a lane's epoch."""
 
     text = "relay {e.sink}: took {e.lanes} lanes"
     owner: UUID
@@ -187,38 +187,38 @@ class RelayFailed(_OfSink, frozen=True, kw_only=True):
 
 
 class LanesLeftToOthers(_OfSink, frozen=True, kw_only=True):
-    """A relay that is to end when all is carried leaves some lanes to the relays that have them."""
+    """A relay that runs until empty leaves some lanes to the live relays that own them."""
 
     level = logging.WARNING
-    text = "relay {e.sink}: leaving {e.lanes} lanes to other relays, which have them: {e.numbers}"
+    text = "relay {e.sink}: leaving {e.lanes} lanes to the relays that own them: {e.numbers}"
     lanes: int
     numbers: Sequence[int]
 
 
 class RelayStandby(_OfSink, frozen=True, kw_only=True):
-    """This relay has no lane: others have them, or the lock. It takes over when one of them ends."""
+    """This relay owns no lane: others own them, or hold the lock. It takes over when one of them ends."""
 
     text = "relay {e.sink}: standing by, as one of {e.relays} relays"
     relays: int
 
 
 class RelayEvicted(_OfSink, frozen=True, kw_only=True):
-    """Another relay is dead: its process has ended without a word. Its lanes are free."""
+    """Another relay has died without releasing its lanes; this relay has freed them."""
 
     level = logging.WARNING
-    text = "relay {e.sink}: the relay {e.owner} is dead; its lanes are free"
+    text = "relay {e.sink}: evicted the relay {e.owner}, which is dead; its lanes are free"
     owner: UUID
 
 
 class LockTaken(_OfSink, frozen=True, kw_only=True):
-    """With `lock_id`: this relay is the one that works."""
+    """With `lock_id`: this relay holds the lock, and owns all lanes."""
 
-    text = "relay {e.sink}: holds the lock {e.lock_id}, and takes all lanes"
+    text = "relay {e.sink}: acquired the lock {e.lock_id}; taking all lanes"
     lock_id: int
 
 
 class LockHeldByOther(_OfSink, frozen=True, kw_only=True):
-    """With `lock_id`: another has the lock, which may be one of another sink, or no relay at all."""
+    """With `lock_id`: another session holds the lock. It may belong to a relay of another sink, or to no relay."""
 
     text = "relay {e.sink}: the lock {e.lock_id} is held by {e.holder}"
     lock_id: int
@@ -233,26 +233,26 @@ class LockReleased(_OfSink, frozen=True, kw_only=True):
 
 
 class ActingWithoutLock(_OfSink, frozen=True, kw_only=True):
-    """With `lock_id`: no relay of the sink that lives holds the lock, so this one works, by its lease alone."""
+    """With `lock_id`: no live relay of the sink holds the lock, so this one works without it, by its lease alone."""
 
     level = logging.WARNING
-    text = "relay {e.sink}: no relay that lives holds the lock {e.lock_id}; working without it"
+    text = "relay {e.sink}: no live relay holds the lock {e.lock_id}; acting without it"
     lock_id: int
 
 
 class LockLost(_OfSink, frozen=True, kw_only=True):
-    """The session that held the relay's lock was cut: it stops before the next wave, and takes its lanes anew."""
+    """The relay's liveness session was lost: it begins no wave before it has reclaimed its lanes."""
 
     level = logging.WARNING
-    text = "relay {e.sink}: the session that held its lock was cut; taking its {e.lanes} lanes anew"
+    text = "relay {e.sink}: liveness session lost; reclaiming {e.lanes} lanes"
     lanes: int
 
 
 class LeasesUnavailable(_OfSink, frozen=True, kw_only=True):
-    """The database could not be asked for leases. Lanes go on until theirs may end."""
+    """The database could not be asked for leases. Lanes go on until their leases may end."""
 
     level = logging.WARNING
-    text = "relay {e.sink}: leases: {e.reason}; trying again in {e.retry_ms:,.0f} ms"
+    text = "relay {e.sink}: leases unavailable: {e.reason}; trying again in {e.retry_ms:,.0f} ms"
     reason: str
     retry_ms: float
 
@@ -270,18 +270,18 @@ class Progress(_OfSink, frozen=True, kw_only=True):
 
 
 class ListenLost(_OfSink, frozen=True, kw_only=True):
-    """The database can't wake the relay, which polls until it can; messages arrive a little later, and none is lost."""
+    """LISTEN does not work: the relay polls until it does. Messages arrive a little later; none is lost."""
 
     level = logging.WARNING
-    text = "relay {e.sink}: can't be woken: {e.reason}; it looks every {e.poll_ms:,.0f} ms until it can"
+    text = "relay {e.sink}: LISTEN connection lost: {e.reason}; polling every {e.poll_ms:,.0f} ms"
     reason: str
     poll_ms: float
 
 
 class ListenRestored(_OfSink, frozen=True, kw_only=True):
-    """The database wakes the relay again."""
+    """LISTEN works again: the relay stops polling."""
 
-    text = "relay {e.sink}: can be woken again"
+    text = "relay {e.sink}: LISTEN connection restored; polling ended"
 
 
 class RelayEnded(_OfSink, frozen=True, kw_only=True):
@@ -452,10 +452,10 @@ class LanePaused(_OfLane, frozen=True):
 
 
 class StoreBlocked(Event, frozen=True, kw_only=True):
-    """Another session of the database has locked what the relay needs, for longer than a moment."""
+    """Another session of the database has held a lock that the relay needs for longer than a second."""
 
     level = logging.WARNING
-    text = "the relay waits for locks of another session: {e.by}"
+    text = "the relay is blocked by locks of another session: {e.by}"
     by: str
     pid: int
     role: str | None
@@ -471,7 +471,7 @@ class StoreUnavailable(_OfLane, frozen=True, kw_only=True):
 
 
 class LaneReloaded(_OfLane, frozen=True, kw_only=True):
-    """Somebody changed the lane since it was loaded, so it is loaded again."""
+    """The lane was changed since it was loaded, so it is loaded again."""
 
     level = logging.WARNING
     text = "lane {e.sink}/{e.lane}: {e.reason}; loading it again"
@@ -479,17 +479,17 @@ class LaneReloaded(_OfLane, frozen=True, kw_only=True):
 
 
 class LaneReleased(_OfLane, frozen=True, kw_only=True):
-    """The relay has given the lane up: it was stopped, or another is to have its share."""
+    """The relay has released the lane: the lane has ended, or another relay is to own it."""
 
     level = logging.DEBUG
-    text = "lane {e.sink}/{e.lane}: given up"
+    text = "lane {e.sink}/{e.lane}: released"
 
 
 class LaneLost(_OfLane, frozen=True, kw_only=True):
     """Another relay has taken the lane."""
 
     level = logging.WARNING
-    text = "lane {e.sink}/{e.lane}: {e.reason}; leaving it to the other"
+    text = "lane {e.sink}/{e.lane}: lost: {e.reason}"
     reason: str
 
 

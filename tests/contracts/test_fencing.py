@@ -1,5 +1,5 @@
-"""The fence, seen from outside: with it a relay that lost its lane harms nobody, whatever it believes, and the history
-checker passes it; without it the history checker fails it.
+"""The fence, seen from outside: with it, a relay that lost its lane does no harm, whatever it believes, and the history
+checker passes it; without it, the history checker fails it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from postroad.brokers.memory import MemoryBroker
 from postroad.config import RelaySettings
 from postroad.relay import Relay
 from postroad.relay.owned_lane import OwnedLane
+from postroad.relay.ownership import LaneOwnership
 from postroad.stores.postgresql import PostgreSQLStore
 from postroad.verify import Arrival, Committed, Incident, Verdict, verify
 from tests.logs import PostgreSQLLog, numbered
@@ -69,13 +70,13 @@ async def log(postgresql15: PostgreSQL) -> PostgreSQLLog:
 
 @pytest.fixture
 def unaware(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A relay believes that its lanes are its own until a write of its fails."""
+    """A relay believes that its lanes are its own until one of its writes fails."""
 
     def believe(self: Any, *_: object) -> None:
         pass
 
     monkeypatch.setattr(OwnedLane, "check", believe)
-    monkeypatch.setattr(OwnedLane, "lose", believe)
+    monkeypatch.setattr(LaneOwnership, "_update_lanes", believe)
 
 
 async def test_a_relay_that_lost_its_lane_sends_no_more_than_what_was_under_way(log: PostgreSQLLog) -> None:

@@ -69,7 +69,7 @@ def peers(snapshot: SinkSnapshot) -> dict[object, int]:
 
 async def test_a_sink_that_is_there_stays_as_it_is(log: Log) -> None:
     await log.store.leases.create("s", HERE, lanes=7, start="now")
-    assert (await log.store.leases.look(A)).lanes == 4
+    assert (await log.store.leases.inspect(A)).lanes == 4
 
 
 async def test_a_taken_lane_is_nobody_elses_until_its_lease_is_over(log: Log) -> None:
@@ -98,23 +98,23 @@ async def test_ones_own_are_taken_again_only_where_that_is_asked_for(log: Log) -
     leases = log.store.leases
     first = await leases.take(A, 4, OVER)
     assert await leases.take(A, 4, LONG) == []
-    again = await leases.take(A, 1, LONG, again=[2])
+    again = await leases.take(A, 1, LONG, reclaim=[2])
     assert [(lease.lane, lease.epoch) for lease in again] == [(2, first[2].epoch + 1)]
-    assert await leases.take(B, 4, LONG, again=[2]) != [], "the others' leases are over"
-    assert (await leases.look(A)).mine == {2: 2}
+    assert await leases.take(B, 4, LONG, reclaim=[2]) != [], "the others' leases are over"
+    assert (await leases.inspect(A)).mine == {2: 2}
 
 
 async def test_what_is_to_be_left_alone_is_not_taken(log: Log) -> None:
     leases = log.store.leases
-    assert [lease.lane for lease in await leases.take(A, 2, LONG, but=[0, 2])] == [1, 3]
-    assert await leases.take(A, 4, LONG, again=[1], but=[0, 1, 2]) == []
+    assert [lease.lane for lease in await leases.take(A, 2, LONG, exclude=[0, 2])] == [1, 3]
+    assert await leases.take(A, 4, LONG, reclaim=[1], exclude=[0, 1, 2]) == []
 
 
 async def test_a_lane_that_was_given_up_is_free(log: Log) -> None:
     leases = log.store.leases
     (lease, *_) = await leases.take(A, 4, LONG)
-    await leases.give_up(lease)
-    assert list((await leases.look(B)).free) == [0]
+    await leases.release(lease)
+    assert list((await leases.inspect(B)).free) == [0]
     with pytest.raises(LaneChanged):
         await log.store.settle(lease, lease.cursor)
     with pytest.raises(LeaseLost):
@@ -126,8 +126,8 @@ async def test_who_gives_up_a_lane_that_another_has_changes_nothing(log: Log) ->
     leases = log.store.leases
     (old, *_) = await leases.take(A, 1, OVER)
     (new, *_) = await leases.take(B, 1, LONG)
-    await leases.give_up(old)
-    assert 0 not in (await leases.look(C)).free
+    await leases.release(old)
+    assert 0 not in (await leases.inspect(C)).free
     await log.store.settle(new, new.cursor)
 
 
@@ -137,7 +137,7 @@ async def test_a_lane_goes_on_where_the_last_owner_settled(log: Log) -> None:
     pages = [await log.store.read(lane, lane.cursor, PLENTY) for lane in lanes]
     (busy,) = [number for number, page in enumerate(pages) if page.messages]
     settled = await log.store.settle(lanes[busy], pages[busy].after)
-    await log.store.leases.give_up(settled)
+    await log.store.leases.release(settled)
     (taken,) = await log.store.leases.take(B, 4, LONG)
     assert taken.cursor == pages[busy].after
 
@@ -148,7 +148,7 @@ async def test_a_lane_goes_on_where_the_last_owner_settled(log: Log) -> None:
 async def test_a_heartbeat_renews_what_is_ones_own(log: Log) -> None:
     leases = log.store.leases
     await leases.take(A, 2, OVER)
-    snapshot = await leases.beat(A, LONG)
+    snapshot = await leases.heartbeat(A, LONG)
     assert (dict(snapshot.mine), sorted(snapshot.renewed), list(snapshot.free)) == ({0: 1, 1: 1}, [0, 1], [2, 3])
     assert [lease.lane for lease in await leases.take(B, 4, LONG)] == [2, 3]
 
@@ -157,63 +157,63 @@ async def test_a_heartbeat_does_not_bring_back_what_another_has(log: Log) -> Non
     leases = log.store.leases
     await leases.take(A, 4, OVER)
     await leases.take(B, 1, LONG)
-    snapshot = await leases.beat(A, LONG)
+    snapshot = await leases.heartbeat(A, LONG)
     assert sorted(snapshot.mine) == sorted(snapshot.renewed) == [1, 2, 3]
-    assert (await leases.look(B)).mine == {0: 2}
+    assert (await leases.inspect(B)).mine == {0: 2}
 
 
 async def test_looking_changes_nothing(log: Log) -> None:
     leases = log.store.leases
     await leases.take(A, 4, OVER)
-    snapshot = await leases.look(A)
+    snapshot = await leases.inspect(A)
     assert (list(snapshot.renewed), list(snapshot.peers)) == ([], [])
     assert len(await leases.take(B, 4, LONG)) == 4
 
 
 async def test_relays_that_live_are_peers_in_the_order_in_which_they_came(log: Log) -> None:
     leases = log.store.leases
-    await leases.beat(A, LONG)
-    await leases.beat(B, OVER)
-    await leases.beat(C, LONG)
-    await leases.beat(identity("another sink"), LONG)
+    await leases.heartbeat(A, LONG)
+    await leases.heartbeat(B, OVER)
+    await leases.heartbeat(C, LONG)
+    await leases.heartbeat(identity("another sink"), LONG)
     await leases.take(C, 3, LONG)
-    snapshot = await leases.beat(A, LONG)
+    snapshot = await leases.heartbeat(A, LONG)
     assert [(peer.owner, peer.lanes) for peer in snapshot.peers] == [(A.owner, 0), (C.owner, 3)]
     assert list(snapshot.suspects) == [], "who never said that it holds a lock is suspected of nothing"
 
 
 async def test_who_leaves_leaves_nothing_behind(log: Log) -> None:
     leases = log.store.leases
-    await leases.beat(A, LONG)
+    await leases.heartbeat(A, LONG)
     await leases.take(A, 4, LONG)
-    await leases.leave(A)
-    snapshot = await leases.beat(B, LONG)
+    await leases.deregister(A)
+    snapshot = await leases.heartbeat(B, LONG)
     assert (len(snapshot.free), list(peers(snapshot))) == (4, [B.owner])
     assert [relay.owner for relay in await leases.relays()] == [B.owner]
 
 
 async def test_who_died_more_than_a_day_ago_is_forgotten(log: Log) -> None:
     leases = log.store.leases
-    await leases.beat(A, -23 * LONG)
-    await leases.beat(B, -25 * LONG)
-    await leases.beat(C, LONG)
+    await leases.heartbeat(A, -23 * LONG)
+    await leases.heartbeat(B, -25 * LONG)
+    await leases.heartbeat(C, LONG)
     assert [relay.owner for relay in await leases.relays()] == [A.owner, C.owner]
 
 
 async def test_the_last_relay_of_a_sink_is_kept_because_it_says_when_the_sink_was_served(log: Log) -> None:
     leases = log.store.leases
     before, last = (identity("other") for _ in range(2))
-    await leases.beat(before, -25 * LONG)
-    await leases.beat(last, -25 * LONG)
-    await leases.beat(A, LONG)
-    await leases.beat(A, LONG)
+    await leases.heartbeat(before, -25 * LONG)
+    await leases.heartbeat(last, -25 * LONG)
+    await leases.heartbeat(A, LONG)
+    await leases.heartbeat(A, LONG)
     assert {relay.owner for relay in await leases.relays()} == {last.owner, A.owner}
 
 
 async def test_what_an_operator_sees(log: Log) -> None:
     leases = log.store.leases
     for who, seconds in ((A, LONG), (B, LONG), (C, OVER)):
-        await leases.beat(who, seconds)
+        await leases.heartbeat(who, seconds)
     await leases.take(A, 2, LONG)
     seen = {relay.owner: relay for relay in await leases.relays()}
     assert [seen[who.owner].state for who in (A, B, C)] == ["active", "standby", "dead"]
@@ -235,12 +235,12 @@ async def test_a_lane_that_somebody_has_locked_is_neither_waited_for_nor_renewed
     await transaction.start()
     await application.execute("select from postroad.lanes where lane = 0 for update")
     async with asyncio.timeout(30):
-        snapshot = await leases.beat(A, LONG)
+        snapshot = await leases.heartbeat(A, LONG)
         assert (sorted(snapshot.mine), list(snapshot.renewed)) == ([0, 1], [1])
         assert [lease.lane for lease in await leases.take(B, 4, LONG)] == [2, 3], "nor taken"
     await transaction.rollback()
     await application.close()
-    assert sorted((await leases.beat(A, LONG)).renewed) == [0, 1]
+    assert sorted((await leases.heartbeat(A, LONG)).renewed) == [0, 1]
 
 
 async def test_many_who_take_at_once_share_the_lanes_without_waiting(served: PostgreSQLLog) -> None:
@@ -263,7 +263,7 @@ async def test_a_new_sink_is_created_while_others_beat(served: PostgreSQLLog) ->
         await beating.execute("update postroad.lanes set lease_until = now()")
         await served.store.leases.create("another", HERE, lanes=2, start="oldest")
     await beating.close()
-    assert (await served.store.leases.look(identity("another"))).lanes == 2
+    assert (await served.store.leases.inspect(identity("another"))).lanes == 2
 
 
 # -- PostgreSQL: a session that shows who lives ----------------------------------------------------------------------
@@ -276,22 +276,22 @@ class Watched:
         self.log = log
         self.leases = log.store.leases
         self.identity = identity()
-        self.stirred = asyncio.Event()
+        self.changed = asyncio.Event()
         self.lock = lock
         self.liveness_lock: PostgreSQLLivenessLock
 
     async def begin(self) -> Watched:
-        await self.leases.beat(self.identity, LONG)
-        liveness_lock = await self.leases.attend(self.identity, self.lock, self.stirred.set)
+        await self.leases.heartbeat(self.identity, LONG)
+        liveness_lock = await self.leases.open_session(self.identity, self.lock, self.changed.set)
         assert isinstance(liveness_lock, PostgreSQLLivenessLock)
         self.liveness_lock = liveness_lock
         return self
 
     async def cut(self) -> None:
         """Its session ends, for whatever reason; the relay lives."""
-        self.stirred.clear()
+        self.changed.clear()
         await self.log.execute("select pg_terminate_backend($1)", self.liveness_lock.process)
-        await asyncio.wait_for(self.stirred.wait(), 30)
+        await asyncio.wait_for(self.changed.wait(), 30)
 
     async def make_older(self) -> None:
         await self.log.execute(
@@ -300,7 +300,7 @@ class Watched:
         )
 
     async def suspects(self, liveness_lock: LivenessLock | None = None) -> list[Suspect]:
-        return list((await self.leases.look(self.identity if liveness_lock else B, liveness_lock)).suspects)
+        return list((await self.leases.inspect(self.identity if liveness_lock else B, liveness_lock)).suspects)
 
 
 @pytest.fixture
@@ -313,35 +313,35 @@ async def watched(served: PostgreSQLLog) -> AsyncIterator[Watched]:
 
 async def test_who_holds_its_lock_is_no_suspect(watched: Watched) -> None:
     await watched.make_older()
-    assert watched.liveness_lock.holds
+    assert watched.liveness_lock.held
     assert await watched.suspects() == []
-    assert await watched.leases.bury(B, [Suspect(watched.identity.owner, 1)]) == []
+    assert await watched.leases.evict(B, [Suspect(watched.identity.owner, 1)]) == []
 
 
 async def test_a_process_that_died_is_missed_at_once(watched: Watched) -> None:
     await watched.cut()
-    assert (watched.liveness_lock.holds, watched.liveness_lock.lost) == (False, True)
+    assert (watched.liveness_lock.held, watched.liveness_lock.lost) == (False, True)
     suspects = await watched.suspects()
     assert suspects == [Suspect(watched.identity.owner, 1)]
-    assert await watched.leases.bury(B, suspects) == [], "it was heard of less than a second ago"
+    assert await watched.leases.evict(B, suspects) == [], "it was heard of less than a second ago"
     await watched.make_older()
-    assert await watched.leases.bury(B, suspects) == [watched.identity.owner]
-    snapshot = await watched.leases.beat(B, LONG)
+    assert await watched.leases.evict(B, suspects) == [watched.identity.owner]
+    snapshot = await watched.leases.heartbeat(B, LONG)
     assert (len(snapshot.free), list(peers(snapshot)), list(snapshot.suspects)) == (4, [B.owner], [])
 
 
-async def test_who_beats_again_is_not_dead(watched: Watched) -> None:
+async def test_a_relay_that_sends_another_heartbeat_is_not_dead(watched: Watched) -> None:
     """Its session was cut, and it lives: it says that it holds no lock, and the lease alone decides."""
     await watched.cut()
     suspects = await watched.suspects()
-    await watched.leases.beat(watched.identity, LONG, watched.liveness_lock)
+    await watched.leases.heartbeat(watched.identity, LONG, watched.liveness_lock)
     await watched.make_older()
-    assert await watched.leases.bury(B, suspects) == []
+    assert await watched.leases.evict(B, suspects) == []
     assert await watched.suspects() == []
-    again = await watched.leases.attend(watched.identity, None, watched.stirred.set)
+    again = await watched.leases.open_session(watched.identity, None, watched.changed.set)
     assert again is not None
-    assert again.holds
-    await watched.leases.beat(watched.identity, LONG, again)
+    assert again.held
+    await watched.leases.heartbeat(watched.identity, LONG, again)
     await watched.make_older()
     assert await watched.suspects() == []
     again.close()
@@ -353,8 +353,8 @@ async def test_who_has_beaten_since_it_was_suspected_is_not_dead(watched: Watche
     suspects = await watched.suspects()
     await watched.make_older()
     await watched.log.execute("update postroad.relays set beats = beats + 1")
-    assert await watched.leases.bury(B, suspects) == []
-    assert await watched.leases.bury(B, await watched.suspects()) == [watched.identity.owner]
+    assert await watched.leases.evict(B, suspects) == []
+    assert await watched.leases.evict(B, await watched.suspects()) == [watched.identity.owner]
 
 
 async def test_a_server_that_was_started_anew_makes_nobody_a_suspect(watched: Watched) -> None:
@@ -363,7 +363,7 @@ async def test_a_server_that_was_started_anew_makes_nobody_a_suspect(watched: Wa
     await watched.cut()
     await watched.make_older()
     assert await watched.suspects() == []
-    assert await watched.leases.bury(B, [Suspect(watched.identity.owner, 1)]) == []
+    assert await watched.leases.evict(B, [Suspect(watched.identity.owner, 1)]) == []
 
 
 async def test_a_lane_that_somebody_has_locked_is_come_back_for(watched: Watched) -> None:
@@ -374,12 +374,12 @@ async def test_a_lane_that_somebody_has_locked_is_come_back_for(watched: Watched
     application = await watched.log.connect()
     async with asyncio.timeout(30), application.transaction():
         await application.execute("select from postroad.lanes where lane = 2 for update")
-        assert await watched.leases.bury(B, suspects) == []
-    snapshot = await watched.leases.beat(B, LONG)
+        assert await watched.leases.evict(B, suspects) == []
+    snapshot = await watched.leases.heartbeat(B, LONG)
     assert (list(snapshot.free), list(snapshot.suspects)) == ([0, 1, 3], suspects)
     await application.close()
-    assert await watched.leases.bury(B, suspects) == [watched.identity.owner]
-    assert list((await watched.leases.look(B)).free) == [0, 1, 2, 3]
+    assert await watched.leases.evict(B, suspects) == [watched.identity.owner]
+    assert list((await watched.leases.inspect(B)).free) == [0, 1, 2, 3]
 
 
 async def test_who_leaves_a_locked_lane_behind_is_come_back_for(watched: Watched) -> None:
@@ -387,22 +387,22 @@ async def test_who_leaves_a_locked_lane_behind_is_come_back_for(watched: Watched
     async with asyncio.timeout(30), application.transaction():
         await application.execute("select from postroad.lanes where lane = 2 for update")
         await watched.cut()
-        await watched.leases.leave(watched.identity)
+        await watched.leases.deregister(watched.identity)
     await application.close()
     await watched.make_older()
-    assert await watched.leases.bury(B, await watched.suspects()) == [watched.identity.owner]
-    assert list((await watched.leases.look(B)).free) == [0, 1, 2, 3]
+    assert await watched.leases.evict(B, await watched.suspects()) == [watched.identity.owner]
+    assert list((await watched.leases.inspect(B)).free) == [0, 1, 2, 3]
 
 
 async def test_a_session_that_is_gone_without_a_word_is_known_to_be_gone(watched: Watched) -> None:
     """As when a router forgets the connection: the server has ended it, and the relay was not told."""
     process = watched.liveness_lock.process
-    assert (await watched.leases.beat(watched.identity, LONG, watched.liveness_lock)).present
+    assert (await watched.leases.heartbeat(watched.identity, LONG, watched.liveness_lock)).lock_held
     await watched.cut()
-    watched.liveness_lock.holds = True  # as far as the relay knows
-    assert not (await watched.leases.look(watched.identity, watched.liveness_lock)).present
+    watched.liveness_lock.held = True  # as far as the relay knows
+    assert not (await watched.leases.inspect(watched.identity, watched.liveness_lock)).lock_held
     assert await watched.suspects() != [], "looking says nothing"
-    assert not (await watched.leases.beat(watched.identity, LONG, watched.liveness_lock)).present
+    assert not (await watched.leases.heartbeat(watched.identity, LONG, watched.liveness_lock)).lock_held
     await watched.make_older()
     assert await watched.suspects() == [], "it holds no lock, and says so"
     assert watched.liveness_lock.process == process
@@ -424,7 +424,7 @@ async def test_a_crash_of_the_server_makes_nobody_a_suspect(database: PostgreSQL
     await log.store.open()
     await watched.make_older()
     assert await watched.suspects() == []
-    assert await watched.leases.bury(B, [Suspect(watched.identity.owner, 1)]) == []
+    assert await watched.leases.evict(B, [Suspect(watched.identity.owner, 1)]) == []
     await log.store.close()
 
 
@@ -439,40 +439,40 @@ async def starts(log: PostgreSQLLog) -> list[object]:
 
 async def test_who_said_nothing_of_a_lock_is_no_suspect(served: PostgreSQLLog) -> None:
     """As behind a pooler."""
-    await served.store.leases.beat(A, LONG)
+    await served.store.leases.heartbeat(A, LONG)
     await served.execute("update postroad.relays set heartbeat_at = heartbeat_at - interval '1 min'")
-    assert (await served.store.leases.look(B)).suspects == []
-    assert await served.store.leases.bury(B, [Suspect(A.owner, 1)]) == []
+    assert (await served.store.leases.inspect(B)).suspects == []
+    assert await served.store.leases.evict(B, [Suspect(A.owner, 1)]) == []
 
 
 async def test_one_lock_for_all_is_held_by_one(served: PostgreSQLLog) -> None:
     first, second = await Watched(served, lock=-42).begin(), await Watched(served, lock=-42).begin()
-    assert (first.liveness_lock.holds, second.liveness_lock.holds) == (True, False)
-    assert await second.liveness_lock.lock() is False
+    assert (first.liveness_lock.held, second.liveness_lock.held) == (True, False)
+    assert await second.liveness_lock.acquire() is False
     assert await second.liveness_lock.holder() == f"server process {first.liveness_lock.process} (postroad lives)"
     held = await served.execute("select pid from pg_locks where locktype = 'advisory' and objsubid = 1 and granted")
     assert [row["pid"] for row in held] == [first.liveness_lock.process], "an operator finds it"
     await first.cut()
     assert await second.liveness_lock.holder() is None
-    assert await second.liveness_lock.lock() is True
-    assert [peer.lock for peer in (await second.leases.look(B)).peers] == [-42, -42], "as far as they say"
+    assert await second.liveness_lock.acquire() is True
+    assert [peer.lock for peer in (await second.leases.inspect(B)).peers] == [-42, -42], "as far as they say"
     await first.make_older()
     suspects = await second.suspects(second.liveness_lock)
     assert [each.owner for each in suspects] == [first.identity.owner], "that it is ours makes it no less free"
-    assert await second.leases.bury(second.identity, suspects, second.liveness_lock) == [first.identity.owner]
+    assert await second.leases.evict(second.identity, suspects) == [first.identity.owner]
     assert [relay.lock for relay in await second.leases.relays()] == [-42, -42]
     second.liveness_lock.close()
 
 
 async def test_who_gives_up_or_comes_is_heard(watched: Watched) -> None:
-    watched.stirred.clear()
-    (lease, *_) = await watched.leases.take(watched.identity, 1, LONG, again=[0])
-    await watched.leases.give_up(lease)
-    await asyncio.wait_for(watched.stirred.wait(), 30)
+    watched.changed.clear()
+    (lease, *_) = await watched.leases.take(watched.identity, 1, LONG, reclaim=[0])
+    await watched.leases.release(lease)
+    await asyncio.wait_for(watched.changed.wait(), 30)
     await asyncio.sleep(0.05)
-    watched.stirred.clear()
+    watched.changed.clear()
     other = await Watched(watched.log).begin()
-    await asyncio.wait_for(watched.stirred.wait(), 30)
+    await asyncio.wait_for(watched.changed.wait(), 30)
     other.liveness_lock.close()
 
 
@@ -482,9 +482,9 @@ async def test_a_session_at_another_database_is_refused(served: PostgreSQLLog, p
     await migrate_postgresql(elsewhere)
     store = PostgreSQLStore(served.url, direct=elsewhere)
     await store.open()
-    await store.leases.beat(A, LONG)
+    await store.leases.heartbeat(A, LONG)
     with pytest.raises(StoreUnavailable, match="`direct` leads to another database"):
-        await store.leases.attend(A, None, lambda: None)
+        await store.leases.open_session(A, None, lambda: None)
     await store.close()
     postgresql15.drop_database(elsewhere)
 
@@ -492,8 +492,8 @@ async def test_a_session_at_another_database_is_refused(served: PostgreSQLLog, p
 async def test_a_pooler_lends_no_session(served: PostgreSQLLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """It makes up the process number that a client is told when it connects."""
     monkeypatch.setattr("asyncpg.Connection.get_server_pid", lambda _: 1)
-    await served.store.leases.beat(A, LONG)
-    assert await served.store.leases.attend(A, None, lambda: None) is None
+    await served.store.leases.heartbeat(A, LONG)
+    assert await served.store.leases.open_session(A, None, lambda: None) is None
 
 
 # -- PostgreSQL: a server that is silent -----------------------------------------------------------------------------
@@ -516,5 +516,5 @@ async def test_who_has_waited_long_enough_does_not_wait_for_a_silent_server(
                     proxy.go_silent()
                     patience.reschedule(asyncio.get_running_loop().time() + 0.1)
                     await connection.fetchval("select 1")
-        assert (await store.leases.look(A)).lanes == 4, "by another connection"
+        assert (await store.leases.inspect(A)).lanes == 4, "by another connection"
         await store.close()

@@ -141,19 +141,19 @@ async def test_what_another_has_taken_is_lost_in_one_line(log: Log, caplog: pyte
         await asyncio.wait_for(team.broker.asked.wait(), 30)
         await expire(log)
         robber = identity("s")
-        await other.leases.beat(robber, LONG)
+        await other.leases.heartbeat(robber, LONG)
         taken = await other.leases.take(robber, 1, LONG)
         assert len(taken) == 1
         team.broker.release()
 
         async def told() -> bool:
-            return "leaving it to the other" in caplog.text
+            return "was taken by another relay" in caplog.text
 
         await team.until(told)
-        assert (await other.leases.look(robber)).mine == {0: taken[0].epoch}
+        assert (await other.leases.inspect(robber)).mine == {0: taken[0].epoch}
         settled = await other.settle(taken[0], taken[0].cursor)
         assert settled.cursor == taken[0].cursor, "what the first one published meanwhile was not saved"
-        await other.leases.leave(robber)
+        await other.leases.deregister(robber)
         await other.close()
         await team.until_lanes(2)
         await team.broker.until(*range(20))
@@ -181,7 +181,7 @@ async def test_until_empty_leaves_what_a_living_relay_has(log: Log, caplog: pyte
         await log.add(*numbered(*range(40)))
         mine = MemoryBroker()
         summary = await relay(log.another_store(), mine).run_until_empty()
-        assert "lanes to other relays, which have them" in caplog.text
+        assert "lanes to the relays that own them" in caplog.text
         team.broker.release()
         await team.broker.until(*(set(range(40)) - {int(each.payload) for each in mine.messages}))
     arrived = team.broker.numbers + [int(each.payload) for each in mine.messages]
@@ -194,7 +194,7 @@ async def test_until_empty_takes_what_a_dead_relay_had(log: Log) -> None:
     await log.store.open()
     await log.store.leases.create("s", HERE, lanes=4, start="oldest")
     dead = identity("s")
-    await log.store.leases.beat(dead, 1.0)
+    await log.store.leases.heartbeat(dead, 1.0)
     assert len(await log.store.leases.take(dead, 4, 1.0)) == 4
     await log.store.close()
     broker = MemoryBroker()
@@ -209,12 +209,12 @@ class Mute(MemoryLeases):
 
     mute = False
 
-    async def beat(
+    async def heartbeat(
         self, identity: RelayIdentity, seconds: float, liveness_lock: LivenessLock | None = None
     ) -> SinkSnapshot:
         if self.mute:
             raise StoreUnavailable("no route to host")
-        return await super().beat(identity, seconds, liveness_lock)
+        return await super().heartbeat(identity, seconds, liveness_lock)
 
 
 async def test_who_cannot_renew_its_lease_stops_before_the_next_wave(caplog: pytest.LogCaptureFixture) -> None:
@@ -227,8 +227,8 @@ async def test_who_cannot_renew_its_lease_stops_before_the_next_wave(caplog: pyt
         leases.mute = True
         ((it, _),) = team.running
         assert it._ownership is not None
-        (owned,) = it._ownership._owned_lanes.values()
-        await asyncio.sleep(owned.until - time.monotonic())
+        (owned,) = it._ownership._lanes.values()
+        await asyncio.sleep(owned.valid_until - time.monotonic())
         await log.add(*numbered(2))
         await asyncio.sleep(0.1)
         assert team.broker.numbers == [1], "in doubt nothing is sent"
@@ -276,7 +276,7 @@ async def test_a_cut_session_robs_nobody_who_lives(served: PostgreSQLLog, caplog
         lost = [(await team.stop()).lanes_lost for _ in range(2)]
     assert lost == [0, 0]
     assert "is dead" not in caplog.text
-    assert caplog.text.count("taking its 1 lanes anew") == 6
+    assert caplog.text.count("reclaiming 1 lanes") == 6
     assert sorted(team.broker.numbers) == list(range(10, 40))
 
 
@@ -295,7 +295,7 @@ async def test_with_a_lock_id_one_works_and_the_next_takes_over(
         await team.until_lanes(4)
         await served.add(*numbered(20))
         await team.broker.until(20)
-    assert caplog.text.count("holds the lock 4711, and takes all lanes") == 2
+    assert caplog.text.count("acquired the lock 4711; taking all lanes") == 2
     assert sorted(team.broker.numbers) == list(range(21))
 
 
@@ -313,11 +313,11 @@ async def test_a_lock_that_no_relay_holds_keeps_nobody_from_working(
         await served.add(*numbered(*range(20)))
         await team.broker.until(*range(20))
         assert f"the lock 4711 is held by server process {somebody.get_server_pid()}" in caplog.text
-        assert caplog.text.count("no relay that lives holds the lock 4711") == 1
+        assert caplog.text.count("no live relay holds the lock 4711") == 1
         await somebody.close()
 
         async def taken() -> bool:
-            return "holds the lock 4711, and takes all lanes" in caplog.text and await team.lanes() == [4]
+            return "acquired the lock 4711; taking all lanes" in caplog.text and await team.lanes() == [4]
 
         await team.until(taken)
         await served.add(*numbered(20))
@@ -340,7 +340,7 @@ async def test_a_session_that_is_never_opened_keeps_nobody_from_working(
             await broker.until(1)
         for each in swallowed:
             each.transport.abort()
-    assert "leases: the session by which others see that this relay lives (at `direct`, if that is set)" in caplog.text
+    assert "leases unavailable: the liveness session (at `direct`, if that is set)" in caplog.text
 
 
 async def test_a_session_that_ended_without_a_word_is_opened_anew(
@@ -369,7 +369,7 @@ async def test_a_session_that_ended_without_a_word_is_opened_anew(
         await team.until(again)
         await served.add(*numbered(*range(20)))
         await team.broker.until(*range(20))
-    assert caplog.text.count("the session that held its lock was cut") == 1
+    assert caplog.text.count("liveness session lost") == 1
     assert "is dead" not in caplog.text
 
 
@@ -426,7 +426,7 @@ async def test_a_relay_in_the_background(log: Log) -> None:
         await broker.until(1, 2, 3)
     await log.store.open()
     assert list(await log.store.leases.relays()) == [], "it has left"
-    snapshot = await log.store.leases.look(identity("s"))
+    snapshot = await log.store.leases.inspect(identity("s"))
     assert sorted(snapshot.free) == list(range(snapshot.lanes)), "and given up its lanes"
     await log.store.close()
 

@@ -125,10 +125,10 @@ async def test_lanes_are_taken_only_for_the_sinks_own_destination(log: Log) -> N
     await log.store.open()
     await log.store.leases.create("s", "there", lanes=2, start="oldest")
     me = identity("s")
-    await log.store.leases.beat(me, 15.0)
+    await log.store.leases.heartbeat(me, 15.0)
     assert me.destination == HERE
     assert list(await log.store.leases.take(me, 2, 15.0)) == []
-    assert (await log.store.leases.look(me)).destination == "there"
+    assert (await log.store.leases.inspect(me)).destination == "there"
     await log.store.close()
 
 

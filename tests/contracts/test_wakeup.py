@@ -18,9 +18,9 @@ import pytest
 from postroad import StoreUnavailable
 from postroad.config import RelaySettings
 from postroad.relay import Relay
-from postroad.stores.base import Listener
 from postroad.stores.memory import MemoryStore
 from postroad.stores.memory_naps import MemoryListenConnection, MemoryNaps
+from postroad.stores.naps import NotifyHandler
 from tests.lanes import identity, take_lanes
 from tests.logs import Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
 
@@ -62,7 +62,7 @@ async def until(holds: Callable[[], Any]) -> None:
 
 async def until_asleep(*relays: Relay) -> None:
     """Until no lane does anything."""
-    await until(lambda: all(each._lanes and all(rest.asleep for rest in each._wakeup._rests) for each in relays))
+    await until(lambda: all(each._lanes and all(wait.asleep for wait in each._wakeup._waits) for each in relays))
 
 
 async def test_a_commit_wakes_a_relay_that_sleeps(log: Log) -> None:
@@ -88,7 +88,7 @@ async def test_a_tick_finds_what_nobody_told(log: Log, monkeypatch: pytest.Monke
     broker = Arrivals()
     async with running(relay(log, broker, tick="20ms", max_idle_backoff=NEVER)) as it:
         await until_asleep(it)
-        monkeypatch.setattr(it._wakeup, "hear", lambda *_: None)
+        monkeypatch.setattr(it._wakeup, "on_notify", lambda *_: None)
         await log.add(*numbered(1))
         await broker.until(1)
 
@@ -113,10 +113,10 @@ async def test_a_relay_whose_lanes_were_taken_while_it_slept_finds_out(log: Log)
     await store.open()
     (it,) = await store.leases.relays()
     while taken < 2:  # it may be faster to take back what it does not know to be lost
-        await store.leases.leave(identity(it.sink, it.owner))
+        await store.leases.deregister(identity(it.sink, it.owner))
         taken += len(await store.leases.take(identity(it.sink), 2, 3600.0))
     await until(lambda: not first._lanes)
-    assert first._wakeup._rests == []
+    assert first._wakeup._waits == []
     first.stop()
     assert (await asyncio.wait_for(ending, SECONDS)).lanes_lost >= 2
     await store.close()
@@ -127,7 +127,7 @@ async def test_without_wake_up_it_polls(log: Log) -> None:
     async with running(relay(log, broker, wakeup="off", max_idle_backoff="5ms")) as it:
         await log.add(*numbered(1))
         await broker.until(1)
-        assert not any(rest.nap or rest.asleep for rest in it._wakeup._rests)
+        assert not any(wait.nap or wait.asleep for wait in it._wakeup._waits)
 
 
 async def test_an_application_in_the_same_process_wakes_it_from_any_thread(log: Log) -> None:
@@ -165,8 +165,8 @@ async def test_a_lane_stays_awake_for_a_while_after_its_last_message(log: Log) -
         await broker.until(1)
         await log.add(*numbered(2))
         await broker.until(2)
-        (rest,) = it._wakeup._rests
-        assert (rest.nap, rest.asleep) == (None, False)
+        (wait,) = it._wakeup._waits
+        assert (wait.nap, wait.asleep) == (None, False)
 
 
 # -- what can go wrong between a database and the one it wakes -------------------------------------------------------
@@ -181,21 +181,21 @@ class Mute(MemoryNaps):
         self.refuses = 0
         self.tried = asyncio.Event()
 
-    async def listen(self, channel: str, listener: Listener) -> MemoryListenConnection:
+    async def listen(self, channel: str, handler: NotifyHandler) -> MemoryListenConnection:
         self.tried.set()
         if self.refuses:
             self.refuses -= 1
             raise StoreUnavailable("no room for one more connection")
-        return await super().listen(channel, listener)
+        return await super().listen(channel, handler)
 
     async def tick(self, *arguments: Any, **options: Any) -> Any:
         if self.mute:
-            options["word"] = "another's"
+            options["token"] = "another's"
         return await super().tick(*arguments, **options)
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         if not self.mute:
-            super().tell()
+            super().notify()
 
 
 @pytest.fixture
@@ -227,7 +227,7 @@ async def test_what_is_not_heard_is_said_once_and_replaced_by_polling(
         await until_said(caplog, "listen_lost")
         await log.add(*numbered(1))
         await broker.until(1)
-        assert not any(rest.nap or rest.asleep for rest in it._wakeup._rests)
+        assert not any(wait.nap or wait.asleep for wait in it._wakeup._waits)
         naps.mute = False
         await until_said(caplog, "listen_lost", "listen_restored")
         await until_asleep(it)
@@ -243,7 +243,7 @@ async def test_who_never_heard_anything_never_sleeps(
         await until_said(caplog, "listen_lost")
         naps.tried.clear()
         await asyncio.wait_for(naps.tried.wait(), SECONDS)
-        assert not any(rest.nap or rest.asleep for rest in it._wakeup._rests)
+        assert not any(wait.nap or wait.asleep for wait in it._wakeup._waits)
         assert said(caplog) == ["listen_lost"], "once is enough"
 
 
@@ -272,7 +272,7 @@ async def test_a_nap_that_was_not_renewed_begins_anew(
             return await begin(*arguments, **options)
 
         async def renews_nothing(*arguments: Any, **options: Any) -> Any:
-            return msgspec.structs.replace(await tick(*arguments, **options), kept=())
+            return msgspec.structs.replace(await tick(*arguments, **options), renewed_naps=())
 
         monkeypatch.setattr(naps, "begin", begins)
         monkeypatch.setattr(naps, "tick", renews_nothing)
@@ -287,14 +287,14 @@ class Heard:
         self.echoes: list[str] = []
         self.told = asyncio.Event()
 
-    def hear(self, first_slot: int, last_slot: int) -> None:
+    def on_notify(self, first_slot: int, last_slot: int) -> None:
         self.told.set()
 
-    def echo(self, word: str) -> None:
-        self.echoes.append(word)
+    def on_echo(self, token: str) -> None:
+        self.echoes.append(token)
         self.told.set()
 
-    def end(self, reason: str) -> None:
+    def on_listen_lost(self, reason: str) -> None:
         raise AssertionError(reason)
 
 
@@ -309,16 +309,16 @@ async def test_a_tick_says_whose_the_lanes_are_and_which_have_something_to_look_
     assert nap is not None
 
     async def tick(owner: Any) -> Any:
-        return await store.naps.tick("s", owner, naps={nap}, seconds=60, channel="channel", word="hello")
+        return await store.naps.tick("s", owner, naps={nap}, seconds=60, channel="channel", token="hello")
 
     found = await tick(owner)
     assert found.lanes == {lane.lane: (lane.epoch, lane.version) for lane in lanes}
-    assert (list(found.stirred), list(found.kept)) == ([], [nap])
+    assert (list(found.has_work), list(found.renewed_naps)) == ([], [nap])
     await asyncio.wait_for(heard.told.wait(), SECONDS)
     assert heard.echoes == ["hello"]
     heard.told.clear()
     await log.add(*numbered(1))
-    assert sorted((await tick(owner)).stirred) == [0, 1]
+    assert sorted((await tick(owner)).has_work) == [0, 1]
     assert (await tick(uuid4())).lanes == {}
     listening.close()
     await store.naps.end({nap})

@@ -59,16 +59,17 @@ def test_databases_share_their_query_names() -> None:
     only_postgresql = {
         "add_many", "server_facts", "lock_for_restore", "restore",
         "read_late_page", "settle_and_note", "hold_behind", "try_alone", "try_to_move", "begin_nap", "end_naps",
-        "wipe_marks", "writers", "server_process", "borrow_session", "bury", "mark_dead", "try_lock", "note_lock",
-        "join_in", "lock_holder", "keep_alive", "lock_row_holder", "table_users", "notice", "free_left", "blockers",
-            "due_by_role",
+        "wipe_marks", "writers", "server_process", "borrow_session", "dead_suspects", "mark_dead", "try_lock",
+        "save_lock", "announce_relay", "lock_holder", "set_keepalives", "lock_row_holder", "table_users", "notice",
+        "has_free_lanes", "blockers", "due_by_role",
     }  # fmt: skip
     only_sqlite = {
         "look_at_batch", "delete_finished", "delete_history", "find_due", "find_routed", "find_followers", "read_one",
         "cancel_scheduled", "cancel_deferred", "raise_versions", "undate_lanes", "forget_ahead",
         "forget_rewound", "note_delivered", "delete_delivered", "delete_rewound", "find_old_progress",
-        "undate_progress", "data_version", "tick", "clock", "renew", "look", "peers", "note_lease", "forget",
-        "destination", "note_served", "remove_leases", "mark_transaction", "add_moved", "has_another",
+        "undate_progress", "data_version", "tick", "clock", "renew_leases", "list_lanes", "peers", "save_lease",
+        "forget_dead_relays", "destination", "save_served_at", "remove_leases", "mark_transaction", "add_moved",
+        "has_another",
     }  # fmt: skip
     assert set(postgresql) - only_postgresql == set(sqlite) - only_sqlite
     assert all(text and "{" not in text.replace("'{", "") for text in [*postgresql.values(), *sqlite.values()])

@@ -55,7 +55,7 @@ async def test_the_relay_says_so_polls_and_carries_everything(log: Pooled, caplo
         assert "behind a pooler, where nobody can listen; set direct to its own URL" in caplog.text
         await asyncio.gather(*(log.add(*numbered(*range(n, n + 20))) for n in range(0, 200, 20)))
         await broker.until(*range(200))
-        assert not any(rest.nap or rest.asleep for rest in it._wakeup._rests)
+        assert not any(wait.nap or wait.asleep for wait in it._wakeup._waits)
     assert sorted(broker.numbers) == list(range(200)), "and nothing twice"
 
 

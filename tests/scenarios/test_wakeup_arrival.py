@@ -124,7 +124,7 @@ class Sleepers:
             try:
                 await asyncio.sleep(rng.uniform(0.3, 2))
             finally:
-                self.naps += sum(rest.asleep for rest in relay._wakeup._rests)
+                self.naps += sum(wait.asleep for wait in relay._wakeup._waits)
             self._running.cancel()  # no farewell: its naps stay behind
             await asyncio.wait((self._running,))
 

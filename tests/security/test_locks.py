@@ -77,8 +77,8 @@ async def test_a_dead_relays_lock_in_another_hand_does_not_keep_it_alive(neighbo
     await store.open()
     dead, living = identity("s"), identity("s")
     for each in (dead, living):
-        await store.leases.beat(each, 3600.0)
-    liveness_lock = await store.leases.attend(dead, None, lambda: None)
+        await store.leases.heartbeat(each, 3600.0)
+    liveness_lock = await store.leases.open_session(dead, None, lambda: None)
     assert liveness_lock is not None
     async with neighbours.connected("stranger") as squatter:
         key = await squatter.fetchval("""
@@ -86,11 +86,11 @@ async def test_a_dead_relays_lock_in_another_hand_does_not_keep_it_alive(neighbo
              where locktype = 'advisory' and objsubid = 1 and granted
                and database = (select oid from pg_database where datname = current_database())""")
         assert key is not None
-        assert (await store.leases.look(living)).suspects == []
+        assert (await store.leases.inspect(living)).suspects == []
         waiting = asyncio.create_task(squatter.execute("select pg_advisory_lock($1)", key))
         liveness_lock.close()
         await asyncio.wait_for(waiting, SECONDS)
-        suspects = (await store.leases.look(living)).suspects
+        suspects = (await store.leases.inspect(living)).suspects
     assert [each.owner for each in suspects] == [dead.owner]
     await store.close()
 

@@ -39,7 +39,7 @@ def test_who_is_there(file: Path) -> None:
         await store.open()
         await store.leases.create("audit", HERE, lanes=3, start="oldest")
         for who, seconds in ((active, 60.0), (standby, 60.0), (dead, -1.0)):
-            await store.leases.beat(who, seconds)
+            await store.leases.heartbeat(who, seconds)
         await store.leases.take(active, 2, 60.0)
         await store.close()
 

@@ -22,8 +22,7 @@ from postroad.errors import BrokerUnavailable, Refusal
 from postroad.listeners import LogListener, tell
 from postroad.message import new_id
 from postroad.received import Unreadable
-from postroad.stores.connections.passing import is_lock_timeout
-from postroad.stores.connections.transient import is_transient
+from postroad.stores.connections.errors import is_lock_timeout, is_transient
 
 if TYPE_CHECKING:
     from postroad.brokers.base import Delivery, Subscriber

@@ -15,7 +15,7 @@ import msgspec
 from postroad.errors import InvalidSetting, NotFound
 from postroad.lifecycle import FINAL, Mover, State, may_move
 from postroad.ops.given import did_you_mean
-from postroad.stores.leases import NOWHERE, elsewhere, removed, still_served
+from postroad.stores.leases import NOWHERE, sink_removed, still_served, wrong_destination
 from postroad.stores.operating import Count, Filter
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ class Insights:
         if report.destination == destination:
             raise NotFound(f"sink {sink!r} delivers to {destination} already")
         if destination == NOWHERE:
-            raise elsewhere(sink, report.destination, destination)
+            raise wrong_destination(sink, report.destination, destination)
         return report
 
     async def retarget(self, sink: str, destination: str, by: By) -> Done:
@@ -305,7 +305,7 @@ class Insights:
                 raise still_served(sink, each.relays)
             if each.sink == sink:
                 return each, len(report.sinks) == 1
-        raise removed(sink)
+        raise sink_removed(sink)
 
     async def would_clean_up(self, older_than: timedelta) -> Count:
         """How many messages `cleanup` would delete now; there must be some."""

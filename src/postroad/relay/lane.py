@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from postroad.message import StoredMessage
     from postroad.relay.breaker import Breaker
     from postroad.relay.clock import Clock
+    from postroad.relay.idle import IdleWait
     from postroad.relay.owned_lane import OwnedLane
-    from postroad.relay.wakeup import Rest
     from postroad.retry import RetryPolicy
     from postroad.stores.base import Claimed, Deferred, Held, Store
     from postroad.stores.cursor import Cursor, Page
@@ -63,7 +63,7 @@ class Lane:
         owned: OwnedLane,
         settings: RelaySettings,
         *,
-        rest: Rest,
+        rest: IdleWait,
         breaker: Breaker,
         retry: RetryPolicy,
         clock: Clock,
@@ -71,7 +71,6 @@ class Lane:
         lease = owned.lease
         self._store = store
         self._owned = owned
-        self._lease = lease
         self._rest = rest
         self._settings = settings
         self._clock = clock
@@ -86,7 +85,7 @@ class Lane:
             publisher,
             breaker,
             stopping=self._stopping,
-            check_lease=lambda: owned.check(self._lease),
+            check_lease=owned.check,
         )
         self._deferred_messages = DeferredMessages(
             retry,
@@ -128,7 +127,7 @@ class Lane:
     @property
     def name(self) -> str:
         """The lane as logs call it."""
-        return f"{self._lease.sink}/{self._lease.lane}"
+        return f"{self._owned.lease.sink}/{self._owned.lease.lane}"
 
     @property
     def refused(self) -> int:
@@ -167,7 +166,7 @@ class Lane:
                 events.LaneStopped(*self._where, reason="the database did not answer in time; the last pages go again")
             )
         if self._owned.lost and not self.lost:
-            self._lose(self._lease.lost())
+            self._lose(self._owned.lease.lost())
 
     def _lose(self, lost: LeaseLost) -> None:
         self.lost = True
@@ -184,7 +183,7 @@ class Lane:
                     return None if until_empty else await self._stand_still()
                 return await self._carry(until_empty=until_empty)
             except (LaneChanged, LeaseInDoubt) as reason:
-                await self._owned.decided(self._stopping)
+                await self._owned.wait_until_decided(self._stopping)
                 if not self._owned.lost:
                     tell(events.LaneReloaded(*self._where, reason=str(reason)))
             except LogReset:
@@ -194,9 +193,8 @@ class Lane:
                 await self._clock.wait(self._stopping, pause)
                 pause = min(2 * pause, self._settings.seconds("outage_backoff"))
             except LeaseLost as lost:
-                await self._owned.decided(self._stopping)
-                if self._owned.lease.epoch == self._lease.epoch:  # else this relay itself has taken it anew
-                    self._owned.lost = True
+                await self._owned.wait_until_decided(self._stopping)
+                if self._owned.lose():
                     self._lose(lost)
                     return None
         return None
@@ -222,12 +220,12 @@ class Lane:
                 if self._deferred_messages.due_in(self._clock.now()) == 0:
                     await self._serve_trouble()
                 page = await reading
-                if page.version > self._lease.version:
+                if page.version > self._owned.lease.version:
                     await self._settle(self._confirmed, now=True)
-                    raise self._lease.changed()
+                    raise self._owned.lease.changed()
                 if self._deferred_messages.load_again(self._clock.now()):
                     await self._settle(self._confirmed, now=True)
-                    raise self._lease.locked()
+                    raise self._owned.lease.locked()
                 if page.messages:
                     self._rest.found_work()
                     reading = self._begin_reading(page.after)
@@ -241,7 +239,7 @@ class Lane:
                     if until_empty and due_in != 0:
                         return await self._settle(page.after, now=True, last=True)
                     if due_in != 0:
-                        await self._rest.wait(self._lease, self._deferred_messages.looks_in(self._clock.now()))
+                        await self._rest.wait(self._deferred_messages.looks_in(self._clock.now()))
                 reading = self._begin_reading(page.after)
             await self._settle(self._confirmed, now=True, last=True)
         except Interrupted as interrupted:
@@ -258,7 +256,7 @@ class Lane:
 
     async def _read(self, cursor: Cursor) -> Page:
         await asyncio.sleep(0)  # who publishes the page before goes first
-        return await self._store.read(self._lease, cursor, self._limit)
+        return await self._store.read(self._owned.lease, cursor, self._limit)
 
     async def _publish(self, page: Page) -> None:
         """Have every message of the page dealt with. Raises Interrupted with its beginning noted."""
@@ -301,9 +299,9 @@ class Lane:
         await self._settle(self._confirmed, now=True)
         limit = self._limit
         claim = await self._store.claim(
-            self._lease, limit.rows, payload_bytes=limit.payload_bytes, routes=self._deferred_messages.released
+            self._owned.lease, limit.rows, payload_bytes=limit.payload_bytes, routes=self._deferred_messages.released
         )
-        self._lease = claim.lease
+        self._owned.lease = claim.lease
         self._deferred_messages.claimed(claim, self._clock.now())
         if not claim.claimed:
             return
@@ -348,10 +346,9 @@ class Lane:
 
     async def _load(self) -> None:
         """Begin from what the database says, and nothing else."""
-        self._rest.get_up()
-        self._lease = self._owned.lease
-        loaded = await self._store.load(self._lease, by_source=self._by_source)
-        self._lease = loaded.lease
+        self._rest.end_nap()
+        loaded = await self._store.load(self._owned.load_lease(), by_source=self._by_source)
+        self._owned.lease = loaded.lease
         self._deferred_messages.loaded(loaded, self._clock.now())
         self._confirmed = loaded.lease.cursor
         self._ahead = loaded.ahead
@@ -376,7 +373,7 @@ class Lane:
     async def _settle(self, cursor: Cursor, *, now: bool = False, last: bool = False) -> None:
         """Save the cursor: at once when the lane has nothing else to do, every so often under load."""
         self._confirmed = cursor
-        saved, time = self._lease.cursor, self._clock.now()
+        saved, time = self._owned.lease.cursor, self._clock.now()
         moved = self._unsaved or (cursor.position, cursor.late_position) != (saved.position, saved.late_position)
         tally = self._tally(time, last=last) if now or moved else None
         if not (moved or tally) or not (now or time - self._saved_at >= self._settings.seconds("settle_interval")):
@@ -385,7 +382,7 @@ class Lane:
             await self._record(cursor, self._deferred, held=self._held, last=last)
             self._deferred, self._held = [], []
         else:
-            self._lease = await self._store.settle(self._lease, cursor, tally)
+            self._owned.lease = await self._store.settle(self._owned.lease, cursor, tally)
             self._has_noted(tally, time)
         self._unsaved = False
         self._saved_at = self._clock.now()
@@ -415,17 +412,17 @@ class Lane:
         freed, time = freed_by(deferred).union(freed), self._clock.now()
         tally = self._tally(time, last=last)
         recorded = await self._store.record(
-            self._lease, cursor, deferred=deferred, held=held, unsure_through=self._unsure_through,
+            self._owned.lease, cursor, deferred=deferred, held=held, unsure_through=self._unsure_through,
             published=published, freed=freed, tally=tally,
         )  # fmt: skip
-        self._lease = recorded.lease
+        self._owned.lease = recorded.lease
         self._has_noted(tally, time)
         self._deferred_messages.recorded(deferred, freed, recorded, self._clock.now())
 
     async def _check(self) -> None:
         """Find out about what people have changed, although there is nothing to write."""
-        if not self._stopping.is_set() and not await self._store.is_current(self._lease):
-            raise self._lease.changed()
+        if not self._stopping.is_set() and not await self._store.is_current(self._owned.lease):
+            raise self._owned.lease.changed()
 
     async def _stand_still(self) -> None:
         """Wait until somebody changes the lane, such as who resumes its sink."""
@@ -437,7 +434,7 @@ class Lane:
 
     @property
     def _where(self) -> tuple[str, int]:
-        return self._lease.sink, self._lease.lane
+        return self._owned.lease.sink, self._owned.lease.lane
 
     def _tell_back(self, routes: Sequence[str]) -> None:
         if len(routes) > FEW_ROUTES:

@@ -1,7 +1,4 @@
-"""What a lane knows of its lease, and how relays share lanes. No wave begins that the lease may not outlast.
-
-What is shared among those that live is not left to one who does not come for it.
-"""
+"""A lane that this relay owns, and its lease. No wave begins that could outlast the lease."""
 
 from __future__ import annotations
 
@@ -11,115 +8,85 @@ from postroad.errors import PostroadError
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Sequence
-    from uuid import UUID
 
     from postroad.relay.clock import Clock
     from postroad.stores.base import Lease
-    from postroad.stores.leases import Peer, SinkSnapshot
 
-__all__ = ["FreeLanes", "LeaseInDoubt", "OwnedLane", "acting_without_lock", "fair_share"]
+__all__ = ["LeaseInDoubt", "OwnedLane"]
 
 DOUBT_SECONDS: Final = 0.05
-"""How often a lane in doubt asks again."""
-LEFT_SECONDS: Final = 1.0
-"""How long a free lane is left to the one whose share it is."""
+"""How often a lane whose lease is in doubt checks again."""
 
 
 class LeaseInDoubt(PostroadError):
-    """The lease may end before what is about to begin, as far as this relay knows."""
-
-
-def fair_share(lanes: int, peers: Sequence[Peer], me: UUID) -> int:
-    """How many of the lanes are for this relay. All relays that see the same share them without rest.
-
-    Who has more lanes already comes first, then who was there first: nothing moves that need not.
-    """
-    places = [peer.owner for peer in sorted(peers, key=lambda peer: -peer.lanes)]
-    if me not in places:
-        places.append(me)
-    share, rest = divmod(lanes, len(places))
-    return share + (places.index(me) < rest)
-
-
-def acting_without_lock(peers: Sequence[Peer], me: UUID, lock_id: int) -> bool:
-    """Whether it is for this relay to work without the lock: nobody who lives says that it holds it, and of those who
-    have lanes, or if nobody has, of all, this one was there first.
-    """
-    if any(peer.lock == lock_id and peer.owner != me for peer in peers):
-        return False
-    first = next(iter([peer for peer in peers if peer.lanes] or peers), None)
-    return first is not None and first.owner == me
-
-
-class FreeLanes:
-    """Lanes that are free and that nobody takes.
-
-    Who lives, as far as is known, and leaves a lane of its share for a second, is not counted until it is heard of
-    again.
-    """
-
-    def __init__(self, me: UUID) -> None:
-        self._me = me
-        self._since: dict[int, float] = {}
-        self._absent: dict[UUID, int] = {}
-        """How often they had been heard of when they left a lane."""
-        self.left = False
-        """One has been free for some time."""
-
-    def look(self, snapshot: SinkSnapshot, now: float) -> Sequence[Peer]:
-        """Note what is free. The peers that count."""
-        self._since = {lane: self._since.get(lane, now) for lane in snapshot.free}
-        self.left = any(now - since >= LEFT_SECONDS for since in self._since.values())
-        if self.left:
-            self._absent |= {
-                peer.owner: peer.beats
-                for peer in snapshot.peers
-                if peer.owner != self._me and peer.lanes < fair_share(snapshot.lanes, snapshot.peers, peer.owner)
-            }
-        return [peer for peer in snapshot.peers if self._absent.get(peer.owner) != peer.beats]
+    """As far as this relay knows, the lease may end before a wave that begins now."""
 
 
 class OwnedLane:
-    """A lease, from when it was taken until it is given up or lost."""
+    """The one copy of a lane's lease, shared by the lane, which works by it, and `LaneOwnership`, which renews it.
 
-    def __init__(self, lease: Lease, until: float, clock: Clock) -> None:
+    The lane loads with `load_lease`, assigns to `lease` what its own writes return, calls `check` before each wave, and
+    `wait_until_decided` when that raises. Everything else is for `LaneOwnership`.
+    """
+
+    def __init__(self, lease: Lease, valid_until: float, clock: Clock) -> None:
         self.lease = lease
-        """As it was taken last."""
-        self.until = until
-        """When the relay's own clock shows this, no wave begins any more."""
+        """As the lane loaded it, or last wrote it."""
+        self.valid_until = valid_until
+        """From when on, by the relay's own clock, no wave begins."""
         self.lost = False
-        """Another has the lane."""
-        self.leaving = False
-        """The lane is to be given up after the page under way."""
-        self.over = False
+        """Another relay owns the lane."""
+        self.releasing = False
+        """The lane was told to end after the page in progress, so that another relay can take it."""
+        self.ended = False
         """The lane does not run any more."""
-        self.stop: Callable[[], None] = lambda: None
-        """Stops the lane. Set by the one who starts it."""
+        self._reclaimed: Lease | None = None
+        """The relay has taken the lane again since it was loaded."""
         self._clock = clock
 
-    def check(self, loaded: Lease) -> None:
-        """Raise LeaseInDoubt unless a wave may begin by what was loaded with this lease."""
-        lane, sink = self.lease.lane, self.lease.sink
-        if not self._holds():
-            raise LeaseInDoubt(f"the lease of lane {lane} of sink {sink!r} could not be renewed in time")
-        if loaded.epoch != self.lease.epoch:
-            raise LeaseInDoubt(f"lane {lane} of sink {sink!r} was taken anew")
+    # -- for the lane ------------------------------------------------------------------------------------------------
 
-    async def decided(self, stopping: asyncio.Event) -> None:
-        """Wait until a wave may begin, or the lane is lost, or is to stop anyway."""
-        while not (self._holds() or self.lost or stopping.is_set()):
+    def load_lease(self) -> Lease:
+        """The lease to load the lane with: as it was taken last."""
+        if self._reclaimed is not None:
+            self.lease, self._reclaimed = self._reclaimed, None
+        return self.lease
+
+    def check(self) -> None:
+        """Raise LeaseInDoubt unless a wave may begin."""
+        lane, sink = self.lease.lane, self.lease.sink
+        if not self._is_valid():
+            raise LeaseInDoubt(f"the lease of lane {lane} of sink {sink!r} could not be renewed in time")
+        if self._reclaimed is not None:
+            raise LeaseInDoubt(f"lane {lane} of sink {sink!r} was reclaimed; it must be loaded again")
+
+    async def wait_until_decided(self, stopping: asyncio.Event) -> None:
+        """Wait until the lease is valid again, the lane is lost, or `stopping` is set."""
+        while not (self._is_valid() or self.lost or stopping.is_set()):
             await self._clock.wait(stopping, DOUBT_SECONDS)
 
-    def leave(self) -> None:
-        """Let the lane end after the page under way."""
-        self.leaving = True
-        self.stop()
+    def lose(self) -> bool:
+        """A store raised LeaseLost for `lease`. Returns False, and the lane is not lost, when this relay has reclaimed
+        it meanwhile: then the lane loads it again.
+        """
+        self.lost = self.lost or self._reclaimed is None
+        return self.lost
 
-    def lose(self) -> None:
-        """Let the lane end: it is another's."""
-        self.lost = True
-        self.stop()
+    # -- for LaneOwnership -------------------------------------------------------------------------------------------
 
-    def _holds(self) -> bool:
-        return not self.lost and self._clock.now() < self.until
+    @property
+    def latest(self) -> Lease:
+        """The lease with the epoch in which the relay owns the lane, whether the lane was loaded with it or not."""
+        return self._reclaimed or self.lease
+
+    @property
+    def kept(self) -> bool:
+        """The relay owns the lane, and is not releasing it."""
+        return not (self.lost or self.releasing)
+
+    def reclaim(self, lease: Lease, valid_until: float) -> None:
+        """The relay has taken the lane again, with a new epoch. The lane finds out before its next wave."""
+        self._reclaimed, self.valid_until = lease, valid_until
+
+    def _is_valid(self) -> bool:
+        return not self.lost and self._clock.now() < self.valid_until

@@ -1,375 +1,324 @@
-"""Which lanes a relay holds, and until when. Only this module takes lanes and gives them up.
+"""Lane ownership: the only module that takes and releases lanes.
 
-The rules:
+Each round asks the database for a snapshot, plans (`plan.py`), and carries the plan out.
 
-- A lease counts from when the renewal was sent, not from when it was answered, and a little less than it is long.
-- A relay has its fair share. What it has more it gives up after the page under way; what it has less it takes when it
-  is free. What is left free by one whose share it is, the others share.
-- With `lock_id` the one that holds the lock has all; if nobody who lives holds it, one stands in.
-- Nobody is robbed who lives: who seems dead must seem so twice, some time apart.
-- Who loses the session that holds its lock begins no wave, and takes its lanes anew.
-- An idle relay's beat is carried by its tick; what was asked here since counts more than what a tick has found.
+- A lease counts from when its renewal was sent, not from when it was answered, and ends early by a margin.
+- A lane is released after the page in progress. A relay that has lost its session begins no wave before it has
+  reclaimed its lanes: other relays may have evicted it.
+- While the relay is idle, its tick carries the heartbeat. The answer counts only if the relay has not asked since.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from postroad import events
 from postroad.errors import InvalidSetting, LogNotReadable, NotMigrated, StoreUnavailable
-from postroad.listeners import tell
 from postroad.relay.clock import Monotonic
+from postroad.relay.heartbeats import HeartbeatSchedule
 from postroad.relay.liveness import LivenessSession
-from postroad.relay.owned_lane import FreeLanes, OwnedLane, acting_without_lock, fair_share
-from postroad.stores.leases import Beat, elsewhere
+from postroad.relay.owned_lane import OwnedLane
+from postroad.relay.plan import EAGER_SECONDS, Memory, State, plan
+from postroad.stores.leases import Heartbeat, wrong_destination
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-    from uuid import UUID
+    from collections.abc import Collection, Sequence
 
     from postroad.config import RelaySettings
+    from postroad.listeners import Listeners
     from postroad.relay.clock import Clock
+    from postroad.relay.plan import Plan
     from postroad.stores.base import Lease
-    from postroad.stores.leases import Leases, Peer, RelayIdentity, SinkSnapshot, Suspect
+    from postroad.stores.leases import Leases, RelayIdentity, SinkSnapshot, Suspect
 
-__all__ = ["LaneOwnership"]
+__all__ = ["LaneOwnership", "StartLane"]
 
-BEATS_PER_LEASE: Final = 3
-MARGIN: Final = 0.2
-"""The part of a lease that is left to a wave that has begun."""
-LOOK_SECONDS: Final = 0.5
-"""How often a relay looks for one that died, if there are others that have lanes; for the lock; and at what is free."""
-EAGER_SECONDS: Final = 0.25
-"""How often it looks while it has less than its share, or somebody seems dead."""
-DEAD_SECONDS: Final = 0.75
-"""How long somebody must seem dead. If he lives, and his session was cut without a word, he has looked meanwhile."""
-A_LITTLE_LATER: Final = 1.2
-"""A tick that beats may take its time."""
 FIRST_PAUSE: Final = 0.05
-LEAVING_SECONDS: Final = 2.0
+RELEASE_SECONDS: Final = 2.0
+"""How long to wait for the database when a lane is released, or the relay deregistered."""
 NO_ANSWER: Final = "the database did not answer in time"
 _STORE_ERRORS: Final = (StoreUnavailable, LogNotReadable, NotMigrated)
 
+StartLane = Callable[[OwnedLane], Callable[[], None]]
+"""Runs a lane, and returns the function that tells it to end after the page in progress."""
+
 
 class LaneOwnership:
-    """The lanes that one relay holds."""
+    """Owns the leases of one relay."""
 
     def __init__(
-        self, leases: Leases, identity: RelayIdentity, settings: RelaySettings, *, clock: Clock | None = None
+        self,
+        leases: Leases,
+        identity: RelayIdentity,
+        settings: RelaySettings,
+        listeners: Listeners,
+        *,
+        clock: Clock | None = None,
     ) -> None:
         self._leases = leases
         self._identity = identity
         self._settings = settings
+        self._listeners = listeners
         self._clock = clock or Monotonic()
         self._lease = settings.seconds("lease")
-        self._beat_every = self._lease / BEATS_PER_LEASE
-        carried = settings.wakeup != "off" and settings.seconds("tick") <= self._beat_every
-        self._beat_at_latest = self._beat_every * (A_LITTLE_LATER if carried else 1)
-        """When this relay beats by itself, unless a tick has done so."""
-        self._liveness = LivenessSession(
-            leases, identity, settings.lock_id, clock=self._clock, retry_seconds=self._beat_every
+        self._heartbeats = HeartbeatSchedule(
+            self._lease, tick=None if settings.wakeup == "off" else settings.seconds("tick")
         )
-        self._owned_lanes: dict[int, OwnedLane] = {}
-        self._free = FreeLanes(identity.owner)
-        self._stirred = asyncio.Event()
+        self._liveness = LivenessSession(
+            leases,
+            identity,
+            settings.lock_id,
+            listeners,
+            clock=self._clock,
+            on_change=self._on_change,
+            retry_seconds=self._heartbeats.interval,
+        )
+        self._lanes: dict[int, OwnedLane] = {}
+        self._stop_lane: dict[int, Callable[[], None]] = {}
+        self._memory = Memory()
+        self._changed = asyncio.Event()
+        """Lanes or relays may have changed: ask again, now."""
         self._stopping = False
-        self._began = False
-        """It was seen how things stand, and what is free was taken."""
-        self._beat_at = float("-inf")
-        """When the last heartbeat that was answered was sent."""
-        self._anew = False
-        """The session was lost: the lanes must be taken anew."""
-        self._suspected: dict[Suspect, float] = {}
-        self._asking = False
-        self._carried: Beat | None = None
-        """What a tick carries, unless this relay has asked by itself since."""
-        self._carried_at = float("-inf")
-        self._news: SinkSnapshot | None = None
-        """What a tick has found, and nobody has looked at."""
         self._until_empty = False
-        self._seen: dict[UUID, int] = {}
-        """How often others had been heard of when they were seen with lanes for the first time."""
-        self._stands_by = False
-        self._stands_in = False
+        self._started = False
+        self._must_reclaim = False
+        """The session was lost, and not all lanes have been reclaimed."""
+        self._asking = False
+        self._carried: Heartbeat | None = None
+        """The heartbeat that a tick carries, unless this relay has asked since."""
+        self._carried_at = float("-inf")
+        self._answer: SinkSnapshot | None = None
+        """The answer to it, for the next round to plan with."""
+        self._standby = False
+        self._acting_without_lock = False
         self._pause = FIRST_PAUSE
-        self._out_since: float | None = None
-        """Since when the database could not be asked."""
+        self._unavailable_since: float | None = None
 
-    async def run(
-        self, start: Callable[[OwnedLane], None], *, began: Callable[[], None], until_empty: bool = False
-    ) -> None:
-        """Hold this relay's share until stopped and all its lanes have ended. `start` runs a lane that was taken;
-        `began` is called when it was seen for the first time how things stand.
+    async def run(self, start: StartLane, *, on_started: Callable[[], None], until_empty: bool = False) -> None:
+        """Own this relay's share of the lanes until stopped and all its lanes have ended. `start` is called for each
+        lane that was taken, `on_started` after the first plan was carried out.
 
-        Until empty: take what is free or becomes so, give nothing up before the end, and return when all those lanes
-        have ended. Lanes of others are left to them as soon as they have shown that they live.
+        Until empty: return when all lanes that could be taken have ended; release them only then.
         """
         self._until_empty = until_empty
         while True:
             self._asking, self._carried = True, None
-            pause = await self._once(start)
+            pause = await self._round(start)
             self._asking = False
-            if self._began:
-                began()
-            if all(owned.over for owned in self._owned_lanes.values()) and (
-                self._stopping or (until_empty and self._began)
-            ):
+            if self._started:
+                on_started()
+            all_ended = all(owned.ended for owned in self._lanes.values())
+            if all_ended and (self._stopping or (until_empty and self._started)):
                 return
-            await self._clock.wait(self._stirred, pause)
-            self._stirred.clear()
+            await self._clock.wait(self._changed, pause)
+            self._changed.clear()
 
     def stop(self) -> None:
-        """Take no more lanes. Those it has are given up as they end."""
+        """Take no more lanes. Those that run are released as they end."""
         self._stopping = True
-        self._stir()
+        self._on_change()
 
-    async def ended(self, owned: OwnedLane) -> None:
-        """A lane does not run any more: give it up, unless it is lost."""
-        owned.over = True
-        self._stir()
+    async def release(self, owned: OwnedLane) -> None:
+        """The lane has ended: release it, unless it is lost."""
+        owned.ended = True
+        self._on_change()
         if self._until_empty and not owned.lost:
-            return  # it is kept until all of them have ended, lest it be taken again
+            return  # it is kept until all lanes have ended, or this relay would take it again
+        lease = owned.latest
         try:
             if not owned.lost:
-                async with asyncio.timeout(LEAVING_SECONDS):
-                    await self._leases.give_up(owned.lease)
-                tell(events.LaneReleased(owned.lease.sink, owned.lease.lane))
+                async with asyncio.timeout(RELEASE_SECONDS):
+                    await self._leases.release(lease)
+                self._listeners.emit(events.LaneReleased(lease.sink, lease.lane))
         except (*_STORE_ERRORS, TimeoutError) as error:
-            reason = str(error) or NO_ANSWER
-            tell(events.LeasesUnavailable(self._identity.sink, reason=reason, retry_ms=FIRST_PAUSE * 1000))
+            self._report_unavailable(str(error) or NO_ANSWER, FIRST_PAUSE)
         finally:
-            del self._owned_lanes[owned.lease.lane]
-            self._stir()
+            del self._lanes[lease.lane], self._stop_lane[lease.lane]
+            self._on_change()
 
-    async def leave(self) -> None:
-        """Be gone, as far as the database can be asked: all that is this relay's is free. The lock first, so that
-        whoever hears that the lanes are free finds it free, too.
+    async def deregister(self) -> None:
+        """Release everything that is this relay's, as far as the database answers. The lock first, so that a relay that
+        is notified of the free lanes finds the lock free, too.
         """
         self._liveness.close()
         with suppress(*_STORE_ERRORS, TimeoutError):
-            async with asyncio.timeout(LEAVING_SECONDS):
-                await self._leases.leave(self._identity)
+            async with asyncio.timeout(RELEASE_SECONDS):
+                await self._leases.deregister(self._identity)
 
-    # -- with a tick -------------------------------------------------------------------------------------------------
+    # -- heartbeats that a tick carries ------------------------------------------------------------------------------
 
-    def due(self) -> Beat | None:
-        """What a tick is to carry along, unless this relay is at it by itself."""
-        liveness_lock = self._liveness.liveness_lock
-        if self._asking or self._anew or not self._began or (liveness_lock is not None and liveness_lock.lost):
+    def next_heartbeat(self) -> Heartbeat | None:
+        """The heartbeat for a tick to carry; None while this relay is asking by itself."""
+        lock = self._liveness.lock
+        if self._asking or self._must_reclaim or not self._started or (lock is not None and lock.lost):
             return None
-        self._carried, self._carried_at = Beat(self._identity, self._lease, liveness_lock), self._clock.now()
+        self._carried, self._carried_at = Heartbeat(self._identity, self._lease, lock), self._clock.now()
         return self._carried
 
-    def beaten(self, beat: Beat, snapshot: SinkSnapshot) -> None:
-        """What a tick has found. If this relay has asked by itself since, that answer counts."""
-        if beat is self._carried:
-            self._note_beat(snapshot, self._carried_at)
-            self._note(snapshot, self._carried_at)
-            self._news = snapshot
-            self._stirred.set()
+    def on_heartbeat(self, heartbeat: Heartbeat, snapshot: SinkSnapshot) -> None:
+        """A tick has carried this heartbeat. If this relay has asked since, that answer is newer, and this one is
+        ignored.
+        """
+        if heartbeat is self._carried:
+            self._heartbeats.answered(snapshot, self._carried_at)
+            self._update_lanes(snapshot, self._carried_at)
+            self._answer = snapshot
+            self._changed.set()
 
-    def _stir(self) -> None:
-        """Things may stand differently than what is known."""
-        self._news = self._carried = None
-        self._stirred.set()
+    def _on_change(self) -> None:
+        self._answer = self._carried = None
+        self._changed.set()
 
     # -- one round ---------------------------------------------------------------------------------------------------
 
-    async def _once(self, start: Callable[[OwnedLane], None]) -> float:
-        """Beat or look, note what is lost, and come closer to the fair share. Says how long to wait."""
+    async def _round(self, start: StartLane) -> float:
+        """Ask, plan, and carry the plan out. Returns how long to wait for the next round."""
         try:
-            async with asyncio.timeout(self._beat_every):
-                pause = await self._come_closer(start)
+            async with asyncio.timeout(self._heartbeats.interval):
+                pause = await self._ask_and_act(start)
         except _STORE_ERRORS as error:
-            return self._out(str(error))
+            return self._back_off(str(error))
         except TimeoutError:
-            return self._out(NO_ANSWER)
+            return self._back_off(NO_ANSWER)
         self._pause = FIRST_PAUSE
-        self._out_since = None
+        self._unavailable_since = None
         return pause
 
-    async def _come_closer(self, start: Callable[[OwnedLane], None]) -> float:
-        if self._stopping and not self._must_beat():
-            return self._until_next_beat()  # whoever is to take over should not have to wait for what nobody needs
-        running = set(self._owned_lanes)
+    async def _ask_and_act(self, start: StartLane) -> float:
+        if self._stopping and not self._heartbeat_is_due():
+            return self._until_heartbeat()  # asking now would only delay the relay that is to take over
+        running = set(self._lanes)
         snapshot = await self._ask()
-        if snapshot.destination != self._identity.destination:
-            raise self._moved(snapshot.destination)
+        self._check_destination(snapshot)
         if self._stopping:
-            return self._until_next_beat()
-        if not self._began and snapshot.lanes != self._settings.lanes:
-            tell(events.LanesDiffer(self._identity.sink, wanted=self._settings.lanes, lanes=snapshot.lanes))
-        await self._liveness.keep(self._stir)
-        await self._bury(snapshot)
-        peers = self._free.look(snapshot, self._clock.now())
-        again = self._again(snapshot, running)
-        if self._until_empty:
-            return await self._take_all(snapshot, again, start)
-        wanted = self._balance(snapshot, peers)
-        await self._take(snapshot, wanted, again, start)
-        self._began = True
-        self._tell_standby(snapshot)
-        return self._until_next_look(snapshot, wanted)
+            return self._until_heartbeat()
+        if not self._started and snapshot.lanes != self._settings.lanes:
+            sink, wanted = self._identity.sink, self._settings.lanes
+            self._listeners.emit(events.LanesDiffer(sink, wanted=wanted, lanes=snapshot.lanes))
+        await self._liveness.keep_open()
+        todo = plan(snapshot, self._state(running), self._clock.now())
+        self._memory = todo.memory
+        await self._act(todo, snapshot, start)
+        pause = EAGER_SECONDS if self._must_reclaim else todo.look_again_in
+        return min(pause, self._until_heartbeat())
 
-    def _moved(self, destination: str | None) -> InvalidSetting:
-        """The sink was retargeted or removed while this relay was not heard of."""
+    def _check_destination(self, snapshot: SinkSnapshot) -> None:
+        """Raise InvalidSetting when the sink was retargeted or removed while this relay could not see it."""
+        sink, destination = self._identity.sink, snapshot.destination
         if destination is None:
-            return InvalidSetting(f"sink {self._identity.sink!r} was removed while this relay served it; it ends")
-        return elsewhere(self._identity.sink, destination, self._identity.destination)
+            raise InvalidSetting(f"sink {sink!r} was removed while this relay served it; it ends")
+        if destination != self._identity.destination:
+            raise wrong_destination(sink, destination, self._identity.destination)
+
+    def _state(self, running: Collection[int]) -> State:
+        return State(
+            self._identity.owner,
+            lock_id=self._settings.lock_id,
+            may_work=self._liveness.may_work,
+            until_empty=self._until_empty,
+            started=self._started,
+            must_reclaim=self._must_reclaim,
+            running=running,
+            owned=list(self._lanes),
+            kept=[lane for lane, owned in self._lanes.items() if owned.kept],
+            lost=[lane for lane, owned in self._lanes.items() if owned.lost],
+            memory=self._memory,
+        )
+
+    # -- asking ------------------------------------------------------------------------------------------------------
 
     async def _ask(self) -> SinkSnapshot:
-        snapshot, self._news = self._news, None
+        snapshot, self._answer = self._answer, None
         if self._liveness.notice_loss():
             snapshot = None
-            self._doubt()
-        snapshot = snapshot or await self._beat_or_look()
-        if not snapshot.present:  # the server knows nothing of the session, which was cut without a word
+            self._suspend_lanes()
+        snapshot = snapshot or await self._heartbeat_or_inspect()
+        if not snapshot.lock_held:  # the session has ended, and this side of the connection does not know yet
             self._liveness.drop()
-            self._doubt()
-            snapshot = await self._beat_or_look()
+            self._suspend_lanes()
+            snapshot = await self._heartbeat_or_inspect()
         return snapshot
 
-    def _doubt(self) -> None:
-        """Who has lost its session takes its lanes anew."""
-        self._anew = True
-        for owned in self._owned_lanes.values():
-            owned.until = float("-inf")
-        tell(events.LockLost(self._identity.sink, lanes=len(self._owned_lanes)))
+    def _suspend_lanes(self) -> None:
+        """The session was lost: no lane begins a wave before it was reclaimed."""
+        self._must_reclaim = True
+        for owned in self._lanes.values():
+            owned.valid_until = float("-inf")
+        self._listeners.emit(events.LockLost(self._identity.sink, lanes=len(self._lanes)))
 
-    async def _beat_or_look(self) -> SinkSnapshot:
-        sent, liveness_lock = self._clock.now(), self._liveness.liveness_lock
-        if not self._must_beat():
-            snapshot = await self._leases.look(self._identity, liveness_lock)
+    async def _heartbeat_or_inspect(self) -> SinkSnapshot:
+        sent_at, lock = self._clock.now(), self._liveness.lock
+        if not self._heartbeat_is_due():
+            snapshot = await self._leases.inspect(self._identity, lock)
         else:
-            snapshot = await self._leases.beat(self._identity, self._lease, liveness_lock)
-            self._note_beat(snapshot, sent)
-        self._note(snapshot, sent)
+            snapshot = await self._leases.heartbeat(self._identity, self._lease, lock)
+            self._heartbeats.answered(snapshot, sent_at)
+        self._update_lanes(snapshot, sent_at)
         return snapshot
 
-    def _note_beat(self, snapshot: SinkSnapshot, sent: float) -> None:
-        # A lane that somebody has locked is renewed the next time, which is soon.
-        self._beat_at = sent if len(snapshot.renewed) == len(snapshot.mine) else float("-inf")
+    def _update_lanes(self, snapshot: SinkSnapshot, sent_at: float) -> None:
+        for number, owned in self._lanes.items():
+            if snapshot.mine.get(number) != owned.latest.epoch:
+                owned.lost = True
+                self._stop_lane[number]()
+            elif number in snapshot.renewed and not self._must_reclaim:
+                owned.valid_until = self._heartbeats.lease_end(sent_at)
 
-    def _note(self, snapshot: SinkSnapshot, sent: float) -> None:
-        for number, owned in self._owned_lanes.items():
-            if snapshot.mine.get(number) != owned.lease.epoch:
-                owned.lose()
-            elif number in snapshot.renewed and not self._anew:
-                owned.until = self._end_of_lease(sent)
+    def _heartbeat_is_due(self) -> bool:
+        return self._must_reclaim or self._heartbeats.is_due(self._clock.now())
 
-    def _must_beat(self) -> bool:
-        return self._anew or self._clock.now() >= self._beat_at + self._beat_every
+    def _until_heartbeat(self) -> float:
+        return self._heartbeats.wait_seconds(self._clock.now())
 
-    def _end_of_lease(self, sent: float) -> float:
-        return sent + self._lease * (1 - MARGIN)
-
-    def _out(self, reason: str) -> float:
+    def _back_off(self, reason: str) -> float:
         now, limit = self._clock.now(), self._settings.seconds("until_empty_timeout")
-        self._out_since = now if self._out_since is None else self._out_since
-        if self._until_empty and now - self._out_since >= limit:
+        self._unavailable_since = now if self._unavailable_since is None else self._unavailable_since
+        if self._until_empty and now - self._unavailable_since >= limit:
             raise StoreUnavailable(
                 f"gave up after waiting {limit:g} s (until_empty_timeout) for the database: {reason}"
             )
-        tell(events.LeasesUnavailable(self._identity.sink, reason=reason, retry_ms=self._pause * 1000))
-        longest = min(self._settings.seconds("outage_backoff"), self._beat_every)
+        self._report_unavailable(reason, self._pause)
+        longest = min(self._settings.seconds("outage_backoff"), self._heartbeats.interval)
         pause, self._pause = self._pause, min(2 * self._pause, longest)
         return pause
 
-    def _until_next_beat(self) -> float:
-        return max(EAGER_SECONDS, self._beat_at + self._beat_at_latest - self._clock.now())
+    def _report_unavailable(self, reason: str, retry: float) -> None:
+        self._listeners.emit(events.LeasesUnavailable(self._identity.sink, reason=reason, retry_ms=retry * 1000))
 
-    def _until_next_look(self, snapshot: SinkSnapshot, wanted: int) -> float:
-        if wanted > 0 or self._suspected or self._anew:
-            return EAGER_SECONDS
-        others_have_lanes = any(peer.lanes for peer in snapshot.peers if peer.owner != self._identity.owner)
-        watchful = others_have_lanes or snapshot.free or not self._liveness.may_work
-        return min(LOOK_SECONDS, self._until_next_beat()) if watchful else self._until_next_beat()
+    # -- acting ------------------------------------------------------------------------------------------------------
 
-    # -- giving and taking -------------------------------------------------------------------------------------------
+    async def _act(self, todo: Plan, snapshot: SinkSnapshot, start: StartLane) -> None:
+        self._report_acting_without_lock(todo)
+        for number in todo.release:
+            self._lanes[number].releasing = True
+            self._stop_lane[number]()
+        await self._take(todo, start)
+        if todo.started and not self._started and self._until_empty:
+            self._report_left_to_others(snapshot)
+        self._started = todo.started
+        if not self._until_empty:
+            self._report_standby(snapshot)
+        if todo.evict:
+            await self._evict(todo.evict)
 
-    async def _bury(self, snapshot: SinkSnapshot) -> None:
-        """Who has seemed dead for a while is taken for dead, if he is."""
-        now = self._clock.now()
-        self._suspected = {each: self._suspected.get(each, now) for each in snapshot.suspects}
-        long_enough = [each for each, since in self._suspected.items() if now - since >= DEAD_SECONDS]
-        if long_enough:
-            for owner in await self._leases.bury(self._identity, long_enough, self._liveness.liveness_lock):
-                tell(events.RelayEvicted(self._identity.sink, owner=owner))
-                self._suspected = {each: since for each, since in self._suspected.items() if each.owner != owner}
-                self._stir()
+    async def _take(self, todo: Plan, start: StartLane) -> None:
+        if todo.take or todo.reclaim:
+            sent_at, wanted = self._clock.now(), todo.take + len(todo.reclaim)
+            taken = await self._leases.take(
+                self._identity, wanted, self._lease, reclaim=todo.reclaim, exclude=todo.exclude
+            )
+            self._run_lanes(taken, self._heartbeats.lease_end(sent_at), start)
+            if not {lease.lane for lease in taken} >= set(todo.reclaim):
+                return  # another transaction has locked one of them: the next round tries again
+        self._must_reclaim = False
 
-    def _balance(self, snapshot: SinkSnapshot, peers: Sequence[Peer]) -> int:
-        """Give up what is too much; say how many are wanted."""
-        if self._settings.lock_id is None:
-            share = fair_share(snapshot.lanes, peers, self._identity.owner)
-        else:
-            share = snapshot.lanes if self._is_the_one(snapshot, self._settings.lock_id) else 0
-        kept = sorted(number for number, owned in self._owned_lanes.items() if not (owned.leaving or owned.lost))
-        for number in kept[share:]:
-            self._owned_lanes[number].leave()
-        return share - len(kept)
-
-    def _is_the_one(self, snapshot: SinkSnapshot, lock_id: int) -> bool:
-        """Whether this relay is the one that works: it has the lock, or stands in for who has it and does not live. A
-        lock that is just changing hands is left to who gets it.
-        """
-        stands_in_now = (
-            not self._liveness.may_work
-            and (self._free.left or bool(self._owned_lanes))
-            and acting_without_lock(snapshot.peers, self._identity.owner, lock_id)
-        )
-        if stands_in_now and not self._stands_in:
-            tell(events.ActingWithoutLock(self._identity.sink, lock_id=lock_id))
-        self._stands_in = stands_in_now
-        return self._liveness.may_work or stands_in_now
-
-    async def _take_all(
-        self, snapshot: SinkSnapshot, again: Sequence[int], start: Callable[[OwnedLane], None]
-    ) -> float:
-        lock_id = self._settings.lock_id
-        may = lock_id is None or self._is_the_one(snapshot, lock_id)
-        await self._take(snapshot, snapshot.lanes if may and not self._began else 0, again, start)
-        others = {
-            peer.owner: peer.beats
-            for peer in snapshot.peers
-            if peer.owner != self._identity.owner and (peer.lanes or (lock_id is not None and peer.lock == lock_id))
-        }
-        self._seen = {owner: self._seen.get(owner, beats) for owner, beats in others.items()}
-        live = all(beats > self._seen[owner] for owner, beats in others.items())
-        if not self._began and live and (may or others):
-            self._began = True
-            if elsewhere := sorted(set(range(snapshot.lanes)) - set(self._owned_lanes)):
-                tell(events.LanesLeftToOthers(self._identity.sink, lanes=len(elsewhere), numbers=elsewhere))
-        return self._until_next_beat() if self._began and not self._anew else EAGER_SECONDS
-
-    def _again(self, snapshot: SinkSnapshot, running: Collection[int]) -> Sequence[int]:
-        """Its own that do not run, because it could not give them up; and those it keeps, when it must take them anew.
-
-        `running` are those that ran before it was asked how things stand: one that was given up since is not its own.
-        """
-        kept = {lane for lane, owned in self._owned_lanes.items() if not (owned.leaving or owned.lost)}
-        return [lane for lane in snapshot.mine if lane not in running or (self._anew and lane in kept)]
-
-    async def _take(
-        self, snapshot: SinkSnapshot, wanted: int, again: Sequence[int], start: Callable[[OwnedLane], None]
-    ) -> None:
-        # One that was lost and has not ended yet is not taken back beneath its feet.
-        lost = [lane for lane, owned in self._owned_lanes.items() if owned.lost]
-        wanted = max(0, wanted) if set(snapshot.free).difference(lost) else 0
-        if wanted or again:
-            sent = self._clock.now()
-            taken = await self._leases.take(self._identity, wanted + len(again), self._lease, again=again, but=lost)
-            self._hold(taken, self._end_of_lease(sent), start)
-            if not {lease.lane for lease in taken} >= set(again):
-                return  # one was locked by somebody: the next time
-        self._anew = False
-
-    def _hold(self, taken: Sequence[Lease], until: float, start: Callable[[OwnedLane], None]) -> None:
+    def _run_lanes(self, taken: Sequence[Lease], valid_until: float, start: StartLane) -> None:
         if not taken:
             return
-        tell(
+        self._listeners.emit(
             events.LanesTaken(
                 self._identity.sink,
                 owner=self._identity.owner,
@@ -379,14 +328,28 @@ class LaneOwnership:
             )
         )
         for lease in taken:
-            if owned := self._owned_lanes.get(lease.lane):
-                owned.lease, owned.until = lease, until
+            if owned := self._lanes.get(lease.lane):
+                owned.reclaim(lease, valid_until)
             else:
-                owned = self._owned_lanes[lease.lane] = OwnedLane(lease, until, self._clock)
-                start(owned)
+                owned = self._lanes[lease.lane] = OwnedLane(lease, valid_until, self._clock)
+                self._stop_lane[lease.lane] = start(owned)
 
-    def _tell_standby(self, snapshot: SinkSnapshot) -> None:
-        stands_by = not self._owned_lanes
-        if stands_by and not self._stands_by:
-            tell(events.RelayStandby(self._identity.sink, relays=len(snapshot.peers)))
-        self._stands_by = stands_by
+    async def _evict(self, suspects: Sequence[Suspect]) -> None:
+        for owner in await self._leases.evict(self._identity, suspects):
+            self._listeners.emit(events.RelayEvicted(self._identity.sink, owner=owner))
+            self._on_change()
+
+    def _report_acting_without_lock(self, todo: Plan) -> None:
+        if todo.acting_without_lock and not self._acting_without_lock and self._settings.lock_id is not None:
+            self._listeners.emit(events.ActingWithoutLock(self._identity.sink, lock_id=self._settings.lock_id))
+        self._acting_without_lock = todo.acting_without_lock
+
+    def _report_left_to_others(self, snapshot: SinkSnapshot) -> None:
+        if numbers := sorted(set(range(snapshot.lanes)) - set(self._lanes)):
+            self._listeners.emit(events.LanesLeftToOthers(self._identity.sink, lanes=len(numbers), numbers=numbers))
+
+    def _report_standby(self, snapshot: SinkSnapshot) -> None:
+        standby = not self._lanes
+        if standby and not self._standby:
+            self._listeners.emit(events.RelayStandby(self._identity.sink, relays=len(snapshot.peers)))
+        self._standby = standby

@@ -7,6 +7,7 @@ import os
 import socket
 import time
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
@@ -15,8 +16,9 @@ from postroad import events
 from postroad.config import RelaySettings
 from postroad.errors import BrokerUnavailable, InvalidSetting, LoginRefused
 from postroad.heap import keep_large_blocks
-from postroad.listeners import tell
+from postroad.listeners import Listeners, tell
 from postroad.message import new_id
+from postroad.relay.blockers import reporting_blockers
 from postroad.relay.breaker import Breaker
 from postroad.relay.clock import Monotonic
 from postroad.relay.dispatch import FEW_ROUTES
@@ -31,12 +33,12 @@ from postroad.version import __version__
 from postroad.waiting import cancelled, reached
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from postroad.brokers.base import Publisher
     from postroad.relay.clock import Clock
+    from postroad.relay.idle import IdleWait
     from postroad.relay.owned_lane import OwnedLane
-    from postroad.relay.wakeup import Rest
     from postroad.retry import RetryPolicy
     from postroad.stores.base import Store
 
@@ -111,13 +113,14 @@ class Relay:
         self._store = store
         self._publisher = publisher
         self._sink = sink
+        self._listeners = Listeners()
         self._settings = settings or RelaySettings()
         self._clock = clock or Monotonic()
         self._retry = retry or Backoff(
             max_attempts=self._settings.max_attempts,
             max_backoff=timedelta(seconds=self._settings.seconds("max_backoff")),
         )
-        self._wakeup = Wakeup(store.naps, sink, self._settings, clock=self._clock)
+        self._wakeup = Wakeup(store.naps, sink, self._settings, self._listeners, clock=self._clock)
         self._lanes: list[Lane] = []
         self._past = _Counts()
         self._ownership: LaneOwnership | None = None
@@ -205,22 +208,14 @@ class Relay:
         keep_large_blocks()
         try:
             if await self._reach_store(until_empty=until_empty):
-                await self._store.leases.create(
-                    self._sink, self._publisher.destination, lanes=self._settings.lanes, start=self._settings.start
-                )
-                tell(events.RelayStarted(self._sink, to=self._publisher.name))
-                if until_empty:
-                    self._breaker.limit(self._settings.seconds("until_empty_timeout"), self.stop)
-                await self._open_publisher(wait=until_empty)
-                with reporting(self._sink, self._counts, every=self._settings.seconds("report_interval")):
-                    await self._carry(until_empty=until_empty)
-                await self._wakeup.end_naps()
+                async with reporting_blockers(self._store, self._listeners):
+                    await self._serve(until_empty=until_empty)
         except ExceptionGroup as several:
             raise several.exceptions[0] from None  # what ends one lane for good ends all, and one error says it
         finally:
             await self._breaker.end()
             if self._ownership is not None:
-                await self._ownership.leave()
+                await self._ownership.deregister()
             await self._publisher.close()
             await self._store.close()
         summary = self._summary(time.monotonic() - began)
@@ -228,6 +223,18 @@ class Relay:
         if self._breaker.given_up is not None:
             raise self._breaker.given_up
         return summary
+
+    async def _serve(self, *, until_empty: bool) -> None:
+        await self._store.leases.create(
+            self._sink, self._publisher.destination, lanes=self._settings.lanes, start=self._settings.start
+        )
+        tell(events.RelayStarted(self._sink, to=self._publisher.name))
+        if until_empty:
+            self._breaker.limit(self._settings.seconds("until_empty_timeout"), self.stop)
+        await self._open_publisher(wait=until_empty)
+        with reporting(self._sink, self._counts, every=self._settings.seconds("report_interval")):
+            await self._carry(until_empty=until_empty)
+        await self._wakeup.end_naps()
 
     async def _reach_store(self, *, until_empty: bool) -> bool:
         """Open the store, and wait for a database that is starting; False when the relay was stopped meanwhile."""
@@ -253,16 +260,19 @@ class Relay:
         identity = RelayIdentity(
             new_id(), self._sink, socket.gethostname(), os.getpid(), __version__, self._publisher.destination
         )
-        ownership = self._ownership = LaneOwnership(self._store.leases, identity, self._settings)
-        self._wakeup.serve(identity.owner, ownership)
+        ownership = self._ownership = LaneOwnership(self._store.leases, identity, self._settings, self._listeners)
         if self._stopping.is_set():
             ownership.stop()
         async with asyncio.TaskGroup() as group:
-            chores = [] if until_empty else [self._wakeup.run(), scheduled.run(), self._retention().run()]
+            chores = (
+                []
+                if until_empty
+                else [self._wakeup.run(identity.owner, ownership), scheduled.run(), self._retention().run()]
+            )
             beside = [group.create_task(chore) for chore in chores]
             await ownership.run(
                 lambda owned: self._start_lane(group, ownership, owned, until_empty=until_empty),
-                began=self._started.set,
+                on_started=self._started.set,
                 until_empty=until_empty,
             )
             for task in beside:
@@ -278,16 +288,16 @@ class Relay:
 
     def _start_lane(
         self, group: asyncio.TaskGroup, ownership: LaneOwnership, owned: OwnedLane, *, until_empty: bool
-    ) -> None:
-        rest = self._wakeup.rest(owned.lease)
+    ) -> Callable[[], None]:
+        rest = self._wakeup.add_lane(owned)
         lane = self._lane(owned, rest)
-        owned.stop = lambda: self._stop_lane(lane)
         self._lanes.append(lane)
         if self._stopping.is_set():
             self._stop_lane(lane)
         group.create_task(self._run_lane(lane, rest, ownership, owned, until_empty=until_empty))
+        return partial(self._stop_lane, lane)
 
-    def _lane(self, owned: OwnedLane, rest: Rest) -> Lane:
+    def _lane(self, owned: OwnedLane, rest: IdleWait) -> Lane:
         return Lane(
             self._store,
             self._publisher,
@@ -300,13 +310,13 @@ class Relay:
         )
 
     async def _run_lane(
-        self, lane: Lane, rest: Rest, ownership: LaneOwnership, owned: OwnedLane, *, until_empty: bool
+        self, lane: Lane, rest: IdleWait, ownership: LaneOwnership, owned: OwnedLane, *, until_empty: bool
     ) -> None:
         await lane.run(until_empty=until_empty)
-        self._wakeup.forget(rest)
+        self._wakeup.remove_lane(rest)
         self._lanes.remove(lane)
         self._past.add(lane)
-        await ownership.ended(owned)
+        await ownership.release(owned)
 
     async def _open_publisher(self, *, wait: bool) -> None:
         try:

@@ -12,9 +12,9 @@ from postroad import events
 from postroad.errors import LogNotReadable, NotMigrated, StoreUnavailable
 from postroad.listeners import tell
 from postroad.message import SLOTS
-from postroad.relay.bell import Bell
 from postroad.relay.breaker import FIRST_PAUSE
 from postroad.relay.clock import Monotonic
+from postroad.relay.wake_signal import WakeSignal
 
 if TYPE_CHECKING:
     from postroad.relay.clock import Clock
@@ -49,7 +49,7 @@ class Scheduled:
         self._longest_pause = longest_pause
         self._clock = clock or Monotonic()
         self._wakeup = wakeup
-        self._bell = wakeup.bell() if wakeup is not None else Bell(self._clock)
+        self._signal = wakeup.add_signal() if wakeup is not None else WakeSignal(self._clock)
 
     async def run_once(self) -> int:
         """Move all that is due, and say how many those were."""
@@ -64,13 +64,13 @@ class Scheduled:
                 _, due_in = await self._move()
             except (StoreUnavailable, LogNotReadable, NotMigrated) as error:
                 tell(events.SchedulingUnavailable(reason=str(error), retry_ms=pause * 1000))
-                await self._bell.wait(pause)
+                await self._signal.wait(pause)
                 pause = min(2 * pause, self._longest_pause)
             else:
                 pause = self._first_pause
-                told = self._wakeup is not None and self._wakeup.hears
+                told = self._wakeup is not None and self._wakeup.listen_works
                 look = LOOK_SECONDS_WHEN_TOLD if told else LOOK_SECONDS
-                await self._bell.wait(look if due_in is None else max(SHORTEST_PAUSE, min(look, due_in)))
+                await self._signal.wait(look if due_in is None else max(SHORTEST_PAUSE, min(look, due_in)))
 
     async def _move(self) -> tuple[int, float | None]:
         moved = 0
@@ -80,8 +80,8 @@ class Scheduled:
             if batch.due_in != 0 or not batch.moved:
                 break
         if moved:
-            self._bell.was_worth_it()
+            self._signal.found_work()
             tell(events.MessagesMoved(moved=moved))
             if self._wakeup is not None:
-                self._wakeup.hear(0, SLOTS - 1)  # a database need not tell us of what we did ourselves
+                self._wakeup.on_notify(0, SLOTS - 1)  # a database need not tell us of what we did ourselves
         return moved, batch.due_in

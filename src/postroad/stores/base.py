@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from postroad.message import StoredMessage
     from postroad.stores.cursor import Cursor, Page, PageLimit
-    from postroad.stores.leases import Beat, Leases, SinkSnapshot
+    from postroad.stores.leases import Leases
+    from postroad.stores.naps import Naps
 
 __all__ = [
     "ANY_SIZE",
@@ -32,17 +33,12 @@ __all__ = [
     "Deferred",
     "Held",
     "Lease",
-    "Listener",
-    "Listening",
     "Loaded",
     "Moved",
-    "Naps",
     "Recorded",
     "Start",
     "Store",
     "Tally",
-    "Tick",
-    "Writer",
     "as_held",
     "key_of",
     "line",
@@ -267,27 +263,6 @@ class Tally(msgspec.Struct, frozen=True):
     refused: int
 
 
-class Writer(msgspec.Struct, frozen=True):
-    """A transaction that may have added to the log and has not ended."""
-
-    transaction: str
-    prepared: bool
-    """It waits for the second phase of a two-phase commit. Being prepared gives a transaction another name."""
-
-
-class Tick(msgspec.Struct, frozen=True):
-    """What one tick found: the relay's lanes as the database has them."""
-
-    lanes: Mapping[int, tuple[int, int]]
-    """The lanes that are the relay's, and the epoch and version of each."""
-    stirred: Collection[int]
-    """Of those, the lanes that have something to look at."""
-    kept: Collection[int]
-    """The naps that were renewed in time. In any other one somebody may have added without a word."""
-    snapshot: SinkSnapshot | None = None
-    """How things stand with the sink, if the tick was to beat too."""
-
-
 class Cleaned(msgspec.Struct, frozen=True):
     """What one batch of retention did."""
 
@@ -325,71 +300,6 @@ class Blocker(msgspec.Struct, frozen=True):
         return f"process {self.pid} of role {self.role}{name}, {age}"
 
 
-class Listener(Protocol):
-    """Who is told by a database. Every method may be called at any time, from the event loop's thread."""
-
-    def hear(self, first_slot: int, last_slot: int) -> None:
-        """Something was committed in these slots, or in some of them."""
-
-    def echo(self, word: str) -> None:
-        """The word that a tick was given has come back: who listens does hear."""
-
-    def end(self, reason: str) -> None:
-        """Nothing will be heard any more."""
-
-
-class Listening(Protocol):
-    """Somebody is listening."""
-
-    def close(self) -> None:
-        """Listen no more; the listener is not told."""
-
-
-class Naps(Protocol):
-    """How a lane with nothing to do is woken: "I sleep", "is anybody at it who has not seen that?", "somebody added".
-
-    Whoever naps is told of every commit that adds to its slots, except of those by a `Writer` that was there when the
-    nap had begun. A store that tells of every commit anyway needs no naps and has no such writers.
-    Raises StoreUnavailable, as a store does.
-    """
-
-    async def listen(self, channel: str, listener: Listener) -> Listening:
-        """Tell the listener what is heard on the channel, until closed or until its `end` is called."""
-        ...
-
-    async def begin(self, lease: Lease, *, channel: str, seconds: float) -> int | None:
-        """The lane naps from now on, for everybody to see, for so long unless renewed. Gives the nap's number; None
-        while somebody is at it who must not be disturbed: try again.
-        """
-        ...
-
-    async def end(self, naps: Collection[int]) -> None:
-        """These naps are over: nobody needs to be notified."""
-
-    async def writers(self) -> Collection[Writer]:
-        """Those that hold the log for writing: after a nap was begun, those who may not have seen it."""
-        ...
-
-    async def tick(
-        self,
-        sink: str,
-        owner: UUID,
-        *,
-        naps: Collection[int],
-        seconds: float,
-        channel: str,
-        word: str,
-        beat: Beat | None = None,
-    ) -> Tick:
-        """In one statement: renew the naps, look after the relay's lanes, send the word to ourselves; and, if it is to
-        beat too, what `Leases.beat` does.
-
-        A nap with less than a third of `seconds` left is not renewed: an answer that takes longer than that says
-        nothing of whether a nap was there all the time.
-        """
-        ...
-
-
 class Store(Protocol):
     """A database with the log, the lanes and their cursors.
 
@@ -404,7 +314,7 @@ class Store(Protocol):
 
     @property
     def leases(self) -> Leases:
-        """Who has which lane until when."""
+        """Lane ownership and lease expiry."""
         ...
 
     async def open(self) -> None:
@@ -510,11 +420,10 @@ class Store(Protocol):
         """
         ...
 
-    async def blockers(
-        self, *, longer_than: timedelta | None = None, tables: Sequence[str] = ("lanes", "deferred")
-    ) -> Sequence[Blocker]:
-        """Sessions for which one of the relay's statements waits; and, if `longer_than` is given, those that have had
-        rows of these tables locked for longer than that, which a relay passes over.
+    async def blocked(self) -> Sequence[Blocker]:
+        """Wait until a statement of this store has waited for more than a second, or has skipped locked rows; then
+        return the sessions that hold those locks, and have for more than a second. Never returns where they can't be
+        named.
         """
         ...
 

@@ -17,7 +17,7 @@ from postroad.errors import InvalidSetting
 from postroad.lifecycle import State
 from postroad.message import new_id, slot_of
 from postroad.stores.asking import Rows
-from postroad.stores.leases import NOWHERE, elsewhere, removed, still_served
+from postroad.stores.leases import NOWHERE, sink_removed, still_served, wrong_destination
 from postroad.stores.looking import (
     Looking,
     as_microseconds,
@@ -189,7 +189,7 @@ class Changing(Looking):
             if kept == destination:
                 return Done(0)
             if destination == NOWHERE:
-                raise elsewhere(sink, kept, destination)
+                raise wrong_destination(sink, kept, destination)
             lanes = {(name, lane) for name, lane, _, _ in await ask("lock_for_change", sink)}
             await ask("free_sink", sink)
             await ask("retarget", sink, destination)
@@ -211,7 +211,7 @@ class Changing(Looking):
         """Keep relays from a sink that none of them serves until the transaction ends; where it delivers to."""
         found = await ask("lock_sink", sink)
         if not found:
-            raise removed(sink)
+            raise sink_removed(sink)
         ((relays, lanes),) = await ask("serving", sink)
         if relays or lanes:
             raise still_served(sink, relays)

@@ -7,6 +7,7 @@ outbox.add(transaction, OrderCreated(...))
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
@@ -35,7 +36,6 @@ from postroad.stores.base import (
     Loaded,
     Moved,
     Recorded,
-    Tick,
     as_held,
     key_of,
     line,
@@ -43,6 +43,7 @@ from postroad.stores.base import (
 from postroad.stores.cursor import turn_page
 from postroad.stores.memory_leases import MemoryLeases
 from postroad.stores.memory_naps import MemoryNaps
+from postroad.stores.naps import Tick
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -160,7 +161,7 @@ class MemoryStore:
                 self._append(transaction.rows)
                 self._schedule(transaction.later)
                 self._processed |= transaction.noted
-                self.naps.tell()
+                self.naps.notify()
             except BaseException:
                 for put_back in reversed(transaction.undo):
                     put_back()
@@ -393,26 +394,22 @@ class MemoryStore:
         lanes = [lane for lane in self._lanes.values() if lane.first_slot <= message.slot <= lane.last_slot]
         return bool(lanes) and all(message.position <= lane.cursor.position for lane in lanes)
 
-    async def blockers(
-        self,
-        *,
-        longer_than: timedelta | None = None,
-        tables: Sequence[str] = (),
-    ) -> Sequence[Blocker]:
-        """There is one writer at a time, and it is not known who that is."""
+    async def blocked(self) -> Sequence[Blocker]:
+        """There is one writer at a time, and no way to name it."""
+        await asyncio.Event().wait()
         return ()
 
     async def forget_progress(self, *, older_than: timedelta, batch: int) -> int:
         """Tallies have no times here."""
         return 0
 
-    def looked_after(self, sink: str, owner: UUID) -> Tick:
-        """The lanes of a relay."""
+    def tick(self, sink: str, owner: UUID) -> Tick:
+        """What a tick of a relay finds, without its naps."""
         theirs = [lane for lane in self._lanes.values() if (lane.sink, lane.owner) == (sink, owner)]
         return Tick(
             lanes={lane.lane: (lane.epoch, lane.version) for lane in theirs},
-            stirred=[lane.lane for lane in theirs if lane.cursor.position < self._end],
-            kept=(),
+            has_work=[lane.lane for lane in theirs if lane.cursor.position < self._end],
+            renewed_naps=(),
         )
 
 

@@ -1,4 +1,4 @@
-"""Leases in memory: several relays of one process may share a `MemoryStore`."""
+"""Leases in memory: several relays of one process may share a `MemoryStore`. There are no sessions, so no suspects."""
 
 from __future__ import annotations
 
@@ -12,13 +12,21 @@ import msgspec
 from postroad.message import SLOTS
 from postroad.stores.base import Lease
 from postroad.stores.cursor import Cursor
-from postroad.stores.leases import Peer, RelayIdentity, RelayStatus, SinkSnapshot, elsewhere, relay_state
+from postroad.stores.leases import (
+    Leases,
+    Peer,
+    RelayIdentity,
+    RelayStatus,
+    SinkSnapshot,
+    relay_state,
+    wrong_destination,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from postroad.stores.base import Start
-    from postroad.stores.leases import LivenessLock, Suspect
+    from postroad.stores.leases import LivenessLock
 
 __all__ = ["NOBODY", "MemoryLeases"]
 
@@ -34,11 +42,11 @@ class _Row(msgspec.Struct):
     started_at: float
     heartbeat_at: float
     alive_until: float
-    beats: int = 0
+    heartbeats: int = 0
 
 
-class MemoryLeases:
-    """See `Leases` for the contract. `lanes` are the store's own."""
+class MemoryLeases(Leases):
+    """See `Leases` for the contract. `lanes` belongs to the store."""
 
     def __init__(self, lanes: dict[tuple[str, int], Lease], clock: Callable[[], float], end: Callable[[], int]) -> None:
         self._lanes = lanes
@@ -52,7 +60,7 @@ class MemoryLeases:
     async def create(self, sink: str, destination: str, *, lanes: int, start: Start) -> None:
         kept = self._destinations.setdefault(sink, destination)
         if kept != destination:
-            raise elsewhere(sink, kept, destination)
+            raise wrong_destination(sink, kept, destination)
         self._served_at[sink] = self._clock()
         if any(name == sink for name, _ in self._lanes):
             return
@@ -61,12 +69,12 @@ class MemoryLeases:
         for n, (first, beyond) in enumerate(pairwise(bounds)):
             self._lanes[sink, n] = Lease(sink, n, first, beyond - 1, NOBODY, 0, 0, begin)
 
-    async def beat(
+    async def heartbeat(
         self, identity: RelayIdentity, seconds: float, liveness_lock: LivenessLock | None = None
     ) -> SinkSnapshot:
         now = self._clock()
         row = self._relays.setdefault(identity.owner, _Row(identity, now, now, now))
-        row.heartbeat_at, row.alive_until, row.beats = now, now + seconds, row.beats + 1
+        row.heartbeat_at, row.alive_until, row.heartbeats = now, now + seconds, row.heartbeats + 1
         last = {each.identity.sink: each for each in sorted(self._relays.values(), key=lambda each: each.heartbeat_at)}
         self._relays = {
             owner: each
@@ -77,13 +85,8 @@ class MemoryLeases:
         self._until |= dict.fromkeys(renewed, now + seconds)
         return self._snapshot(identity, [lane for _, lane in renewed])
 
-    async def look(self, identity: RelayIdentity, liveness_lock: LivenessLock | None = None) -> SinkSnapshot:
+    async def inspect(self, identity: RelayIdentity, liveness_lock: LivenessLock | None = None) -> SinkSnapshot:
         return self._snapshot(identity, ())
-
-    async def bury(
-        self, identity: RelayIdentity, suspects: Collection[Suspect], liveness_lock: LivenessLock | None = None
-    ) -> Collection[UUID]:
-        return ()
 
     async def take(
         self,
@@ -91,14 +94,14 @@ class MemoryLeases:
         at_most: int,
         seconds: float,
         *,
-        again: Collection[int] = (),
-        but: Collection[int] = (),
+        reclaim: Collection[int] = (),
+        exclude: Collection[int] = (),
     ) -> Sequence[Lease]:
         if self._destinations.get(identity.sink) != identity.destination:
             return []
-        own = [(identity.sink, lane) for lane in again if (identity.sink, lane) in self._lanes_of(identity.owner)]
+        own = [(identity.sink, lane) for lane in reclaim if (identity.sink, lane) in self._lanes_of(identity.owner)]
         free = [place for place in self._lanes if place[0] == identity.sink and self._is_free(place, identity.owner)]
-        chosen = [place for place in own + free if place[1] not in but][:at_most]
+        chosen = [place for place in own + free if place[1] not in exclude][:at_most]
         for place in chosen:
             lane = self._lanes[place]
             self._lanes[place] = msgspec.structs.replace(
@@ -107,21 +110,16 @@ class MemoryLeases:
             self._until[place] = self._clock() + seconds
         return [self._lanes[place] for place in sorted(chosen)]
 
-    async def give_up(self, lease: Lease) -> None:
+    async def release(self, lease: Lease) -> None:
         found = self._lanes[lease.sink, lease.lane]
         if (found.owner, found.epoch) == (lease.owner, lease.epoch):
             self._free((lease.sink, lease.lane))
 
-    async def leave(self, identity: RelayIdentity) -> None:
+    async def deregister(self, identity: RelayIdentity) -> None:
         for place in self._lanes_of(identity.owner):
             self._free(place)
         self._relays.pop(identity.owner, None)
         self._served_at[identity.sink] = self._clock()
-
-    async def attend(
-        self, identity: RelayIdentity, lock: int | None, stirred: Callable[[], None]
-    ) -> LivenessLock | None:
-        return None
 
     async def relays(self) -> Sequence[RelayStatus]:
         now = self._clock()
@@ -160,16 +158,16 @@ class MemoryLeases:
             mine={lane: self._lanes[sink, lane].epoch for sink, lane in self._lanes_of(identity.owner)},
             renewed=renewed,
             free=[place[1] for place in places if self._is_free(place, identity.owner)],
-            peers=[Peer(row.identity.owner, len(self._lanes_of(row.identity.owner)), row.beats) for row in live],
+            peers=[Peer(row.identity.owner, len(self._lanes_of(row.identity.owner)), row.heartbeats) for row in live],
             suspects=(),
         )
 
     def _lanes_of(self, owner: UUID) -> list[tuple[str, int]]:
         return [place for place, lane in self._lanes.items() if lane.owner == owner]
 
-    def _is_free(self, place: tuple[str, int], who_asks: UUID) -> bool:
+    def _is_free(self, place: tuple[str, int], asking: UUID) -> bool:
         owner = self._lanes[place].owner
-        return owner == NOBODY or (owner != who_asks and self._until[place] < self._clock())
+        return owner == NOBODY or (owner != asking and self._until[place] < self._clock())
 
     def _free(self, place: tuple[str, int]) -> None:
         lane = self._lanes[place]

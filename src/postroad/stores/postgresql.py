@@ -27,10 +27,10 @@ from postroad.stores.dialects import POSTGRESQL
 from postroad.stores.migrations import check_version, not_migrated
 from postroad.stores.postgresql_deferred import PostgreSQLTrouble
 from postroad.stores.postgresql_leases import PostgreSQLLeases
+from postroad.stores.postgresql_lock_waits import LONG_SECONDS, LockWaits
 from postroad.stores.postgresql_mover import Mover
 from postroad.stores.postgresql_naps import PostgreSQLNaps
 from postroad.stores.postgresql_pool import in_transaction, lent
-from postroad.stores.postgresql_watch import Watch
 from postroad.stores.search_path import PIN_SESSION, PIN_TRANSACTION
 from postroad.stores.services import check_service
 from postroad.stores.tls_files import check_tls_files
@@ -94,9 +94,9 @@ class PostgreSQLStore:
             has_sessions=lambda: self._direct is not None or not self._pooled,
             translated=lambda: _errors_translated(self._schema, self._url),
             taken=self._taken,
-            locked=lambda: self._watch.passed_over("lanes"),
+            locked=lambda: self._lock_waits.skipped("lanes"),
         )
-        self._watch = Watch(self.blockers)
+        self._lock_waits = LockWaits()
         self._mover = Mover(self._sql)
         self._connections = connections
         self._timeout = statement_timeout.total_seconds()
@@ -112,6 +112,7 @@ class PostgreSQLStore:
     async def open(self) -> None:
         if self._pool is not None:
             raise InvalidSetting("this store is open already; give each relay a store of its own")
+        self._lock_waits = LockWaits()  # it belongs to one event loop
         check_service(self._url)
         check_service(self._direct, "direct")
         with _errors_translated(self._schema, self._url), _bad_url_named():
@@ -146,7 +147,6 @@ class PostgreSQLStore:
             await pool.release(connection)
 
     async def close(self) -> None:
-        await self._watch.close()
         if self._pool is not None:
             self._pool.terminate()  # nothing is under way that must be waited for, and a dead server can't be
             self._pool = None
@@ -260,9 +260,17 @@ class PostgreSQLStore:
         async with self._connection() as connection:
             return int(await connection.fetchval(self._sql["forget_progress"], older_than, batch))
 
+    async def blocked(self) -> Sequence[Blocker]:
+        if skipped := await self._lock_waits.wait():
+            return await self.blockers(longer_than=timedelta(seconds=LONG_SECONDS), tables=list(skipped))
+        return await self.blockers()
+
     async def blockers(
         self, *, longer_than: timedelta | None = None, tables: Sequence[str] = ("lanes", "deferred")
     ) -> Sequence[Blocker]:
+        """Sessions for which a statement of ours waits; and, if `longer_than` is given, those that have had rows of
+        these tables locked for longer than that, which our statements skip.
+        """
         with _errors_translated(self._schema, self._url):
             connection = await asyncpg.connect(
                 self._url,
@@ -291,7 +299,7 @@ class PostgreSQLStore:
             async with lent(self._pool) as connection, self._session(connection):
                 if lease is not None and self._loaded.get((lease.sink, lease.lane)) != self._servers:
                     raise StoreUnavailable("PostgreSQL: the server was started anew since the lane was loaded")
-                with self._watch.watching():
+                with self._lock_waits.watching():
                     yield connection
 
     def _taken(self, row: Any) -> Lease:
@@ -302,7 +310,7 @@ class PostgreSQLStore:
 
     def _tell_of_locks(self, trouble: PostgreSQLTrouble) -> None:
         if trouble.locked:
-            self._watch.passed_over("deferred")
+            self._lock_waits.skipped("deferred")
 
     @asynccontextmanager
     async def _fenced(self, lease: Lease, cursor: Cursor) -> AsyncIterator[PostgreSQLTrouble]:

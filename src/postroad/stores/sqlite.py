@@ -185,13 +185,9 @@ class SQLiteStore:
 
         return await self._run(delete)
 
-    async def blockers(
-        self,
-        *,
-        longer_than: timedelta | None = None,
-        tables: Sequence[str] = (),
-    ) -> Sequence[Blocker]:
-        """There is one writer at a time, and it is not known who that is."""
+    async def blocked(self) -> Sequence[Blocker]:
+        """There is one writer at a time, and no way to name it."""
+        await asyncio.Event().wait()
         return ()
 
     async def forget_progress(self, *, older_than: timedelta, batch: int) -> int:

@@ -633,16 +633,17 @@ select (select count(*) from deleted) as deleted, coalesce(max(position), $1) as
   from batch
 
 -- name: begin_nap
--- Gives nothing while somebody else changes the marks. A crash takes the nap with it, so no disk is waited for.
--- $1 and $2: the slots; $3: their marks; $4: the channel; $5: seconds; $6: the process of the session that listens.
-with unhurried as materialized (
+-- Returns no row while another transaction changes the marks. A nap does not survive a crash, so the commit need not
+-- wait for the disk. $1 and $2: the slots; $3: their marks; $4: the channel; $5: seconds; $6: the server process of the
+-- LISTEN connection.
+with async_commit as materialized (
     select set_config('synchronous_commit', 'off', true)),
-alone as materialized (
-    select name from unhurried, {schema}.locks where name = 'naps' for update of locks skip locked),
+lock as materialized (
+    select name from async_commit, {schema}.locks where name = 'naps' for update of locks skip locked),
 marked as materialized (
     select setval('{schema}.napping'::regclass,
                   coalesce(pg_sequence_last_value('{schema}.napping'::regclass), 0) | $3::bigint)
-      from alone)
+      from lock)
 insert into {schema}.naps (first_slot, last_slot, marks, channel, until, listener)
 select $1::smallint, $2::smallint, $3, $4::text, clock_timestamp() + $5::float8 * interval '1 second', $6::integer from marked
 returning id
@@ -655,7 +656,7 @@ delete from {schema}.naps
 select {schema}.wipe_marks()
 
 -- name: writers
--- Whoever adds holds this lock from before the trigger looks for marks until after the commit can be seen.
+-- A transaction that adds holds this lock from before the trigger checks the marks until after its commit is visible.
 -- A prepared transaction has no process.
 select virtualtransaction, pid is null as prepared
   from pg_locks

@@ -344,7 +344,7 @@ delete from {schema}_attempts
 
 -- name: tick
 -- The relay's lanes, and which of them have something to look at.
-select lane, epoch, version, position < coalesce((select max(position) from {schema}_outbox), 0) as stirred
+select lane, epoch, version, position < coalesce((select max(position) from {schema}_outbox), 0) as has_work
   from {schema}_lanes
  where sink = ?1 and owner = ?2
 
