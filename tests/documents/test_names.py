@@ -58,7 +58,7 @@ def test_databases_share_their_query_names() -> None:
     postgresql, sqlite = POSTGRESQL.queries("postroad"), SQLITE.queries("postroad")
     only_postgresql = {
         "add_many", "server_facts", "lock_for_restore", "restore",
-        "read_late_page", "settle_and_note", "hold_behind", "try_alone", "try_to_move", "begin_nap", "end_naps",
+        "read_late_page", "settle_and_note", "hold_behind", "try_to_clean", "try_to_move", "begin_nap", "end_naps",
         "wipe_marks", "writers", "server_process", "borrow_session", "bury", "mark_dead", "try_lock", "note_lock",
         "join_in", "lock_holder", "keep_alive", "lock_row_holder", "table_users", "notice", "free_left", "blockers",
     }  # fmt: skip
