@@ -280,7 +280,7 @@ async def test_two_who_delete_at_once_do_not_wait_for_each_other(postgresql15: P
     other = await log.connect()
     transaction = other.transaction()
     await transaction.start()
-    await other.execute(POSTGRESQL.queries("postroad")["try_alone"])
+    await other.execute(POSTGRESQL.queries("postroad")["try_to_clean"])
     busy = await log.store.delete_passed(after=0, older_than=timedelta(0), batch=10)
     assert (busy.deleted, busy.busy) == (0, True)
     await transaction.rollback()

@@ -102,7 +102,7 @@ def test_grants_are_printed_for_postgresql() -> None:
 def test_an_sqlite_file_has_no_grants(file: Path, url: str) -> None:
     done = postroad("migrate", "--database", url, "--grants", "shop")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "postroad: grants is for PostgreSQL; an SQLite file has no roles\n"
+    assert done.stderr == "postroad: grants is for a database with roles, such as PostgreSQL; SQLite has none\n"
     assert not file.exists()
 
 
@@ -182,7 +182,6 @@ from postroad.config import RelaySettings
 from postroad.ops.running import carry
 from postroad.ops.logs import log_to_stderr
 from postroad.relay import Relay
-from postroad.stores.queries import migration_files
 from postroad.stores.sqlite import SQLiteStore
 
 async def never(message):

@@ -252,7 +252,7 @@ class PostgreSQLStore:
 
     async def delete_passed(self, *, after: int, older_than: timedelta, batch: int, key: str | None = None) -> Cleaned:
         async with self._connection() as connection, in_transaction(connection):
-            if not await connection.fetchval(self._sql["try_alone"]):
+            if not await connection.fetchval(self._sql["try_to_clean"]):
                 return Cleaned(deleted=0, through=after, more=False, busy=True)
             return Cleaned(*await connection.fetchrow(self._sql["delete_passed"], after, batch, older_than, key))
 
