@@ -16,7 +16,8 @@ from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 
 from postroad import BrokerUnavailable, Consumer, Inbox, InvalidSetting, NotMigrated, Received, StoreUnavailable
 from postroad.brokers.memory import MemoryQueue
-from postroad.brokers.rabbitmq_subscriber import RabbitMQSubscriber
+from postroad.brokers.rabbitmq.settings import SubscriberSettings
+from postroad.brokers.rabbitmq.subscriber import RabbitMQSubscriber
 from postroad.config import RelaySettings
 from postroad.consumer import following
 from postroad.consumer.attempts import Attempts
@@ -569,7 +570,10 @@ async def handle(*_: Any) -> None: ...
         ({"concurrency": "10"}, "concurrency is '10'"),
         ({"source": MemoryQueue(), "bindings": ["order.#"]}, r"bindings is \['order.#'\] beside <.*MemoryQueue"),
         ({"source": MemoryQueue(), "prefetch": 5}, "prefetch is 5 beside"),
-        ({"source": RabbitMQSubscriber("amqp://localhost", "q", single_active=False)}, "has single_active=False"),
+        (
+            {"source": RabbitMQSubscriber("amqp://localhost", SubscriberSettings(queue="q", single_active=False))},
+            "has single_active=False",
+        ),
         ({"ordering": "any"}, "ordering is 'any'"),
         ({"retain": "5"}, "retain is '5'"),
         ({"grace": "soon"}, "grace is 'soon'"),

@@ -20,10 +20,11 @@ from aio_pika import DeliveryMode
 from cloudevents.core.bindings.rabbitmq import RabbitMQMessage, from_rabbitmq_event
 
 from postroad import BrokerUnavailable, StoredMessage
-from postroad.brokers.amqp_channel import PageChannel
-from postroad.brokers.amqp_confirms import Page
-from postroad.brokers.envelope import Envelope
-from postroad.brokers.rabbitmq import WRITE_BYTES, RabbitMQPublisher
+from postroad.brokers.cloudevents import Envelope
+from postroad.brokers.rabbitmq.channel import PageChannel
+from postroad.brokers.rabbitmq.confirms import Page
+from postroad.brokers.rabbitmq.publisher import WRITE_BYTES, RabbitMQPublisher
+from postroad.brokers.rabbitmq.settings import PublisherSettings
 from tests.destinations import CREATED_US, a_page, bound_queue, consumed, rabbitmq_channel, stored
 from tests.services.proxy import Proxy
 from tests.services.server import free_port, stop
@@ -52,7 +53,7 @@ async def publisher_to(vhost: str) -> AsyncIterator[PublisherMaker]:
     made: list[RabbitMQPublisher] = []
 
     def make(url: str = vhost, **settings: Any) -> RabbitMQPublisher:
-        made.append(RabbitMQPublisher(url, **settings))
+        made.append(RabbitMQPublisher(url, PublisherSettings(**settings)))
         return made[-1]
 
     yield make

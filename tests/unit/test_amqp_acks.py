@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroad.brokers.amqp_acks import Ack, Acks
+from postroad.brokers.rabbitmq.acks import Ack, Acks
 
 
 def test_all_without_a_gap_are_one_ack() -> None:

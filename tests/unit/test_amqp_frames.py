@@ -12,8 +12,8 @@ from pamqp.body import ContentBody
 from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
-from postroad.brokers.amqp_frames import Properties, publish_frames, short_string
-from postroad.brokers.envelope import CannotEncode
+from postroad.brokers.cloudevents import CannotEncode
+from postroad.brokers.rabbitmq.frames import Properties, publish_frames, short_string
 
 SMALLEST_FRAME_MAX = 4096
 EXCHANGE = short_string("exchange", "postroad")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
-from postroad.brokers import amqp_properties
-from postroad.brokers.amqp_properties import LEFT_OUT, USER_ID, dead_letter
+from postroad.brokers.rabbitmq import properties as module
+from postroad.brokers.rabbitmq.properties import LEFT_OUT, USER_ID, dead_letter
 
 ROOM = 100_000
 NOTES = {"postroad-reason": "it is bad", "postroad-consumer": "c"}
@@ -125,7 +125,7 @@ def test_a_long_reason_is_cut_where_frames_are_small() -> None:
 def test_the_work_grows_with_the_headers_and_not_with_their_square(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[int] = []
     for name in ("_encoded", "table"):
-        monkeypatch.setattr(amqp_properties, name, counting(getattr(amqp_properties, name), written))
+        monkeypatch.setattr(module, name, counting(getattr(module, name), written))
     headers = encoded({"headers": {f"h{number}": "" for number in range(12_000)}})
     assert len(headers) > 100_000
     letter = dead_letter(headers, NOTES, room=4096)

@@ -19,8 +19,8 @@ from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 from pamqp.heartbeat import Heartbeat
 
-from postroad.brokers.amqp_deliveries import _Receiver
-from postroad.brokers.amqp_reading import Arrival, BrokenFrame, FrameReader
+from postroad.brokers.rabbitmq.deliveries import _Receiver
+from postroad.brokers.rabbitmq.reading import Arrival, BrokenFrame, FrameReader
 
 CHANNEL = 1
 BODY_MAX = 50

@@ -6,8 +6,9 @@ A handler that raises has refused that message.
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+from postroad.brokers.registry import Broker
 from postroad.errors import BrokerUnavailable, InvalidSetting, Refusal
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from postroad.message import StoredMessage
 
-__all__ = ["LocalPublisher", "PageHandler"]
+__all__ = ["BROKER", "LocalPublisher", "PageHandler"]
 
 
 class PageHandler(Protocol):
@@ -94,3 +95,13 @@ class _OneByOne:
 
     async def end(self) -> None:
         """There is nothing to let go of."""
+
+
+def _by_url(url: str, settings: Any) -> NoReturn:
+    raise InvalidSetting(
+        "to begins with local://, and handlers in this process have no URL; pass LocalPublisher(handler) to Relay, or "
+        "give a consumer: postroad relay --app module:name"
+    )
+
+
+BROKER = Broker(name="local", title="handlers in this process", publisher=_by_url)

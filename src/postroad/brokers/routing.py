@@ -9,7 +9,7 @@ import re
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from postroad.brokers.envelope import CannotEncode, decoded_headers
+from postroad.brokers.cloudevents import CannotEncode, decoded_headers
 from postroad.errors import InvalidSetting
 
 if TYPE_CHECKING:

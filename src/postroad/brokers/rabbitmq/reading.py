@@ -17,17 +17,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pamqp.header import ContentHeader
 
-from postroad.brokers.amqp_spool import Spool
+from postroad.brokers.rabbitmq.settings import LARGEST_BODY
+from postroad.brokers.rabbitmq.spool import Spool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pamqp.commands import Basic
 
-__all__ = ["LARGEST_BODY", "Arrival", "BrokenFrame", "FrameReader"]
-
-LARGEST_BODY: Final = 1 << 30
-"""No broker sends more: RabbitMQ takes half of it at most. A longer announcement ends the connection."""
+__all__ = ["Arrival", "BrokenFrame", "FrameReader"]
 
 _FRAME: Final = struct.Struct(">BHI").unpack_from  # frame type, channel, size
 _HEADER_SIZE: Final = 7

@@ -18,7 +18,7 @@ from aiormq.exceptions import AMQPError, InvalidFrameError, ProbableAuthenticati
 from pamqp import commands
 from pamqp.header import ContentHeader
 
-from postroad.brokers.amqp_confirms import Page
+from postroad.brokers.rabbitmq.confirms import Page
 from postroad.errors import BrokerUnavailable, LoginRefused
 
 if TYPE_CHECKING:
@@ -28,9 +28,11 @@ if TYPE_CHECKING:
 
     from postroad.message import StoredMessage
 
-__all__ = ["AlarmConnection", "LinkLost", "PageChannel", "translated"]
+__all__ = ["CLOSE_SECONDS", "AlarmConnection", "LinkLost", "PageChannel", "translated"]
 
 
+CLOSE_SECONDS: Final = 5
+"""How long a connection may take to close in good order."""
 _FORCED: Final = "CONNECTION_FORCED"
 """How a broker begins its last words when it is shut down, or when an operator closes the connection."""
 _MESSAGE_UNRELATED: Final = frozenset({403, 404})

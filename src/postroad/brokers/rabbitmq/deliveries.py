@@ -21,10 +21,10 @@ from aiormq.exceptions import AMQPConnectionError, InvalidFrameError
 from pamqp import commands
 from pamqp.heartbeat import Heartbeat
 
-from postroad.brokers.amqp_acks import Acks
-from postroad.brokers.amqp_channel import LinkLost, translated
-from postroad.brokers.amqp_reading import BrokenFrame, FrameReader
 from postroad.brokers.base import Delivery
+from postroad.brokers.rabbitmq.acks import Acks
+from postroad.brokers.rabbitmq.channel import LinkLost, translated
+from postroad.brokers.rabbitmq.reading import BrokenFrame, FrameReader
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from aiormq.connection import ReceivedFrame
     from yarl import URL
 
-    from postroad.brokers.amqp_reading import Arrival
+    from postroad.brokers.rabbitmq.reading import Arrival
 
 __all__ = ["DeliveryChannel", "DeliveryConnection"]
 

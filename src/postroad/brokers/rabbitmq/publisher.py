@@ -1,48 +1,36 @@
-"""RabbitMQ: a durable topic exchange, persistent and mandatory messages, and a confirm for every one of them.
+"""RabbitMQ as a destination: a durable topic exchange, persistent and mandatory messages, a confirm for each of them.
 
-One connection, and a channel for each call that runs at the same time: tags count within a channel, so a call's answers
-are its own, and what the broker closes a channel for costs no other lane anything. A page's frames go out in few large
-writes (see `amqp_channel`), because a write and a future per message is what makes clients slow.
+One connection, and a channel for each call that runs at the same time: delivery tags count within a channel, so the
+answers on it belong to one call, and when the broker closes it no other lane is affected. A page's frames go out in few
+large writes (see `channel`), because a write and a future per message make a client slow.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Final
 
-from postroad.brokers.amqp_confirms import NACKED
-from postroad.brokers.amqp_frames import Properties, publish_frames, short_string
-from postroad.brokers.envelope import CannotEncode, Envelope
+from postroad.brokers.cloudevents import CannotEncode, Envelope
+from postroad.brokers.rabbitmq.address import Address
+from postroad.brokers.rabbitmq.channel import CLOSE_SECONDS, AlarmConnection, LinkLost, PageChannel, translated
+from postroad.brokers.rabbitmq.confirms import NACKED
+from postroad.brokers.rabbitmq.frames import Properties, publish_frames, short_string
+from postroad.brokers.rabbitmq.settings import PublisherSettings
 from postroad.brokers.routing import RoutingKey
-from postroad.config import duration
-from postroad.errors import BrokerUnavailable, InvalidSetting, MissingExtra, Refusal
-
-try:
-    from postroad.brokers.amqp_address import Address
-    from postroad.brokers.amqp_channel import AlarmConnection, LinkLost, PageChannel, translated
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] not in {"aiormq", "pamqp", "yarl"}:
-        raise
-    raise MissingExtra("amqp://", "rabbitmq") from error
+from postroad.errors import BrokerUnavailable, InvalidSetting, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
-    from postroad.brokers.amqp_confirms import Page
-    from postroad.config import Duration
+    from postroad.brokers.rabbitmq.confirms import Page
     from postroad.message import StoredMessage
 
-__all__ = ["Declare", "RabbitMQPublisher", "checked_declare", "checked_seconds"]
-
-Declare = Literal["create", "check", "no"]
+__all__ = ["RabbitMQPublisher"]
 
 WRITE_BYTES: Final = 64 * 1024
 """A write is sent when it has grown to this. Larger ones are not faster, and each call holds one in memory."""
-CLOSE_SECONDS: Final = 5
 CLOSED: Final = "the publisher was closed"
-DEFAULT_MAX_MESSAGE_SIZE: Final = 134_217_728  # what RabbitMQ 3 allows unless it is told otherwise
 
 # RabbitMQ takes these headers for lists of further routing keys, and closes the channel when they hold a text.
 _TAKEN_HEADERS: Final = ("CC", "BCC")
@@ -52,50 +40,20 @@ _PRECONDITION_FAILED: Final = 406
 
 
 class RabbitMQPublisher:
-    """Publishes to one exchange of a RabbitMQ server.
+    """Publishes to one exchange of a RabbitMQ server. Credentials of the settings replace the URL's, see `Address`."""
 
-    `declare` says what is done about the exchange on a new connection: "create" declares it (durable, of type topic),
-    "check" makes sure that it is there, "no" does neither. `routing_key` is a template, see `RoutingKey`. Credentials
-    given as arguments replace the URL's, see `Address`. `cluster` names the broker in the destination that a sink
-    keeps, where relays reach it by different hosts. A call fails when the broker has confirmed nothing for
-    `confirm_timeout`.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        exchange: str = "postroad",
-        declare: Declare = "create",
-        envelope: Envelope = Envelope(),  # noqa: B008 - it is frozen
-        routing_key: str = "{topic}",
-        cluster: str | None = None,
-        username: str | None = None,
-        password: str | None = None,
-        password_file: str | Path | None = None,
-        confirm_timeout: Duration = "30s",
-        connect_timeout: Duration = "10s",
-        heartbeat: Duration | None = None,
-        max_message_size: int = DEFAULT_MAX_MESSAGE_SIZE,
-        connection_name: str = "postroad",
-    ) -> None:
-        self._address = Address(
-            url,
-            username=username,
-            password=password,
-            password_file=password_file,
-            heartbeat=heartbeat,
-            connection_name=connection_name,
+    def __init__(self, url: str, settings: PublisherSettings = PublisherSettings()) -> None:  # noqa: B008 - it is frozen
+        self._settings = settings
+        self._address = Address(url, settings)
+        self.exchange = settings.exchange
+        self._exchange = short_string("exchange", settings.exchange)
+        self._envelope = Envelope(settings.envelope, settings.envelope_prefix)
+        self._routing_key = RoutingKey(settings.routing_key)
+        self.destination = self._address.destination(
+            settings.cluster, exchange=settings.exchange, routing_key=settings.routing_key
         )
-        self.exchange = exchange
-        self._exchange = _checked_exchange(exchange)
-        self._declare = checked_declare(declare)
-        self._envelope = envelope
-        self._routing_key = RoutingKey(routing_key)
-        self.destination = self._address.destination(cluster, exchange=exchange, routing_key=routing_key)
-        self._confirm_timeout = checked_seconds("confirm_timeout", confirm_timeout)
-        self._connect_timeout = checked_seconds("connect_timeout", connect_timeout)
-        self._largest = _checked_size(max_message_size)
+        self._confirm_timeout = settings.seconds("confirm_timeout")
+        self._connect_timeout = settings.seconds("connect_timeout")
         self._connection: AlarmConnection | None = None
         self._connecting: asyncio.Task[AlarmConnection] | None = None
         self._closing: set[asyncio.Task[None]] = set()
@@ -167,7 +125,7 @@ class RabbitMQPublisher:
     ) -> Iterator[tuple[list[StoredMessage], bytes]]:
         """Whole messages, encoded, in pieces of about WRITE_BYTES. What cannot be encoded is refused."""
         frame_max = connection.connection_tune.frame_max
-        largest = min(self._largest, connection.largest_message or self._largest)
+        largest = min(self._settings.max_message_size, connection.largest_message or self._settings.max_message_size)
         sent: list[StoredMessage] = []
         frames: list[bytes] = []
         size = 0
@@ -256,10 +214,10 @@ class RabbitMQPublisher:
         return connection, channel
 
     async def _see_to_exchange(self, channel: PageChannel) -> None:
-        if self._declare == "no":
+        if self._settings.declare == "no":
             return
         try:
-            await channel.declare_exchange(self.exchange, only_check=self._declare == "check")
+            await channel.declare_exchange(self.exchange, only_check=self._settings.declare == "check")
         except LinkLost as lost:
             raise LinkLost(_why_not_declared(lost, self.exchange, self._address.user)) from lost
 
@@ -346,38 +304,6 @@ def _why_not_published(lost: LinkLost, exchange: str, user: str) -> str:
             return f"user {user!r} may not publish to the exchange {exchange!r}; grant it write permission ({lost})"
         case _:
             return str(lost)
-
-
-def _checked_exchange(exchange: str) -> bytes:
-    try:
-        encoded = short_string("exchange", exchange) if exchange else b""
-    except (AttributeError, ValueError):
-        encoded = b""
-    if not encoded:
-        raise InvalidSetting(f"exchange is {exchange!r}; it must be a name of 1 to 255 bytes")
-    return encoded
-
-
-def _checked_size(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InvalidSetting(f"max_message_size is {value!r}; it must be a number of bytes, at least 1")
-    return value
-
-
-def checked_declare(declare: Any) -> Declare:
-    """What is done about exchanges and queues on a new connection."""
-    if declare not in get_args(Declare):
-        raise InvalidSetting(f"declare is {declare!r}; it must be one of {', '.join(get_args(Declare))}")
-    found: Declare = declare
-    return found
-
-
-def checked_seconds(name: str, value: Duration) -> float:
-    """A duration that is not 0, in seconds."""
-    seconds = duration(name, value).total_seconds()
-    if not seconds:
-        raise InvalidSetting(f"{name} is {value!r}; it must be longer than 0")
-    return seconds
 
 
 def _look_at(task: asyncio.Task[AlarmConnection]) -> None:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from aiormq.connection import Connection
 
-    from postroad.brokers.amqp_properties import DeadLetter
-    from postroad.brokers.amqp_reading import Arrival
+    from postroad.brokers.rabbitmq.properties import DeadLetter
+    from postroad.brokers.rabbitmq.reading import Arrival
 
 __all__ = ["DeadLetterChannel"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from postroad.brokers.amqp_frames import short_string, table
+from postroad.brokers.rabbitmq.frames import short_string, table
 from postroad.message import new_id
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from postroad.brokers.envelope import CannotEncode
+from postroad.brokers.cloudevents import CannotEncode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
