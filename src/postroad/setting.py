@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Self
 from postroad.errors import InvalidSetting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from postroad.kinds import Kind
 
-__all__ = ["Setting", "SettingsGroup", "markdown_table", "nearest", "setting"]
+__all__ = ["Setting", "SettingsGroup", "check_names", "markdown_table", "nearest", "setting"]
 
 
 def setting(default: Any, kind: Kind, help: str, *, used: bool = True) -> Any:
@@ -58,18 +58,8 @@ class SettingsGroup:
 
     @classmethod
     def of(cls, whose: str, given: Mapping[str, Any], *, similar: Iterable[str] = ()) -> Self:
-        """Build the group from keyword arguments.
-
-        Raises InvalidSetting; for an unknown keyword it lists the settings, and suggests one of them or of the
-        `similar` names.
-        """
-        known = [each.key for each in cls.declared()]
-        for name in given:
-            if name not in known:
-                guess = nearest(name, [*known, *similar])
-                hint = f"did you mean {guess!r}? " if guess else ""
-                has = f"it has {', '.join(known)}" if known else "it has none"
-                raise InvalidSetting(f"{whose} has no setting {name!r}; {hint}{has}")
+        """Build the group from keyword arguments. Raises InvalidSetting, as `check_names` does for unknown ones."""
+        check_names(whose, given, [each.key for each in cls.declared()], similar=similar)
         return cls(**given)
 
 
@@ -104,6 +94,18 @@ class Setting:
     def ways(self) -> str:
         """How it can be set outside of a file."""
         return f"{self.option} or {self.variable}" if self.option else self.variable
+
+
+def check_names(whose: str, given: Iterable[str], known: Collection[str], *, similar: Iterable[str] = ()) -> None:
+    """Refuse names that are not known. The InvalidSetting lists those that are, and suggests one of them or of the
+    `similar` names.
+    """
+    for name in given:
+        if name not in known:
+            guess = nearest(name, [*known, *similar])
+            hint = f"did you mean {guess!r}? " if guess else ""
+            has = f"it has {', '.join(known)}" if known else "it has none"
+            raise InvalidSetting(f"{whose} has no setting {name!r}; {hint}{has}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -20,7 +20,6 @@ from aio_pika import DeliveryMode
 from cloudevents.core.bindings.rabbitmq import RabbitMQMessage, from_rabbitmq_event
 
 from postroad import BrokerUnavailable, StoredMessage
-from postroad.brokers.cloudevents import Envelope
 from postroad.brokers.rabbitmq.channel import PageChannel
 from postroad.brokers.rabbitmq.confirms import Page
 from postroad.brokers.rabbitmq.publisher import WRITE_BYTES, RabbitMQPublisher
@@ -141,7 +140,7 @@ async def test_the_official_sdk_reads_what_arrives(
     publisher_to: PublisherMaker, vhost: str, queue: str, mode: Any
 ) -> None:
     message = stored(payload=b'{"total":12}')
-    assert not await publisher_to(envelope=Envelope(mode)).publish([message])
+    assert not await publisher_to(envelope=mode).publish([message])
     (got,) = await consumed(vhost, queue)
     event = from_rabbitmq_event(as_the_sdk_wants(got))
     assert (event.get_id(), event.get_source(), event.get_type()) == (str(message.id), "/tests", "order.created")
@@ -153,7 +152,7 @@ async def test_json_that_is_nested_too_deeply_is_refused_alone(
 ) -> None:
     page = a_page(300)
     page[150] = stored(151, payload=b"[" * 100_000 + b"]" * 100_000)
-    (refusal,) = await publisher_to(envelope=Envelope("structured")).publish(page)
+    (refusal,) = await publisher_to(envelope="structured").publish(page)
     assert (refusal.position, refusal.permanent) == (151, True)
     assert await ids_in(vhost, queue) == [message.id for message in page if message.position != 151]
 
@@ -166,7 +165,7 @@ def as_the_sdk_wants(message: AbstractIncomingMessage) -> RabbitMQMessage:
 async def test_a_plain_message_has_no_more_headers_than_the_user_gave(
     publisher_to: PublisherMaker, vhost: str, queue: str
 ) -> None:
-    assert not await publisher_to(envelope=Envelope("plain")).publish([stored(headers={"tenant": "acme"})])
+    assert not await publisher_to(envelope="plain").publish([stored(headers={"tenant": "acme"})])
     (got,) = await consumed(vhost, queue)
     assert got.headers == {"tenant": "acme"}
     assert got.body == b'{"number":1}'

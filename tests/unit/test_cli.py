@@ -268,7 +268,7 @@ def test_what_a_relay_prints_at_its_end(capsys: pytest.CaptureFixture[str]) -> N
             1,
             "PostgreSQL at 127.0.0.1:1 can't be reached",
         ),
-        (f"DATABASE={SECRET}", ["status"], 2, "database is wrong (it is not shown because it may be secret); it must be"),
+        (f"DATABASE={SECRET}", ["status"], 2, "database is wrong (it is not shown because it may be secret); it must"),
         (
             f"TO=pigeon://me:{SECRET}@roof",
             ["relay", "--database", "sqlite:///{file}"],

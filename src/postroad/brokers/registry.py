@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from postroad.config import CommandSettings, RelaySettings
 from postroad.errors import InvalidSetting, MissingExtra
 from postroad.kinds import is_url
-from postroad.setting import SettingsGroup, nearest
+from postroad.setting import SettingsGroup, check_names, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -36,6 +36,7 @@ __all__ = [
     "all_brokers",
     "broken_brokers",
     "broker_for",
+    "check_subscriber_settings",
     "known_schemes",
     "publisher_for",
     "subscriber_for",
@@ -143,9 +144,9 @@ def broken_brokers() -> dict[str, str]:
     return {scheme: reason for scheme, reason in _installed().items() if isinstance(reason, str)}
 
 
-def url_examples() -> str:
+def url_examples(*more: str) -> str:
     """What the URLs of all brokers look like, for errors."""
-    examples = [each.url for each in all_brokers() if each.url]
+    examples = [*(each.url for each in all_brokers() if each.url), *more]
     return f"{', '.join(examples[:-1])} or {examples[-1]}"
 
 
@@ -212,6 +213,12 @@ def publisher_for(url: str, settings: SettingsGroup | None = None, /, **given: A
     except InvalidSetting as error:
         settings_at_fault = [f"{broker.name}.{name}" for name in error.settings]
         raise InvalidSetting(str(error), settings=settings_at_fault or ("to",)) from error
+
+
+def check_subscriber_settings(whose: str, given: Iterable[str], *, similar: Iterable[str] = ()) -> None:
+    """Refuse settings that no broker's subscriber has, where the broker is not known."""
+    known = dict.fromkeys(each.key for broker in all_brokers() for each in broker.subscriber_settings.declared())
+    check_names(whose, given, known, similar=similar)
 
 
 def subscriber_settings(url: str, given: Mapping[str, Any], *, similar: Iterable[str] = ()) -> SettingsGroup:

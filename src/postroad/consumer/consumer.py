@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from postroad import events
 from postroad.brokers.local import LocalPublisher
-from postroad.brokers.registry import Subscription, subscriber_for, subscriber_settings
+from postroad.brokers.registry import Subscription, check_subscriber_settings, subscriber_for, subscriber_settings
 from postroad.config import RelaySettings
 from postroad.consumer.attempt import ConsumerOptions, Summary
 from postroad.consumer.attempts import Attempts
@@ -330,11 +330,13 @@ def _source_settings(
     source: str | Subscriber | None, given: Mapping[str, Any], *, keep_order: bool
 ) -> SettingsGroup | None:
     """The settings of the broker's subscriber. Refuses those that would have no effect, or no order."""
+    own = inspect.signature(Consumer).parameters
+    if source is None:  # its handlers run in a relay; where its URL is optional, its settings may be there all the same
+        check_subscriber_settings("a consumer without a source", given, similar=own)
+        return None
     if isinstance(source, str):
-        return subscriber_settings(source, given, similar=inspect.signature(Consumer).parameters)
+        return subscriber_settings(source, given, similar=own)
     for setting, value in given.items():
-        if source is None:
-            raise InvalidSetting(f"{setting} is {value!r}, and a consumer without a source has no such setting")
         raise InvalidSetting(f"{setting} is {value!r} beside {source!r}, which has its own; give it to that one")
     if keep_order and getattr(source, "single_active", True) is False:
         raise InvalidSetting(

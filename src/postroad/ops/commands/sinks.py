@@ -114,7 +114,7 @@ def _destination(settings: Settings, to: str) -> str:
         return url
     raise InvalidSetting(
         "--to is no destination (it is not shown because it may hold a password); it must look like "
-        f"{url_examples()} or local:NAME",
+        f"{url_examples('local:NAME')}",
         settings=("to",),
     )
 
