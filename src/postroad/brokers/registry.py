@@ -162,13 +162,11 @@ def _installed() -> dict[str, Broker | str]:
     for each in entry_points(group=GROUP):
         if each.name not in _BUILT_IN:
             entries[each.name].append(each)
-    known = {broker.name: broker for broker in map(_built_in, _BUILT_IN)}
-    found: dict[str, Broker | str] = {}
-    for scheme, those in entries.items():
-        loaded = _load(those)
-        if isinstance(loaded, Broker) and known.setdefault(loaded.name, loaded) is not loaded:
-            loaded = f"its name is {loaded.name!r}, which another broker has ({_whose(those)})"
-        found[scheme] = loaded
+    found = {scheme: _load(those) for scheme, those in entries.items()}
+    brokers = [*map(_built_in, _BUILT_IN), *(each for each in found.values() if isinstance(each, Broker))]
+    for scheme, broker in found.items():
+        if isinstance(broker, Broker) and any(each.name == broker.name and each is not broker for each in brokers):
+            found[scheme] = f"its name is {broker.name!r}, which another broker has ({_whose(entries[scheme])})"
     return found
 
 
