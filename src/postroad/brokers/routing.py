@@ -1,4 +1,4 @@
-"""What a message's address is made of: a template, checked when it is built and filled in for each message.
+"""The template of a routing key: checked when it is built, and filled in for each message. Pure.
 
 `{topic}`, `{type}`, `{key}` and `{source}` are the message's own; any other name in braces is a header.
 """

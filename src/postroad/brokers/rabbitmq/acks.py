@@ -1,7 +1,7 @@
-"""Which deliveries of a channel are dealt with, and the fewest acks that say so. It is told; nothing here does I/O.
+"""Which deliveries of a channel are done, and the fewest acks for them. Pure.
 
-A channel numbers what it hands over (the delivery tag), and an ack names a tag, or all up to it. The broker closes the
-channel for an ack of a tag that it has heard of before, so each is said once.
+A channel numbers its deliveries (the delivery tag), and an ack names a tag, or all up to it. The broker closes the
+channel for a second ack or nack of the same tag, so each tag is acked or nacked once.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ __all__ = ["Ack", "Acks"]
 
 
 class Ack(NamedTuple):
-    """What is to be told."""
+    """An ack to send."""
 
     tag: int
     multiple: bool
-    """This and all that are open below it."""
+    """It also acks all lower tags that are open."""
 
 
 class Acks:
@@ -24,34 +24,34 @@ class Acks:
 
     def __init__(self) -> None:
         self._lowest = 1
-        """All below have been told."""
+        """All tags below were acked or nacked."""
         self._done: set[int] = set()
-        """Dealt with, and not told yet."""
-        self._told: set[int] = set()
-        """Told, above the lowest."""
+        """Done, and not acked yet."""
+        self._sent: set[int] = set()
+        """Acked or nacked, above the lowest."""
 
     def done(self, tag: int) -> None:
-        """This one is dealt with."""
-        if tag >= self._lowest and tag not in self._told:
+        """Note that this delivery is done."""
+        if tag >= self._lowest and tag not in self._sent:
             self._done.add(tag)
 
-    def told(self, tag: int) -> bool:
-        """This one is being told in another way. False if it was told before."""
-        if tag < self._lowest or tag in self._told:
+    def mark_sent(self, tag: int) -> bool:
+        """Note that the caller nacks this delivery. False if it was acked or nacked before."""
+        if tag < self._lowest or tag in self._sent:
             return False
         self._done.discard(tag)
-        self._told.add(tag)
+        self._sent.add(tag)
         return True
 
     def next(self) -> list[Ack]:
-        """What there is to tell: one ack for all that is dealt with without a gap, and one for each beyond."""
+        """The acks to send now: one for all that are done without a gap, and one for each above the gap."""
         last, end = 0, self._lowest
-        while end in self._done or end in self._told:
+        while end in self._done or end in self._sent:
             if end in self._done:
                 last = end
             end += 1
         beyond = sorted(tag for tag in self._done if tag > end)
-        self._told = {tag for tag in self._told if tag > end}.union(beyond)
+        self._sent = {tag for tag in self._sent if tag > end}.union(beyond)
         self._done.clear()
         self._lowest = end
         return [Ack(last, multiple=True)] * bool(last) + [Ack(tag, multiple=False) for tag in beyond]

@@ -69,7 +69,7 @@ class RabbitMQPublisher:
     # -- the contract ------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Make the connection, and see to the exchange. See `Publisher`."""
+        """Connect, and declare or check the exchange. See `Publisher`."""
         try:
             connection, channel = await self._channel()
         except LinkLost as lost:
@@ -115,7 +115,7 @@ class RabbitMQPublisher:
             await channel.settled()
         except LinkLost as lost:
             if not self._blame(lost, connection, page.unanswered, answers):
-                raise self._given_up(lost, connection) from lost
+                raise self._abandon(lost, connection) from lost
         finally:
             answers.add(page, self._routing_key)
             connection.give_back(channel)
@@ -185,13 +185,13 @@ class RabbitMQPublisher:
             answers.refuse(unanswered[0], str(lost), permanent=False)
         return len(answers.refusals) > before
 
-    def _given_up(self, lost: LinkLost, connection: AlarmConnection) -> LinkLost:
-        """Leave nothing behind that the next call would trip over, and say what is wrong."""
+    def _abandon(self, lost: LinkLost, connection: AlarmConnection) -> LinkLost:
+        """Drop what the next call must not use, and return the error with its cause in plain words."""
         if lost.code is not None:
             connection.declared = False
             return LinkLost(_why_not_published(lost, self.exchange, self._address.user), suspicious=lost.suspicious)
-        # A blocked connection is kept: it will tell when the alarm is over, whereas a new one is told of the alarm only
-        # after it has been filled with messages, which are then published twice.
+        # A blocked connection is kept: the broker says on it when the alarm is over, whereas it tells a new one of the
+        # alarm only after messages were written to it, which would then be published twice.
         if connection.blocked is None:
             self._drop(connection, str(lost))
         return lost
@@ -199,21 +199,21 @@ class RabbitMQPublisher:
     # -- connecting --------------------------------------------------------------------------------------------------
 
     async def _channel(self) -> tuple[AlarmConnection, PageChannel]:
-        """A channel that no other call uses, to an exchange that is there."""
+        """A channel that no other call uses, with the exchange declared or checked."""
         connection = await self._connected()
         connection.check_alarm()
         try:
             async with asyncio.timeout(self._connect_timeout):
                 channel = await connection.take()
                 if not connection.declared:
-                    await self._see_to_exchange(channel)
+                    await self._ensure_exchange(channel)
                     connection.declared = True
         except TimeoutError as error:
             timeout = f"it did not open a channel within {self._connect_timeout:g} seconds"
-            raise self._given_up(LinkLost(connection.blocked or timeout), connection) from error
+            raise self._abandon(LinkLost(connection.blocked or timeout), connection) from error
         return connection, channel
 
-    async def _see_to_exchange(self, channel: PageChannel) -> None:
+    async def _ensure_exchange(self, channel: PageChannel) -> None:
         if self._settings.declare == "no":
             return
         try:
@@ -227,7 +227,7 @@ class RabbitMQPublisher:
         # All calls that need a connection wait for the same attempt, and share its failure.
         if self._connecting is None or self._connecting.done():
             self._connecting = asyncio.create_task(self._connect())
-            self._connecting.add_done_callback(_look_at)
+            self._connecting.add_done_callback(_retrieve_exception)
         connecting = self._connecting
         await asyncio.wait((connecting,))
         if connecting.cancelled():
@@ -249,16 +249,16 @@ class RabbitMQPublisher:
         return connection
 
     def _drop(self, connection: AlarmConnection, reason: str) -> None:
-        """Close a connection in the background, because a broker that is out takes its time."""
+        """Close a connection in the background, because an unavailable broker may take long to answer."""
         if self._connection is connection:
             self._connection = None
-        task = asyncio.create_task(connection.hang_up(reason, CLOSE_SECONDS))
+        task = asyncio.create_task(connection.disconnect(reason, CLOSE_SECONDS))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
 
 class _Answers:
-    """What has become of the messages of one call."""
+    """The answers to the messages of one call."""
 
     def __init__(self) -> None:
         self.confirmed: set[int] = set()
@@ -267,7 +267,7 @@ class _Answers:
     def add(self, page: Page, routing_key: RoutingKey) -> None:
         self.confirmed.update(page.confirmed)
         for message, reason in page.refused:
-            # Returned or nacked: no queue is bound, or one is full. That is so for all messages of the routing key.
+            # Returned or nacked: no queue is bound, or one is full. That concerns all messages of the routing key.
             route, unroutable = routing_key.of(message), reason != NACKED
             self.refusals[message.position] = Refusal(message.position, reason, False, route, unroutable)
 
@@ -289,7 +289,7 @@ def _why_not_declared(lost: LinkLost, exchange: str, user: str) -> str:
             )
         case 406:
             return (
-                f"the exchange {exchange!r} is there but is no durable topic exchange; "
+                f"the exchange {exchange!r} exists but is not a durable topic exchange; "
                 f"set declare='check' to use it as it is ({lost})"
             )
         case _:
@@ -306,7 +306,7 @@ def _why_not_published(lost: LinkLost, exchange: str, user: str) -> str:
             return str(lost)
 
 
-def _look_at(task: asyncio.Task[AlarmConnection]) -> None:
-    """Take note of a failure that nobody may be waiting for any more."""
+def _retrieve_exception(task: asyncio.Task[AlarmConnection]) -> None:
+    """Keep asyncio from logging a failure that no call waits for any more."""
     if not task.cancelled():
         task.exception()

@@ -69,7 +69,7 @@ class RabbitMQSubscriber:
     # -- the contract ------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Make the connection, see to the queues, and begin."""
+        """Connect, declare or check the queues, and begin to receive."""
         await self._let_go(self._channel)
         self._channel = None
         try:
@@ -81,7 +81,7 @@ class RabbitMQSubscriber:
             try:
                 async with asyncio.timeout(self._connect_timeout):
                     channel = await connection.delivering()
-                    await self._see_to_queues(channel)
+                    await self._ensure_queues(channel)
                     await channel.consume(self.queue, self._settings.prefetch or DEFAULT_PREFETCH)
             except BaseException:
                 await _closed(connection)
@@ -100,12 +100,12 @@ class RabbitMQSubscriber:
             raise self._unavailable(lost) from lost
 
     def ack(self, deliveries: Collection[Delivery]) -> None:
-        """These are dealt with."""
+        """Ack those of this session."""
         if self._channel is not None:
             self._channel.ack([each for each in deliveries if each.session is self._channel])
 
     def give_back(self, deliveries: Collection[Delivery]) -> None:
-        """These were not begun."""
+        """Requeue those of this session."""
         if self._channel is not None:
             self._channel.give_back([each for each in deliveries if each.session is self._channel])
 
@@ -131,7 +131,7 @@ class RabbitMQSubscriber:
                 raise self._unavailable(lost, f"the dead-letter queue {self.dead_letter_queue!r}") from lost
 
     async def waiting(self) -> int:
-        """What is in the queue, and what has arrived and was not taken."""
+        """What is in the queue, and what has arrived and was not received."""
         if self._channel is None:
             raise BrokerUnavailable(f"{self.name}: the subscriber is not open")
         try:
@@ -150,7 +150,7 @@ class RabbitMQSubscriber:
                 raise self._unavailable(lost) from lost
 
     async def close(self) -> None:
-        """Tell what is known, and close both connections."""
+        """Send the acks that are due, and close both connections."""
         channel, self._channel = self._channel, None
         burying, self._burying = self._burying, None
         if channel is not None:
@@ -186,7 +186,7 @@ class RabbitMQSubscriber:
             raise
         return channel
 
-    async def _see_to_queues(self, channel: DeliveryChannel) -> None:
+    async def _ensure_queues(self, channel: DeliveryChannel) -> None:
         if self._settings.declare == "no":
             return
         passive = self._settings.declare == "check"
@@ -210,19 +210,19 @@ class RabbitMQSubscriber:
 
     async def _let_go(self, channel: Channel | None) -> None:
         if channel is not None:
-            # Its answer comes after the broker has heard the acks, which a connection that closes may not send.
+            # The broker answers after it has read the acks, which a closing connection may not send.
             await _closed(channel)
             await _closed(channel.connection)
 
 
 async def _closed(channel_or_connection: Any) -> None:
-    """Close it, in good order if that takes no longer than it should."""
+    """Close it, in good order if that takes no longer than CLOSE_SECONDS."""
     try:
         async with asyncio.timeout(CLOSE_SECONDS):
             with translated():
                 await channel_or_connection.close()
     except (LinkLost, TimeoutError):
-        pass  # it is gone, which is what was wanted
+        pass  # it is closed all the same
 
 
 def _why_not(lost: LinkLost, queue: str, exchange: str, user: str) -> str:
@@ -238,7 +238,7 @@ def _why_not(lost: LinkLost, queue: str, exchange: str, user: str) -> str:
             )
         case 406:
             return (
-                f"the queue {queue!r} or the exchange {exchange!r} is there with other properties; "
+                f"the queue {queue!r} or the exchange {exchange!r} exists with other properties; "
                 f"set declare='check' to use it as it is ({lost})"
             )
         case _:
