@@ -469,7 +469,7 @@ async def test_an_aiormq_that_is_not_known_is_an_outage_with_a_reason(
     async with rabbitmq_channel(vhost) as channel:
         await channel.default_exchange.publish(aio_pika.Message(b"a"), "orders")
     async with asyncio.timeout(60):
-        with pytest.raises(BrokerUnavailable, match="this version of aiormq is not known to postroad"):
+        with pytest.raises(BrokerUnavailable, match="this version of aiormq does not work with postroad"):
             await subscriber.receive()
     await subscriber.close()
     assert len(await consumed(vhost, "orders")) == 1

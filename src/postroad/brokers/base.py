@@ -92,7 +92,7 @@ class Subscriber(Protocol):
         """
 
     async def receive(self) -> Sequence[Delivery]:
-        """Wait for messages, and return them in the broker's order: at least one, at most as many as may be open at once.
+        """Wait for messages, and return them in the broker's order: at least one, at most as many as may be open.
 
         Raises BrokerUnavailable when the session has ended: what was not acked comes again after `open`.
         """
