@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from postroad.causes import chain
-from postroad.config import duration
 from postroad.errors import InvalidSetting
+from postroad.kinds import duration
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine

@@ -6,8 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 from uuid import UUID
 
-from postroad.config import DEFAULT_SCHEMA, checked_schema, duration
+from postroad.config import DEFAULT_SCHEMA, checked_schema
 from postroad.errors import InvalidMessage, InvalidSetting
+from postroad.kinds import duration
 from postroad.received import identity_of
 from postroad.stores.connections import query_through
 from postroad.stores.connections.pending import Call
@@ -16,7 +17,7 @@ from postroad.stores.statements import Arrival, Query
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Sequence
 
-    from postroad.config import Duration
+    from postroad.kinds import Duration
     from postroad.stores.connections import AsyncConnection, SyncConnection
     from postroad.stores.statements import Rows, Statements
 

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from postroad.config import duration
 from postroad.errors import InvalidMessage, InvalidSetting
+from postroad.kinds import duration
 
 if TYPE_CHECKING:
     from postroad.message import Message, NewRow

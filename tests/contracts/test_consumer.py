@@ -16,7 +16,8 @@ from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 
 from postroad import BrokerUnavailable, Consumer, Inbox, InvalidSetting, NotMigrated, Received, StoreUnavailable
 from postroad.brokers.memory import MemoryQueue
-from postroad.brokers.rabbitmq_subscriber import RabbitMQSubscriber
+from postroad.brokers.rabbitmq.settings import SubscriberSettings
+from postroad.brokers.rabbitmq.subscriber import RabbitMQSubscriber
 from postroad.config import RelaySettings
 from postroad.consumer import following
 from postroad.consumer.attempts import Attempts
@@ -522,11 +523,66 @@ async def test_a_database_that_is_first_asked_for_when_it_is_used(queue: MemoryQ
 
 
 @pytest.mark.parametrize("settings", [{"bindings": "order.#"}, {"prefetch": 0}])
-async def test_settings_of_the_queue_that_are_wrong(one_place: Place, settings: dict[str, Any]) -> None:
-    it: Consumer[Any] = Consumer("amqp://localhost", name="stock", begin=one_place.begin, **settings)
-    it.on(Numbered)(one_place.handler())
+def test_settings_of_the_queue_that_are_wrong(one_place: Place, settings: dict[str, Any]) -> None:
     with pytest.raises(InvalidSetting, match="(bindings|prefetch) is"):
-        await it.run()
+        Consumer("amqp://localhost", name="stock", begin=one_place.begin, **settings)
+
+
+@pytest.mark.parametrize(
+    ("source", "settings", "wrong"),
+    [
+        (
+            "amqp://localhost",
+            {"queu": "q"},
+            "the subscriber of RabbitMQ has no setting 'queu'; did you mean 'queue'[?]",
+        ),
+        ("amqp://localhost", {"queu": "q"}, "it has username, password, .*, queue, exchange, bindings, "),
+        ("amqp://localhost", {"concurency": 5}, "no setting 'concurency'; did you mean 'concurrency'[?]"),
+        ("amqp://localhost", {"xyzzy": 5}, "no setting 'xyzzy'; it has username"),
+        ("memory://x", {"queue": "q"}, "the subscriber of the memory broker has no setting 'queue'; it has none"),
+        (
+            None,
+            {"concurency": 5},
+            "a consumer without a source has no setting 'concurency'; did you mean 'concurrency'",
+        ),
+        ("null://", {}, "source is a URL of the null broker, which postroad can't consume from"),
+        ("ampq://localhost", {}, "source is a URL that begins with 'ampq'; did you mean amqp://[?]"),
+        ("localhost", {}, "source is not a URL that can be read; it must look like amqp://"),
+        ("amqp://localhost", {"single_active": False}, None),
+    ],
+)
+def test_settings_are_those_of_the_broker(
+    one_place: Place, source: str | None, settings: dict[str, Any], wrong: str | None
+) -> None:
+    def make() -> Consumer[Any]:
+        return Consumer(source, name="stock", begin=one_place.begin, **settings)
+
+    if wrong is not None:
+        with pytest.raises(InvalidSetting, match=wrong):
+            make()
+        return
+    with pytest.raises(InvalidSetting, match="ordering is 'key' and single_active is False"):
+        make()._subscriber()
+
+
+def test_what_is_not_given_comes_from_the_consumer(one_place: Place) -> None:
+    it: Consumer[Any] = Consumer("amqp://localhost", name="stock", begin=one_place.begin, message_ttl="1s")
+    it.on_batch(Numbered, size=300)(handle)
+    found: Any = it._subscriber()
+    assert isinstance(found, RabbitMQSubscriber)
+    settings = found._settings
+    assert (settings.queue, settings.bindings, settings.prefetch) == ("stock", ("numbered",), 600)
+    assert found._arguments == {"x-single-active-consumer": True, "x-message-ttl": 1000}
+
+
+def test_what_is_given_comes_first(one_place: Place) -> None:
+    it: Consumer[Any] = Consumer(
+        "amqp://localhost", name="stock", begin=one_place.begin, ordering="none", queue="q", bindings=[], prefetch=7
+    )
+    it.on_batch(Numbered, size=300)(handle)
+    found: Any = it._subscriber()
+    settings = found._settings
+    assert (settings.queue, settings.bindings, settings.prefetch, found._arguments) == ("q", (), 7, {})
 
 
 @pytest.mark.parametrize(
@@ -569,7 +625,10 @@ async def handle(*_: Any) -> None: ...
         ({"concurrency": "10"}, "concurrency is '10'"),
         ({"source": MemoryQueue(), "bindings": ["order.#"]}, r"bindings is \['order.#'\] beside <.*MemoryQueue"),
         ({"source": MemoryQueue(), "prefetch": 5}, "prefetch is 5 beside"),
-        ({"source": RabbitMQSubscriber("amqp://localhost", "q", single_active=False)}, "has single_active=False"),
+        (
+            {"source": RabbitMQSubscriber("amqp://localhost", SubscriberSettings(queue="q", single_active=False))},
+            "has single_active=False",
+        ),
         ({"ordering": "any"}, "ordering is 'any'"),
         ({"retain": "5"}, "retain is '5'"),
         ({"grace": "soon"}, "grace is 'soon'"),

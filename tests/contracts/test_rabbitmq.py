@@ -20,10 +20,10 @@ from aio_pika import DeliveryMode
 from cloudevents.core.bindings.rabbitmq import RabbitMQMessage, from_rabbitmq_event
 
 from postroad import BrokerUnavailable, StoredMessage
-from postroad.brokers.amqp_channel import PageChannel
-from postroad.brokers.amqp_confirms import Page
-from postroad.brokers.envelope import Envelope
-from postroad.brokers.rabbitmq import WRITE_BYTES, RabbitMQPublisher
+from postroad.brokers.rabbitmq.channel import PageChannel
+from postroad.brokers.rabbitmq.confirms import Page
+from postroad.brokers.rabbitmq.publisher import WRITE_BYTES, RabbitMQPublisher
+from postroad.brokers.rabbitmq.settings import PublisherSettings
 from tests.destinations import CREATED_US, a_page, bound_queue, consumed, rabbitmq_channel, stored
 from tests.services.proxy import Proxy
 from tests.services.server import free_port, stop
@@ -52,7 +52,7 @@ async def publisher_to(vhost: str) -> AsyncIterator[PublisherMaker]:
     made: list[RabbitMQPublisher] = []
 
     def make(url: str = vhost, **settings: Any) -> RabbitMQPublisher:
-        made.append(RabbitMQPublisher(url, **settings))
+        made.append(RabbitMQPublisher(url, PublisherSettings(**settings)))
         return made[-1]
 
     yield make
@@ -140,7 +140,7 @@ async def test_the_official_sdk_reads_what_arrives(
     publisher_to: PublisherMaker, vhost: str, queue: str, mode: Any
 ) -> None:
     message = stored(payload=b'{"total":12}')
-    assert not await publisher_to(envelope=Envelope(mode)).publish([message])
+    assert not await publisher_to(envelope=mode).publish([message])
     (got,) = await consumed(vhost, queue)
     event = from_rabbitmq_event(as_the_sdk_wants(got))
     assert (event.get_id(), event.get_source(), event.get_type()) == (str(message.id), "/tests", "order.created")
@@ -152,7 +152,7 @@ async def test_json_that_is_nested_too_deeply_is_refused_alone(
 ) -> None:
     page = a_page(300)
     page[150] = stored(151, payload=b"[" * 100_000 + b"]" * 100_000)
-    (refusal,) = await publisher_to(envelope=Envelope("structured")).publish(page)
+    (refusal,) = await publisher_to(envelope="structured").publish(page)
     assert (refusal.position, refusal.permanent) == (151, True)
     assert await ids_in(vhost, queue) == [message.id for message in page if message.position != 151]
 
@@ -165,7 +165,7 @@ def as_the_sdk_wants(message: AbstractIncomingMessage) -> RabbitMQMessage:
 async def test_a_plain_message_has_no_more_headers_than_the_user_gave(
     publisher_to: PublisherMaker, vhost: str, queue: str
 ) -> None:
-    assert not await publisher_to(envelope=Envelope("plain")).publish([stored(headers={"tenant": "acme"})])
+    assert not await publisher_to(envelope="plain").publish([stored(headers={"tenant": "acme"})])
     (got,) = await consumed(vhost, queue)
     assert got.headers == {"tenant": "acme"}
     assert got.body == b'{"number":1}'
@@ -363,7 +363,7 @@ async def test_an_exchange_of_another_type_can_be_used_when_it_is_only_checked(
     async with rabbitmq_channel(vhost) as channel:
         fanout = await channel.declare_exchange("news", "fanout", durable=False)
         await (await channel.declare_queue("all", durable=True)).bind(fanout)
-    with pytest.raises(BrokerUnavailable, match="'news' is there but is no durable topic exchange"):
+    with pytest.raises(BrokerUnavailable, match="'news' exists but is not a durable topic exchange"):
         await publisher_to(exchange="news").open()
     message = stored()
     assert not await publisher_to(exchange="news", declare="check").publish([message])
@@ -648,7 +648,7 @@ async def test_missed_heartbeats_are_an_outage(
 ) -> None:
     publisher = publisher_to(heartbeat="1s")
     await publisher.open()
-    with frozen(rabbitmq), pytest.raises(BrokerUnavailable, match="nothing was heard from the broker") as outage:
+    with frozen(rabbitmq), pytest.raises(BrokerUnavailable, match="the broker sent nothing") as outage:
         await publisher.publish([stored()])
     assert not outage.value.suspicious
     await eventually(publisher, [stored()])

@@ -340,7 +340,7 @@ async def test_a_route_that_is_out_costs_no_attempts_and_stops_nobody_else(
     await running
     assert policy.asked == []
     assert sorted(broker.numbers) == [1, 2, 3, 4, 5, 6, 7], "and nothing came twice"
-    assert caplog.text.count("the route a is out: nobody takes 'a'") == 1, "said once, however often it is tried"
+    assert caplog.text.count("the route a is out: no queue is bound to 'a'") == 1, "once, however often it is tried"
     assert "the route a works again" in caplog.text
 
 

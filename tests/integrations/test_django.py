@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from postroad import InvalidSetting
-from postroad.config import is_url
 from postroad.django.databases import database_url
+from postroad.kinds import is_url
 from postroad.stores.dialects import POSTGRESQL, SQLITE
 from postroad.stores.sqlite import migrate_sqlite
 from tests.conftest import GUARDED_PASSWORD

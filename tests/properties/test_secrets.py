@@ -16,13 +16,12 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from postroad import InvalidSetting
-from postroad.brokers import publisher_for, subscriber_for
+from postroad.brokers import Subscription, publisher_for, subscriber_for
 from postroad.brokers.base import Subscriber
-from postroad.config import all_settings
 from postroad.listeners import tell
 from postroad.ops.cli import app
 from postroad.ops.logs import JsonLines, Lines
-from postroad.ops.settings import Settings, shown
+from postroad.ops.settings import Settings, all_settings, shown
 from postroad.safe_text import without_passwords
 from postroad.stores import dialect_of, operating_for, store_for
 
@@ -106,7 +105,7 @@ def used(loaded: Settings) -> list[str]:
     """What stores and publishers say when they are made of these settings."""
     texts = []
     for make in (
-        lambda: publisher_for(loaded.needed("to"), rabbitmq=loaded.rabbitmq),
+        lambda: publisher_for(loaded.needed("to"), loaded.for_broker(loaded.needed("to"))),
         lambda: store_for(loaded.needed("database")),
     ):
         try:
@@ -147,7 +146,7 @@ def test_a_password_in_a_url_that_a_program_gives(url: str, secret: str, encoded
 
 
 def subscribed(url: str) -> Subscriber:
-    return subscriber_for(url, queue="q")
+    return subscriber_for(url, Subscription("stock"), queue="q")
 
 
 QUOTING = st.sampled_from(

@@ -19,7 +19,7 @@ import asyncpg
 import pytest
 
 from postroad import Outbox
-from postroad.brokers.rabbitmq import RabbitMQPublisher
+from postroad.brokers.rabbitmq.publisher import RabbitMQPublisher
 from postroad.message import StoredMessage
 from postroad.stores.postgresql import migrate_postgresql
 from tests.destinations import consumed, rabbitmq_channel, stored

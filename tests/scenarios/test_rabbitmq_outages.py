@@ -15,7 +15,7 @@ import pytest
 
 from postroad import Message, Refusal, StoredMessage
 from postroad.brokers.memory import MemoryBroker
-from postroad.brokers.rabbitmq import RabbitMQPublisher
+from postroad.brokers.rabbitmq.publisher import RabbitMQPublisher
 from postroad.config import RelaySettings
 from postroad.relay import Relay
 from postroad.stores.memory import MemoryStore

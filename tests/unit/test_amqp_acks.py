@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroad.brokers.amqp_acks import Ack, Acks
+from postroad.brokers.rabbitmq.acks import Ack, Acks
 
 
 def test_all_without_a_gap_are_one_ack() -> None:
@@ -31,8 +31,8 @@ def test_what_is_beyond_a_gap_is_told_by_itself_and_not_again() -> None:
 
 def test_what_is_given_back_is_not_acked() -> None:
     acks = Acks()
-    assert acks.told(2)
-    assert not acks.told(2)
+    assert acks.mark_sent(2)
+    assert not acks.mark_sent(2)
     for tag in (1, 2, 3):
         acks.done(tag)
     assert acks.next() == [Ack(3, multiple=True)], "the broker knows 2 already, and takes the ack for the others"
@@ -46,7 +46,7 @@ def test_a_broker_hears_of_each_once_and_never_of_what_is_open(
     acks, unacked, done = Acks(), set(range(1, 30)), set[int]()
     for number, tag in enumerate(order):
         if tag in given_back:
-            assert acks.told(tag)
+            assert acks.mark_sent(tag)
             unacked.discard(tag)
         else:
             acks.done(tag)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroad.brokers.amqp_confirms import Page
+from postroad.brokers.rabbitmq.confirms import Page
 from tests.destinations import a_page
 
 # The positions of a page are 1, 2, 3 ... in these tests, and its tags begin at 11.

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
-from postroad.brokers import amqp_properties
-from postroad.brokers.amqp_properties import LEFT_OUT, USER_ID, dead_letter
+from postroad.brokers.rabbitmq import properties as module
+from postroad.brokers.rabbitmq.properties import LEFT_OUT, USER_ID, dead_letter
 
 ROOM = 100_000
 NOTES = {"postroad-reason": "it is bad", "postroad-consumer": "c"}
@@ -94,7 +94,7 @@ def test_what_pamqp_would_not_write_is_kept(raw: bytes) -> None:
 )
 def test_what_makes_no_sense_is_left_out_and_that_is_said(raw: bytes) -> None:
     after = read(dead_letter(raw, NOTES, room=ROOM).properties)
-    assert after["headers"] == {**NOTES, LEFT_OUT: "all properties, which make no sense"}
+    assert after["headers"] == {**NOTES, LEFT_OUT: "all properties, which can't be decoded"}
 
 
 def test_the_largest_headers_make_room() -> None:
@@ -125,7 +125,7 @@ def test_a_long_reason_is_cut_where_frames_are_small() -> None:
 def test_the_work_grows_with_the_headers_and_not_with_their_square(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[int] = []
     for name in ("_encoded", "table"):
-        monkeypatch.setattr(amqp_properties, name, counting(getattr(amqp_properties, name), written))
+        monkeypatch.setattr(module, name, counting(getattr(module, name), written))
     headers = encoded({"headers": {f"h{number}": "" for number in range(12_000)}})
     assert len(headers) > 100_000
     letter = dead_letter(headers, NOTES, room=4096)

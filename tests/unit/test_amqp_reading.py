@@ -19,8 +19,8 @@ from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 from pamqp.heartbeat import Heartbeat
 
-from postroad.brokers.amqp_deliveries import _Receiver
-from postroad.brokers.amqp_reading import Arrival, BrokenFrame, FrameReader
+from postroad.brokers.rabbitmq.deliveries import _Receiver
+from postroad.brokers.rabbitmq.reading import Arrival, BrokenFrame, FrameReader
 
 CHANNEL = 1
 BODY_MAX = 50
@@ -165,5 +165,5 @@ async def test_a_message_that_takes_long_is_a_sign_of_life_all_the_time() -> Non
     stream.feed_data(DELIVER[:9])
     stream.feed_eof()
     await receiver.get_frame()
-    with pytest.raises(AMQPConnectionError, match=r"^the broker has closed the connection without a word$"):
+    with pytest.raises(AMQPConnectionError, match=r"^the broker closed the connection and gave no reason$"):
         await receiver.get_frame()

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from postroad import Outbox
-from postroad.config import all_settings
 from postroad.ops.cli import app
+from postroad.ops.settings import all_settings
 from postroad.ops.terminal import run
 from postroad.stores.sqlite import migrate_sqlite
 
@@ -67,7 +67,11 @@ def log_with(messages: int) -> str:
     [
         ("LANES=0", ["relay"], "(environment POSTROAD_LANES; set by --lanes or POSTROAD_LANES)"),
         ("LANES=4", ["relay", "--lanes", "0"], "(command line; set by --lanes or POSTROAD_LANES)"),
-        ("RABBITMQ_DECLARE=maybe", ["relay"], "POSTROAD_RABBITMQ_DECLARE; set by POSTROAD_RABBITMQ_DECLARE)"),
+        (
+            "RABBITMQ_DECLARE=maybe",
+            ["relay"],
+            "POSTROAD_RABBITMQ_DECLARE; set by --rabbitmq-declare or POSTROAD_RABBITMQ_DECLARE)",
+        ),
         ("LANES=4", ["relay", "--lease", "2h"], "it must be from 1s to 1h (set by --lease or POSTROAD_LEASE)"),
         ("DATABASE=mysql://h/x", ["status"], "(set by --database or POSTROAD_DATABASE)"),
         ("APP=no_such:thing", ["consume"], "(set by --app or POSTROAD_APP)"),
@@ -131,6 +135,8 @@ def test_config_takes_every_option_of_the_relay() -> None:
     without_default = (
         "--to", "null://", "--database", "postgresql://h/x", "--direct", "postgresql://h/d", "--app", "shop:stock",
         "--dead-letter-topic", "dead", "--lock-id", "-7", "--route-timeout", "1h", "--database-password-file", "secret",
+        "--rabbitmq-username", "me", "--rabbitmq-password-file", "secret", "--rabbitmq-heartbeat", "9s",
+        "--rabbitmq-cluster", "prod",
     )  # fmt: skip
     Path("secret").write_text("geheim")
     done = postroad("config", "--json", *arguments, *without_default)

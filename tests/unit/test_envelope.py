@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from postroad import InvalidSetting, StoredMessage
-from postroad.brokers.envelope import CannotEncode, Envelope, Wire, headers_and_body
+from postroad.brokers.cloudevents import CannotEncode, Envelope, Wire, wrap
 from tests.destinations import stored
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def everything() -> StoredMessage:
 @pytest.mark.parametrize("mode", ["binary", "structured"])
 def test_the_sdk_reads_every_attribute(mode: Any) -> None:
     message = everything()
-    event = read(headers_and_body(message, mode))
+    event = read(wrap(message, mode))
     assert event.get_attributes() == {
         "specversion": "1.0",
         "id": str(message.id),
@@ -51,27 +51,27 @@ def test_the_sdk_reads_every_attribute(mode: Any) -> None:
 
 @pytest.mark.parametrize("mode", ["binary", "structured"])
 def test_what_a_message_does_not_have_is_left_out(mode: Any) -> None:
-    event = read(headers_and_body(stored(key=None), mode))
+    event = read(wrap(stored(key=None), mode))
     assert set(event.get_attributes()) == {"specversion", "id", "source", "type", "time", "datacontenttype"}
 
 
 @pytest.mark.parametrize("mode", ["binary", "structured", "plain"])
 def test_the_users_headers_are_headers_in_every_mode(mode: Any) -> None:
-    headers = headers_and_body(everything(), mode).headers
+    headers = wrap(everything(), mode).headers
     assert {"tenant": "acme", **TRACE}.items() <= headers.items()
     assert not {"source", "correlation_id", "causation_id"} & set(headers)
 
 
 def test_a_user_cannot_overwrite_an_attribute() -> None:
     message = stored(headers={"ce-id": "forged", "ce-colour": "red"})
-    event = read(headers_and_body(message))
+    event = read(wrap(message))
     assert event.get_id() == str(message.id)
     assert event.get_extension("colour") == "red"  # an extension of the user's own is welcome
 
 
 def test_plain_is_the_payload_and_nothing_else() -> None:
     message = stored(payload=b"\x00", content_type="image/png")
-    assert headers_and_body(message, "plain") == Wire("image/png", {}, b"\x00")
+    assert wrap(message, "plain") == Wire("image/png", {}, b"\x00")
 
 
 def test_each_prefix_is_read_by_the_binding_that_defines_it() -> None:
@@ -106,7 +106,7 @@ def test_each_prefix_is_read_by_the_binding_that_defines_it() -> None:
     ],
 )
 def test_structured_data(payload: bytes, content_type: str, field: str, data: Any) -> None:
-    wire = headers_and_body(stored(payload=payload, content_type=content_type), "structured")
+    wire = wrap(stored(payload=payload, content_type=content_type), "structured")
     document = msgspec.json.decode(wire.body)
     assert {name: value for name, value in document.items() if name.startswith("data_") or name == "data"} == {
         field: data
@@ -117,7 +117,7 @@ def test_structured_data(payload: bytes, content_type: str, field: str, data: An
 
 @given(st.binary(), st.sampled_from(["application/json", "text/plain", "application/octet-stream"]))
 def test_no_payload_is_lost_in_structured_mode(payload: bytes, content_type: str) -> None:
-    event = read(headers_and_body(stored(payload=payload, content_type=content_type), "structured"))
+    event = read(wrap(stored(payload=payload, content_type=content_type), "structured"))
     data = event.get_data()
     if isinstance(data, bytes):
         assert data == payload
@@ -137,14 +137,14 @@ def test_no_payload_is_lost_in_structured_mode(payload: bytes, content_type: str
     ],
 )
 def test_time(microseconds: int, time: str) -> None:
-    assert headers_and_body(stored(created_us=microseconds)).headers["ce-time"] == time
+    assert wrap(stored(created_us=microseconds)).headers["ce-time"] == time
 
 
 @pytest.mark.parametrize("headers", ["{}", '{"source": ""}', '{"source": 1}', "[]", "{"])
 @pytest.mark.parametrize("mode", ["binary", "structured"])
 def test_without_a_source_there_is_no_event(headers: str, mode: Any) -> None:
     with pytest.raises(CannotEncode):
-        headers_and_body(stored(headers_json=headers), mode)
+        wrap(stored(headers_json=headers), mode)
 
 
 def test_settings_are_checked() -> None:
@@ -156,6 +156,6 @@ def test_settings_are_checked() -> None:
 
 def test_json_that_is_nested_too_deeply_is_refused_by_name() -> None:
     message = stored(payload=b"[" * 100_000 + b"]" * 100_000)
-    assert headers_and_body(message, "binary").body == message.payload
+    assert wrap(message, "binary").body == message.payload
     with pytest.raises(CannotEncode, match="nested too deeply for the envelope 'structured'; publish it as 'binary'"):
-        headers_and_body(message, "structured")
+        wrap(message, "structured")

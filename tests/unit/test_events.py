@@ -14,7 +14,7 @@ import pytest
 from postroad import Message, Refusal, StoredMessage, events
 from postroad.brokers.memory import MemoryBroker
 from postroad.brokers.null import NullPublisher
-from postroad.brokers.rabbitmq import RabbitMQPublisher
+from postroad.brokers.rabbitmq.publisher import RabbitMQPublisher
 from postroad.config import RelaySettings
 from postroad.listeners import tell
 from postroad.message import new_id
@@ -186,7 +186,7 @@ async def test_a_route_that_is_out_and_back(log: SQLiteLog, told: Told) -> None:
     broker = MemoryBroker()
     broker.unbind("orders")
     await relay(log, broker).run_until_empty()
-    assert told.one(events.RouteBlocked) == IN_LANE | {"route": "orders", "reason": "nobody takes 'orders'"}
+    assert told.one(events.RouteBlocked) == IN_LANE | {"route": "orders", "reason": "no queue is bound to 'orders'"}
     broker.bind("orders")
     await relay(log, broker).run_until_empty()
     assert told.one(events.RouteUnblocked) == IN_LANE | {"route": "orders"}
@@ -201,7 +201,7 @@ async def test_an_outage_and_its_end(log: SQLiteLog, told: Told) -> None:
     broker = MemoryBroker()
     broker.fail_after(1, 0)
     await relay(log, broker, outage_backoff="1ms").run_until_empty()
-    reason = "the memory broker was told to fail"
+    reason = "the memory broker fails on demand"
     out = told.all(events.BrokerUnavailable)
     assert all(0.75 <= each.pop("retry_ms") <= 1 for each in out)
     assert out == [{"sink": "audit", "reason": reason}] * 2

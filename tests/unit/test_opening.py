@@ -11,8 +11,7 @@ import pydantic
 import pytest
 
 from postroad.brokers.base import Delivery
-from postroad.brokers.envelope import headers_and_body
-from postroad.brokers.opening import opened
+from postroad.brokers.cloudevents import unwrap, wrap
 from postroad.message import Message, encode
 from postroad.received import Unreadable, decoder_for, identity_of, is_readable, received
 from tests.destinations import stored
@@ -27,8 +26,8 @@ def delivered(body: bytes = b"", **fields: Any) -> Delivery:
 @pytest.mark.parametrize("prefix", ["ce-", "ce_", "cloudEvents:", "cloudEvents_"])
 def test_what_was_wrapped_is_opened(mode: Any, prefix: str) -> None:
     message = everything()
-    wire = headers_and_body(message, mode, prefix)
-    found = opened(delivered(wire.body, content_type=wire.content_type, headers=wire.headers))
+    wire = wrap(message, mode, prefix)
+    found = unwrap(delivered(wire.body, content_type=wire.content_type, headers=wire.headers))
     assert (found.id, found.type, found.source, found.key) == (str(message.id), "order.created", "/tests", "order-1")
     assert (found.correlation_id, found.causation_id) == ("c-1", "b-1")
     assert (found.payload, found.content_type) == (b'{"number":1}', "application/json")
@@ -40,13 +39,13 @@ def test_what_was_wrapped_is_opened(mode: Any, prefix: str) -> None:
 @pytest.mark.parametrize("content_type", ["application/octet-stream", "text/plain; charset=utf-8"])
 @pytest.mark.parametrize("mode", ["binary", "structured"])
 def test_payloads_of_every_kind(mode: Any, content_type: str, payload: bytes) -> None:
-    wire = headers_and_body(stored(payload=payload, content_type=content_type), mode)
-    found = opened(delivered(wire.body, content_type=wire.content_type, headers=wire.headers))
+    wire = wrap(stored(payload=payload, content_type=content_type), mode)
+    found = unwrap(delivered(wire.body, content_type=wire.content_type, headers=wire.headers))
     assert (found.payload, found.content_type) == (payload, content_type)
 
 
 def test_a_plain_message_is_known_by_its_properties() -> None:
-    found = opened(
+    found = unwrap(
         delivered(b"x", message_id="7", type="note", correlation_id="c", headers={"n": 3, "b": b"y", "t": {"a": 1}})
     )
     assert (found.id, found.type, found.correlation_id, found.payload) == ("7", "note", "c", b"x")
@@ -55,9 +54,9 @@ def test_a_plain_message_is_known_by_its_properties() -> None:
 
 def test_extensions_of_others_are_headers() -> None:
     headers = {"ce-id": "1", "ce-type": "t", "ce-source": "/s", "ce-tenant": "acme"}
-    assert opened(delivered(headers=headers)).headers == {"tenant": "acme"}
+    assert unwrap(delivered(headers=headers)).headers == {"tenant": "acme"}
     body = b'{"id": "1", "type": "t", "source": "/s", "tenant": "acme", "data": {"a": 1}}'
-    found = opened(delivered(body, content_type="application/cloudevents+json"))
+    found = unwrap(delivered(body, content_type="application/cloudevents+json"))
     assert (found.headers, found.payload) == ({"tenant": "acme"}, b'{"a": 1}')
 
 
@@ -74,14 +73,14 @@ def test_extensions_of_others_are_headers() -> None:
 )
 def test_what_can_t_be_read(fields: dict[str, Any], why: str) -> None:
     with pytest.raises(Unreadable, match=why):
-        opened(delivered(**fields))
+        unwrap(delivered(**fields))
 
 
 def test_a_message_is_known_by_its_source_and_its_id() -> None:
     uuid = "01890a5d-ac96-774b-bcce-b302099a8057"
-    assert opened(delivered(headers={"ce-id": uuid, "ce-source": "/s", "ce-type": "t"})).identity == f"/s {uuid}"
-    assert opened(delivered(headers={"ce-id": "7", "ce-source": "/s", "ce-type": "t"})).identity == "/s 7"
-    assert opened(delivered(message_id="7")).identity == "7"
+    assert unwrap(delivered(headers={"ce-id": uuid, "ce-source": "/s", "ce-type": "t"})).identity == f"/s {uuid}"
+    assert unwrap(delivered(headers={"ce-id": "7", "ce-source": "/s", "ce-type": "t"})).identity == "/s 7"
+    assert unwrap(delivered(message_id="7")).identity == "7"
 
 
 def test_no_two_messages_are_known_by_the_same_text() -> None:
@@ -148,4 +147,4 @@ def test_classes_that_can_t_be_read() -> None:
 def test_json_that_is_nested_too_deeply_is_unreadable(field: str) -> None:
     body = b'{"type": "t", "source": "/s", "%s": %s}' % (field.encode(), b"[" * 100_000 + b"]" * 100_000)
     with pytest.raises(Unreadable, match="nested too deeply"):
-        opened(delivered(body, message_id="1", content_type="application/cloudevents+json"))
+        unwrap(delivered(body, message_id="1", content_type="application/cloudevents+json"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from postroad import InvalidSetting
-from postroad.brokers.envelope import CannotEncode
+from postroad.brokers.cloudevents import CannotEncode
 from postroad.brokers.routing import RoutingKey
 from tests.destinations import stored
 

@@ -15,10 +15,11 @@ import pytest
 from postroad import InvalidSetting
 from postroad.brokers import publisher_for
 from postroad.brokers.null import NullPublisher
-from postroad.brokers.rabbitmq import RabbitMQPublisher
-from postroad.config import RabbitMQSettings, RelaySettings, all_settings
+from postroad.brokers.rabbitmq.publisher import RabbitMQPublisher
+from postroad.brokers.rabbitmq.settings import PublisherSettings
+from postroad.config import RelaySettings
 from postroad.events import FileReadable, PasswordInArguments
-from postroad.ops.settings import Origin, Settings, shown
+from postroad.ops.settings import Origin, Settings, all_settings, shown
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +67,11 @@ def test_with_nothing_given_all_is_as_the_library_has_it() -> None:
     assert settings == Settings(origins=settings.origins, warnings=[])
     assert set(settings.origins) == set(all_settings())
     assert set(settings.origins.values()) == {Origin("default")}
-    assert (settings.relay, settings.rabbitmq, settings.file) == (RelaySettings(), RabbitMQSettings(), None)
+    assert (settings.relay, settings.brokers, settings.file) == (
+        RelaySettings(),
+        {"rabbitmq": PublisherSettings()},
+        None,
+    )
 
 
 def test_every_setting_can_be_given_in_the_file_and_in_the_environment() -> None:
@@ -100,17 +105,17 @@ def test_every_setting_can_be_given_in_the_file_and_in_the_environment() -> None
 
 def test_tables_may_be_written_in_any_way_that_toml_has() -> None:
     for text in ("[rabbitmq]\nexchange = 'e'", "rabbitmq.exchange = 'e'", "rabbitmq = {exchange = 'e'}"):
-        assert load(text).rabbitmq.exchange == "e"
+        assert load(text).value("rabbitmq.exchange") == "e"
 
 
 def test_the_later_place_says_where_the_password_is() -> None:
     text = "[rabbitmq]\npassword_file = '/run/secret'"
     settings = load(text, {"POSTROAD_RABBITMQ_PASSWORD": "geheim"})
-    assert (settings.rabbitmq.password, settings.rabbitmq.password_file) == ("geheim", None)
+    assert tuple(map(settings.value, ("rabbitmq.password", "rabbitmq.password_file"))) == ("geheim", None)
     both = f"{text}\npassword = 'geheim'"
     assert refused(both) == (
         "[rabbitmq]: password and password_file are both given; give one of them "
-        "(set by POSTROAD_RABBITMQ_PASSWORD, POSTROAD_RABBITMQ_PASSWORD_FILE)"
+        "(set by POSTROAD_RABBITMQ_PASSWORD, --rabbitmq-password-file or POSTROAD_RABBITMQ_PASSWORD_FILE)"
     )
 
 
@@ -161,7 +166,7 @@ def test_a_folder_is_no_file() -> None:
         ("[rabbitmq]\nexchnage = 'e'", "'rabbitmq.exchnage'; did you mean 'rabbitmq.exchange'? (file given.toml)"),
         ("[rabbitmq]\nlanes = 5", "'rabbitmq.lanes'; 'lanes' must stand above the line [rabbitmq] (file given.toml)"),
         ("exchange = 'e'", "there is no setting 'exchange'; did you mean 'rabbitmq.exchange'? (file given.toml)"),
-        ("xyzzy = 1", "there is no setting 'xyzzy'; `postroad config` lists all there are (file given.toml)"),
+        ("xyzzy = 1", "there is no setting 'xyzzy'; `postroad config` lists all settings (file given.toml)"),
         ("rabbitmq = 5", "rabbitmq is a value; it must be a table, [rabbitmq] (file given.toml)"),
         (
             "lanes = '4'",
@@ -357,7 +362,7 @@ def test_the_publisher_is_that_of_the_url() -> None:
     assert isinstance(publisher_for("null://"), NullPublisher)
     settings = load("[rabbitmq]\nexchange = 'orders'\nenvelope = 'structured'\nconfirm_timeout = '3s'")
     for scheme in ("amqp", "amqps"):
-        publisher = publisher_for(f"{scheme}://me@host/x", rabbitmq=settings.rabbitmq)
+        publisher = publisher_for(f"{scheme}://me@host/x", settings.brokers["rabbitmq"])
         assert isinstance(publisher, RabbitMQPublisher)
         assert repr(publisher) == f"RabbitMQPublisher('{scheme}://host/x', exchange='orders')"
         assert (publisher._envelope.mode, publisher._confirm_timeout) == ("structured", 3)
@@ -367,8 +372,13 @@ def test_the_publisher_is_that_of_the_url() -> None:
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("pigeon://roof", "^to is a URL that begins with 'pigeon'; it must begin with amqp://, amqps:// or null://$"),
-        ("geheim", "^to is no URL that can be read; it must be amqp://user@host/vhost, "),
+        (
+            "pigeon://roof",
+            "^to is a URL that begins with 'pigeon'; it must look like amqp://user@host/vhost, .*null:// or memory://name$",
+        ),
+        ("ampq://roof", "^to is a URL that begins with 'ampq'; did you mean amqp://[?] it must look like amqp://user@"),
+        ("local://x", "^to begins with local://, and handlers in this process have no URL; pass LocalPublisher"),
+        ("geheim", "^to is not a URL that can be read; it must look like amqp://user@host/vhost, "),
     ],
 )
 def test_a_destination_that_nobody_knows(url: str, words: str) -> None:

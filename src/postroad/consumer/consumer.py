@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from copy import copy
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
@@ -10,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 from msgspec.structs import replace
 
 from postroad import events
-from postroad.brokers import subscriber_for
 from postroad.brokers.local import LocalPublisher
-from postroad.config import RelaySettings, duration
+from postroad.brokers.registry import Subscription, check_subscriber_settings, subscriber_for, subscriber_settings
+from postroad.config import RelaySettings
 from postroad.consumer.attempt import ConsumerOptions, Summary
 from postroad.consumer.attempts import Attempts
 from postroad.consumer.begin import checked_begin
@@ -25,19 +26,21 @@ from postroad.consumer.transaction import HandlerTransaction
 from postroad.consumer.transactions import StoreOut, Transactions
 from postroad.errors import InvalidSetting, PostroadError, StoreUnavailable
 from postroad.inbox import Inbox, checked_consumer
+from postroad.kinds import duration
 from postroad.listeners import tell
 from postroad.retry import Backoff
 from postroad.stores.connections.errors import is_transient
 from postroad.waiting import cancelled, reached
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
     from postroad.brokers.base import Subscriber
-    from postroad.config import Duration
+    from postroad.kinds import Duration
     from postroad.received import Received
     from postroad.retry import RetryPolicy
+    from postroad.setting import SettingsGroup
 
 __all__ = ["Consumer"]
 
@@ -45,7 +48,6 @@ E = TypeVar("E")
 Tx = TypeVar("Tx")
 Result = TypeVar("Result", bound="Awaitable[None] | None")
 
-DEFAULT_PREFETCH: Final = 200
 END_SECONDS: Final = 1.0
 CLEAN_EVERY: Final = "1h"
 DEFAULT_HANDLER_TIMEOUT: Final = "15m"
@@ -75,59 +77,40 @@ class Consumer(Generic[Tx]):
         *,
         name: str,
         begin: Callable[[], AbstractAsyncContextManager[Tx] | AbstractContextManager[Tx]],
-        queue: str | None = None,
-        exchange: str | None = None,
-        bindings: Collection[str] | None = None,
-        declare: Literal["create", "check", "no"] | None = None,
-        dead_letter_queue: str | None = None,
         message_ttl: Duration | None = None,
         ordering: Literal["key", "none"] = "key",
         concurrency: int = 10,
-        prefetch: int | None = None,
-        max_message_size: int | None = None,
-        max_held_bytes: int | None = None,
         retry: RetryPolicy | None = None,
         retain: Duration | None = "30d",
         handler_timeout: Duration | None = None,
         grace: Duration = "10s",
         inbox: Inbox | None = None,
+        **broker_settings: Any,
     ) -> None:
         """`source` is the broker's URL; without one the handlers can only run in a relay (`publisher`). Or it is a
-        Subscriber, which then has its own queue, exchange, bindings, dead-letter queue and prefetch.
+        Subscriber, which then has its own settings.
 
-        `name` is what the inbox knows this consumer by, and its queue's name unless `queue` is given. `begin` gives a
-        context manager that begins a transaction, commits at its end and rolls back when it is left by an error; where
-        it is an async one, handlers are async, where it is not, they are plain functions and run in threads.
+        `broker_settings` are those of the broker's subscriber, checked against its declaration (docs/settings.md lists
+        them): for RabbitMQ `queue`, `exchange`, `bindings`, `declare`, `dead_letter_queue`, `prefetch` and others.
+        Unless they are given, the broker derives its queue from `name` and its bindings from the types of the handlers.
 
-        The queue is bound to `exchange` ("postroad") with the types of the handlers, or with `bindings`; `declare` is
-        "create", "check" or "no", see `RabbitMQSubscriber`; `message_ttl` is how long the queue keeps a message. With
-        `ordering` "key" a key's messages are handled one after the other, and the queue has one active consumer at a
-        time, others stand by; with "none" they share it, and nothing is in order. `concurrency` messages are handled at
-        once, `prefetch` are held, those included whose key waits for a retry. A message with a body of more than
-        `max_message_size` bytes (128 MiB) is a dead letter; nothing more is received while those held have
-        `max_held_bytes` (128 MiB) or more.
+        `name` is what the inbox knows this consumer by. `begin` gives a context manager that begins a transaction,
+        commits at its end and rolls back when it is left by an error; where it is an async one, handlers are async,
+        where it is not, they are plain functions and run in threads.
 
-        `retry` says when a message whose handler failed is tried again, and when it goes to `dead_letter_queue` (the
-        queue's name and ".dead"). An async handler that takes longer than `handler_timeout` (15 minutes; "0" for no
-        limit) is cancelled, which is a failed attempt; sync handlers can't be cancelled and have no limit. `retain` is
-        how long the inbox remembers, None for ever; `grace` is how long a consumer that is being stopped waits for its
-        handlers.
+        With `ordering` "key" a key's messages are handled one after the other, and only one process at a time receives
+        from the source, the others stand by; with "none" processes share it, and nothing is in order. `concurrency`
+        messages are handled at once. `message_ttl` is how long the source keeps a message, where it can be told to.
+
+        `retry` says when a message whose handler failed is tried again, and when it becomes a dead letter. An async
+        handler that takes longer than `handler_timeout` (15 minutes; "0" for no limit) is cancelled, which is a failed
+        attempt; sync handlers can't be cancelled and have no limit. `retain` is how long the inbox remembers, None for
+        ever; `grace` is how long a consumer that is being stopped waits for its handlers.
         """
         self.name = checked_consumer(name)
         keep_order = _choice("ordering", ordering, ("key", "none")) == "key"
         self._source = source
-        self._queue = {
-            "queue": queue,
-            "exchange": exchange,
-            "bindings": bindings,
-            "declare": declare,
-            "dead_letter_queue": dead_letter_queue,
-            "prefetch": prefetch,
-            "max_message_size": max_message_size,
-            "max_held_bytes": max_held_bytes,
-        }
-        if source is not None and not isinstance(source, str):
-            _check_beside(source, self._queue, keep_order=keep_order)
+        self._source_settings = _source_settings(source, broker_settings, keep_order=keep_order)
         self._message_ttl = None if message_ttl is None else duration("message_ttl", message_ttl)
         self._retain = None if retain is None else duration("retain", retain)
         self._inbox = inbox or Inbox()
@@ -309,20 +292,14 @@ class Consumer(Generic[Tx]):
             )
         if not isinstance(self._source, str):
             return self._source
-        ttl = self._message_ttl
-        defaults = {
-            "queue": self.name,
-            "bindings": self._handlers.types,
-            "prefetch": max(DEFAULT_PREFETCH, 2 * self._handlers.batch_size),
-        }
-        given = {setting: value for setting, value in self._queue.items() if value is not None}
-        return subscriber_for(
-            self._source,
-            single_active=self._plan.keep_order,
-            arguments={} if ttl is None else {"x-message-ttl": int(ttl / timedelta(milliseconds=1))},
-            connection_name=f"postroad {self.name}",
-            **defaults | given,
+        subscription = Subscription(
+            self.name,
+            types=tuple(self._handlers.types),
+            in_order=self._plan.keep_order,
+            batch_size=self._handlers.batch_size,
+            message_ttl=self._message_ttl,
         )
+        return subscriber_for(self._source, subscription, self._source_settings)
 
     async def _start(self, relay: RelaySettings | None) -> None:
         """Make sure that everything is there before the first message. Raises what is wrong."""
@@ -359,16 +336,24 @@ class Consumer(Generic[Tx]):
         self._transactions.end()
 
 
-def _check_beside(source: Subscriber, settings: dict[str, Any], *, keep_order: bool) -> None:
-    """Refuse what would have no effect, or no order."""
-    for setting, value in settings.items():
-        if value is not None:
-            raise InvalidSetting(f"{setting} is {value!r} beside {source!r}, which has its own; give it to that one")
+def _source_settings(
+    source: str | Subscriber | None, given: Mapping[str, Any], *, keep_order: bool
+) -> SettingsGroup | None:
+    """The settings of the broker's subscriber. Refuses those that would have no effect, or no order."""
+    own = inspect.signature(Consumer).parameters
+    if source is None:  # its handlers run in a relay; where its URL is optional, its settings may be there all the same
+        check_subscriber_settings("a consumer without a source", given, similar=own)
+        return None
+    if isinstance(source, str):
+        return subscriber_settings(source, given, similar=own)
+    for setting, value in given.items():
+        raise InvalidSetting(f"{setting} is {value!r} beside {source!r}, which has its own; give it to that one")
     if keep_order and getattr(source, "single_active", True) is False:
         raise InvalidSetting(
             f"ordering is 'key', and {source!r} has single_active=False, so a key's messages could be with two "
-            "consumers at once; say ordering='none', or single_active=True"
+            "consumers at once; set ordering='none', or single_active=True"
         )
+    return None
 
 
 def _choice(name: str, value: Any, right: Sequence[str]) -> str:

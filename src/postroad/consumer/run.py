@@ -18,7 +18,7 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final
 
 from postroad import events
-from postroad.brokers.opening import opened
+from postroad.brokers.cloudevents import unwrap
 from postroad.consumer.attempt import CONSUMER, FIRST_PAUSE, LONGEST_PAUSE, Attempt, Summary, Work, is_failure
 from postroad.consumer.attempts import cut
 from postroad.consumer.keys import Keys
@@ -188,7 +188,7 @@ class Run:
 
     def _work(self, delivery: Delivery) -> Work:
         try:
-            message = opened(delivery)
+            message = unwrap(delivery)
         except Unreadable as error:
             return Work(delivery, None, None, burial=str(error))
         except Exception as error:  # whatever others may send, it ends among the dead letters, and not the consumer

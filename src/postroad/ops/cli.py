@@ -14,7 +14,6 @@ import typer
 
 import postroad
 from postroad.brokers import publisher_for
-from postroad.config import all_settings
 from postroad.errors import InvalidSetting
 from postroad.ops.apps import consumer_named
 from postroad.ops.commands import LOOK_AND_ACT
@@ -30,7 +29,7 @@ from postroad.ops.commands.steering import steering
 from postroad.ops.logs import log_to_stderr
 from postroad.ops.options import ALL, FOR_ANY_DATABASE, takes
 from postroad.ops.running import carry, end_process, run, serve
-from postroad.ops.settings import shown
+from postroad.ops.settings import all_settings, shown
 from postroad.ops.terminal import Command, Group, output
 from postroad.ops.terminal import as_json as in_json
 from postroad.relay import Relay
@@ -153,7 +152,8 @@ def _destination(settings: Settings) -> tuple[Publisher, str, Consumer[Any] | No
             settings=("to", "app"),
         )
     if settings.command.app is None or to > app:  # the later wins
-        return publisher_for(settings.needed("to"), rabbitmq=settings.rabbitmq), settings.command.sink, None
+        url = settings.needed("to")
+        return publisher_for(url, settings.for_broker(url)), settings.command.sink, None
     consumer = consumer_named(settings.command.app)
     name = consumer.name if settings.origins["sink"].source == "default" else settings.command.sink
     return consumer.publisher(relay=settings.relay), name, consumer

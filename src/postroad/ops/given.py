@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from postroad.config import duration
 from postroad.errors import InvalidSetting
+from postroad.kinds import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

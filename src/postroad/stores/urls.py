@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
-from postroad.config import is_url
 from postroad.errors import InvalidSetting
+from postroad.kinds import is_url
 
 __all__ = ["driver_url", "place_of", "sqlite_path"]
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 import msgspec
 
+from postroad.brokers.cloudevents import unwrap
 from postroad.brokers.memory import MemoryQueue
-from postroad.brokers.opening import opened
 from postroad.message import Message, StoredMessage, encode
 from postroad.testing.asking import Answer
 from postroad.testing.messages import Messages
@@ -125,7 +125,7 @@ def _stored(event: Any, position: int) -> StoredMessage:
 
 
 def _dead_letter(delivery: Delivery, notes: Mapping[str, str]) -> DeadLetter:
-    return DeadLetter(opened(delivery), notes["postroad-reason"])
+    return DeadLetter(unwrap(delivery), notes["postroad-reason"])
 
 
 class _AtOnce:

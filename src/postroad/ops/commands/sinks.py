@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from postroad.brokers import publisher_for
+from postroad.brokers.registry import known_schemes, publisher_for, url_examples
 from postroad.errors import InvalidSetting
 from postroad.ops.asking import DryRun, Reason, Who, Yes, actor, needed_reason, sure
 from postroad.ops.commands.choosing import AsJson, ask
@@ -40,7 +40,6 @@ _SINKS = (
     Column("delivers to"),
     *(Column(name, right=True, whole=True) for name in ("lanes", "relays", "last served", "undelivered")),
 )
-_BROKERS = ("amqp://", "amqps://", "null://")
 
 
 @sink.command("list", cls=Command)
@@ -111,13 +110,13 @@ def _destination(settings: Settings, to: str) -> str:
     """
     scheme, separator, rest = to.strip().partition("://")
     url = f"{scheme.lower()}{separator}{rest}"
-    if url.startswith(_BROKERS):
-        return publisher_for(url, rabbitmq=settings.rabbitmq).destination
+    if separator and scheme.lower() in known_schemes():
+        return publisher_for(url, settings.for_broker(url)).destination
     if re.fullmatch(r"local:\S.*", url) and url.isprintable() and not separator:
         return url
     raise InvalidSetting(
-        "--to is no destination (it is not shown, for it may hold a password); it must be amqp://user@host/vhost, "
-        "amqps://user@host/vhost, null:// or local:NAME",
+        "--to is no destination (it is not shown because it may hold a password); it must look like "
+        f"{url_examples('local:NAME')}",
         settings=("to",),
     )
 

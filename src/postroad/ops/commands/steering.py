@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from postroad.config import duration_text
+from postroad.kinds import duration_text
 from postroad.ops.asking import DryRun, Reason, Who, Yes, actor, given_reason, needed_reason, progress, sure
 from postroad.ops.commands import LOOK_AND_ACT
 from postroad.ops.commands.choosing import AsJson, AtSink, OfKey, OfType, ask

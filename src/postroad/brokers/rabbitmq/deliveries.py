@@ -1,9 +1,9 @@
-"""A connection and a channel that receive: deliveries are kept until they are taken, and acks go out together.
+"""The subscriber's connection and channel: deliveries are kept until `arrivals` returns them, and acks go out together.
 
 aiormq makes a task for each delivery and a write for each ack. A `DeliveryChannel` makes neither: it collects what
-arrives for whoever waits, and tells all acks of one turn of the loop in one write. Its `DeliveryConnection` puts
-deliveries together as they are read, and leaves every other frame to aiormq. It stops reading from the socket while the
-deliveries that were not acked take more memory than they may.
+arrives until `arrivals` is called, and writes all acks of one iteration of the loop at once. Its `DeliveryConnection`
+assembles deliveries as they are read, and leaves every other frame to aiormq. It stops reading from the socket while
+the deliveries that were not acked take more memory than they may.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from aiormq.exceptions import AMQPConnectionError, InvalidFrameError
 from pamqp import commands
 from pamqp.heartbeat import Heartbeat
 
-from postroad.brokers.amqp_acks import Acks
-from postroad.brokers.amqp_channel import LinkLost, translated
-from postroad.brokers.amqp_reading import BrokenFrame, FrameReader
 from postroad.brokers.base import Delivery
+from postroad.brokers.rabbitmq.acks import Acks
+from postroad.brokers.rabbitmq.channel import LinkLost, translated
+from postroad.brokers.rabbitmq.reading import BrokenFrame, FrameReader
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from aiormq.connection import ReceivedFrame
     from yarl import URL
 
-    from postroad.brokers.amqp_reading import Arrival
+    from postroad.brokers.rabbitmq.reading import Arrival
 
 __all__ = ["DeliveryChannel", "DeliveryConnection"]
 
@@ -40,7 +40,7 @@ CONSUMER_TAG: Final = "postroad"
 CHANNEL: Final = 1
 FULL_SECONDS: Final = 0.01
 AT_A_TIME: Final = 1 << 16  # bytes
-ALIVE_SECONDS: Final = 1.0  # how often aiormq is told that the broker lives, while nothing is read
+ALIVE_SECONDS: Final = 1.0  # how often aiormq gets a heartbeat while nothing is read
 
 # Every message has its ack, so this frame is not left to pamqp, which takes ten times as long for it.
 _ACK: Final = struct.Struct(">BHIHHQ?B").pack  # frame type, channel, size; class, method, tag, multiple; end
@@ -54,9 +54,9 @@ class DeliveryChannel(Channel):
         super().__init__(connection, number, publisher_confirms=False, frame_buffer=connection.FRAME_BUFFER_SIZE)
         self._most_bytes = most_bytes
         self._sizes: dict[int, int] = {}
-        """What each delivery takes that was neither acked nor given back."""
+        """The bytes of each delivery that was neither acked nor given back."""
         self.held_bytes = 0
-        """The sum of them."""
+        """Their sum."""
         self._room = asyncio.Event()
         self._room.set()
         self._discarding = False
@@ -68,17 +68,17 @@ class DeliveryChannel(Channel):
 
     @property
     def ended(self) -> LinkLost | None:
-        """What the broker said when it closed the channel, with its code."""
+        """The broker's reason for closing the channel, with its code."""
         return self._ended
 
     async def consume(self, queue: str, prefetch: int) -> None:
-        """Begin: at most so many deliveries are open at once."""
+        """Begin to receive, with at most `prefetch` deliveries open at once."""
         with translated():
             await self.basic_qos(prefetch_count=prefetch)
             await self.rpc(commands.Basic.Consume(queue=queue, consumer_tag=CONSUMER_TAG))
 
     async def waiting(self, queue: str) -> int:
-        """How many messages are in the queue, or have arrived and were not taken."""
+        """How many messages are in the queue, or have arrived and were not received."""
         with translated():
             declared = await self.queue_declare(queue, passive=True)
         return (declared.message_count or 0) + len(self._arrived)
@@ -90,7 +90,7 @@ class DeliveryChannel(Channel):
             await self.rpc(commands.Basic.Cancel(consumer_tag=CONSUMER_TAG))
 
     async def arrivals(self) -> Sequence[Delivery]:
-        """Wait until something has arrived, and take it. Raises LinkLost."""
+        """Wait until something has arrived, and return all of it. Raises LinkLost."""
         while not self._arrived:
             if self._ended is not None:
                 raise self._ended
@@ -105,7 +105,7 @@ class DeliveryChannel(Channel):
         return arrived
 
     def ack(self, deliveries: Collection[Delivery]) -> None:
-        """These are dealt with; the broker is told before the loop turns again."""
+        """Ack these, in the next iteration of the loop."""
         self._release(deliveries)
         for delivery in deliveries:
             self._acks.done(delivery.tag)
@@ -113,16 +113,16 @@ class DeliveryChannel(Channel):
             self._flushing = self.loop.call_soon(self.flush)
 
     def give_back(self, deliveries: Collection[Delivery]) -> None:
-        """These are for others; where there is no room to say so, they are when the channel closes."""
+        """Requeue these now, or, if the write queue is full, when the channel closes."""
         self._release(deliveries)
         if self.write_queue.full():
             return
-        tags = [delivery.tag for delivery in deliveries if self._acks.told(delivery.tag)]
+        tags = [delivery.tag for delivery in deliveries if self._acks.mark_sent(delivery.tag)]
         nacks = (commands.Basic.Nack(tag, multiple=False, requeue=True) for tag in tags)
         self._write(pamqp.frame.marshal(nack, self.number) for nack in nacks)
 
     def flush(self) -> None:
-        """Tell the broker what is dealt with."""
+        """Send the acks that are due."""
         if self._flushing is not None:
             self._flushing.cancel()
             self._flushing = None
@@ -133,20 +133,20 @@ class DeliveryChannel(Channel):
 
     def _write(self, frames: Iterable[bytes]) -> None:
         payload = b"".join(frames)
-        # Where there is no room, the deliveries come again, which costs a look into the inbox.
+        # If the write queue is full, the deliveries come again, and the inbox recognizes them.
         if payload and not self.is_closed and self._ended is None and not self.write_queue.full():
             self.write_queue.put_nowait(ChannelFrame(payload=payload, should_close=False))
 
     async def room(self) -> bool:
-        """Whether there is room for more; waits a moment for it."""
+        """Whether there is room for more deliveries; waits a moment for it."""
         with suppress(TimeoutError):
             async with asyncio.timeout(ALIVE_SECONDS):
                 await self._room.wait()
         return self._room.is_set()
 
     def discard(self) -> None:
-        """Keep nothing of what arrives from now on, but read it, so that the broker's last words are heard. It is given
-        back when the channel closes.
+        """Drop what arrives from now on, but go on reading, so that the broker's answers are not missed. The broker
+        requeues what is dropped when the channel closes.
         """
         self._discarding = True
         self._room.set()
@@ -165,7 +165,7 @@ class DeliveryChannel(Channel):
             self._room.clear()
 
     def deliver(self, arrivals: Sequence[Arrival]) -> None:
-        """These have arrived."""
+        """Keep these until `arrivals` is called."""
         if self._discarding:
             return
         self._hold(arrivals)
@@ -191,7 +191,7 @@ class DeliveryChannel(Channel):
     # aiormq calls these for the frames that it reads.
 
     async def _on_deliver_frame(self, _: commands.Basic.Deliver) -> None:
-        self._end(LinkLost("aiormq was given a delivery: this version of aiormq is not known to postroad"))
+        self._end(LinkLost("aiormq received a delivery by itself: this version of aiormq does not work with postroad"))
 
     async def _on_cancel_frame(self, frame: commands.Basic.CancelOk | commands.Basic.Cancel) -> None:
         if isinstance(frame, commands.Basic.Cancel):
@@ -211,8 +211,8 @@ class DeliveryChannel(Channel):
 class DeliveryConnection(Connection):
     """A connection for one `DeliveryChannel`.
 
-    A body of more than `largest` bytes is not held in memory. Once deliveries with `most_bytes` in all are open,
-    nothing more is read until some are acked; so at most that much is held, and what one read brings.
+    A body of more than `largest` bytes is not kept in memory. Once deliveries with `most_bytes` in all are open,
+    nothing more is read until some are acked; so memory holds at most that much, and what one read brings.
     """
 
     def __init__(self, url: URL, *, largest: int, most_bytes: int) -> None:
@@ -222,14 +222,14 @@ class DeliveryConnection(Connection):
         self._channel: DeliveryChannel | None = None
 
     async def delivering(self) -> DeliveryChannel:
-        """The channel, opened."""
+        """Open the channel."""
         self._channel = channel = DeliveryChannel(self, CHANNEL, self._most_bytes)
         self.channels[channel.number] = channel
         with translated():
             await channel.open()
         return channel
 
-    # The name is private to aiormq, but there is no other way in; should it change, the channel refuses deliveries.
+    # The name is private to aiormq, which has no other hook; if it changes, the channel refuses deliveries.
 
     async def _Connection__reader(self, receiver: FrameReceiver) -> None:  # noqa: N802
         await super()._Connection__reader(  # type: ignore[misc]
@@ -245,7 +245,7 @@ class DeliveryConnection(Connection):
 
 
 class _Receiver(FrameReceiver):
-    """Gives aiormq what is no delivery."""
+    """Gives aiormq every frame that is no part of a delivery."""
 
     def __init__(
         self,
@@ -260,8 +260,8 @@ class _Receiver(FrameReceiver):
         self._has_room = has_room
 
     async def get_frame(self) -> ReceivedFrame:
-        """The next frame; in the place of those that are a delivery's, a heartbeat for each read. It says as much: the
-        broker lives, even if a large message takes long. So does one while there is no room for more.
+        """The next frame. A read that brings only parts of deliveries counts as a heartbeat, and so does a wait for
+        room: the broker lives, even if a large message takes long.
         """
         if not self._frames.others and await self._has_room():
             await self._read()
@@ -281,7 +281,7 @@ class _Receiver(FrameReceiver):
         except OSError as error:
             raise AMQPConnectionError(f"the connection was lost: {error}") from error
         if not data:
-            raise AMQPConnectionError("the broker has closed the connection without a word")
+            raise AMQPConnectionError("the broker closed the connection and gave no reason")
         if self._frames.arrived:
             arrived, self._frames.arrived = self._frames.arrived, []
             self._deliver(arrived)

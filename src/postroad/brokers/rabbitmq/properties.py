@@ -1,7 +1,7 @@
-"""The properties of an AMQP message as bytes: a dead letter has those that the message came with. Pure.
+"""The properties of an AMQP message as bytes: a dead letter has those that the message came with.
 
-Reading and writing them again would change some and lose others: pamqp reads a text that is no UTF-8 and can't write
-it, makes a double a float, and can't read a time that no calendar has. So they are only told apart.
+Decoding and encoding them would change some and lose others: pamqp decodes a text that is not UTF-8 and can't encode
+it, makes a double a float, and can't decode an impossible time. So they are only split, and copied as bytes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from postroad.brokers.amqp_frames import short_string, table
+from postroad.brokers.rabbitmq.frames import short_string, table
 from postroad.message import new_id
 
 if TYPE_CHECKING:
@@ -41,32 +41,32 @@ _WITH_LENGTH: Final = frozenset({b"S", b"x", b"A", b"F"})
 
 
 class DeadLetter(NamedTuple):
-    """What is published to the dead letters beside the body."""
+    """What is published beside the body."""
 
     properties: bytes
     message_id: str
 
 
 def dead_letter(properties: bytes, notes: Mapping[str, str], *, room: int) -> DeadLetter:
-    """The same properties, persistent and for good, with these headers beside their own.
+    """The same properties, persistent and without expiration, with these headers beside their own.
 
-    RabbitMQ takes a user's id from nobody but that user, so it becomes a header. The largest headers are left out when
-    there is not room enough for all of them, and then the longest note is cut; properties that can't be told apart are
-    left out altogether.
+    RabbitMQ accepts a user id only from that user, so it becomes a header. The largest headers are left out when
+    there is not enough room for all of them, and then the longest note is cut; properties that can't be split are all
+    left out.
     """
     try:
-        fields = _told_apart(properties)
+        fields = _split(properties)
         headers = _entries(fields.pop("headers", b"")[_LENGTH.size :])
     except (IndexError, ValueError, struct.error):
         fields, headers = {}, {}
-        notes = {**notes, LEFT_OUT: "all properties, which make no sense"}
+        notes = {**notes, LEFT_OUT: "all properties, which can't be decoded"}
     fields.pop("expiration", None)
     user = fields.pop("user_id", None)
     if user is not None:
         notes = {**notes, USER_ID: user[1:].decode(errors="replace")}
     fields["delivery_mode"] = _PERSISTENT
     message_id = fields.get("message_id", b"\0")[1:].decode(errors="replace")
-    if not message_id:  # by which a message is known that comes back
+    if not message_id:  # a message that the broker returns is recognized by it
         message_id = str(new_id())
         fields["message_id"] = short_string("the message id", message_id)
     headers = {name: entry for name, entry in headers.items() if name not in notes}
@@ -83,8 +83,8 @@ def dead_letter(properties: bytes, notes: Mapping[str, str], *, room: int) -> De
 def _too_large(headers: dict[str, bytes], *, room: int) -> str | None:
     """Leave out the largest headers until the others have room, together with a note that names those left out.
 
-    The note, or None when all have room. Sizes are added up, and nothing is encoded anew for each header that is left
-    out: another's message may have tens of thousands of them.
+    The note, or None when all have room. Sizes are added up, and nothing is encoded again for each header that is left
+    out: a hostile message may have tens of thousands of them.
     """
     needed = sum(map(len, headers.values()))
     names, note, note_size = "", None, 0
@@ -99,7 +99,7 @@ def _too_large(headers: dict[str, bytes], *, room: int) -> str | None:
     return note
 
 
-def _told_apart(properties: bytes) -> dict[str, bytes]:
+def _split(properties: bytes) -> dict[str, bytes]:
     """Each property that is there, as it is encoded. Raises IndexError, ValueError or struct.error."""
     (flags,) = _FLAGS.unpack_from(properties)
     fields: dict[str, bytes] = {}
@@ -116,7 +116,7 @@ def _told_apart(properties: bytes) -> dict[str, bytes]:
             fields[name] = properties[at : at + size]
             at += size
     if at != len(properties):
-        raise ValueError(f"{len(properties)} bytes of properties, of which {at} are told of")
+        raise ValueError(f"{len(properties)} bytes of properties, of which the flags explain {at}")
     return fields
 
 
@@ -132,7 +132,7 @@ def _entries(headers: bytes) -> dict[str, bytes]:
         elif kind in _SIZES:
             size = _SIZES[kind]
         else:
-            raise ValueError(f"nothing is known of the type {kind!r}")
+            raise ValueError(f"unknown type {kind!r}")
         entries[name] = headers[at : value + 1 + size]
         at = value + 1 + size
     if at != len(headers):

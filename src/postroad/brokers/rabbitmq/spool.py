@@ -1,4 +1,4 @@
-"""A body that is too large to be held in memory: it is kept in a temporary file until it is among the dead letters."""
+"""A body that is too large for memory, in a temporary file until it is published as a dead letter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the broker has said of the messages that one call wrote on one channel. It is told; nothing here does I/O.
+"""The broker's answers to the messages that one call wrote on one channel. Pure.
 
 A channel numbers what it publishes (the delivery tag); acks and nacks name a tag, or all up to it. An unroutable
 message is returned with its properties, before its ack.
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Page"]
 
-NACKED: Final = "RabbitMQ did not take it (basic.nack): a queue is full and rejects messages, or failed to store it"
+NACKED: Final = "RabbitMQ refused it (basic.nack): a queue is full and rejects messages, or failed to store it"
 
 
 class Page:
@@ -40,24 +40,24 @@ class Page:
         return not self._pending
 
     def wrote(self, messages: Sequence[StoredMessage]) -> None:
-        """These were written, in this order."""
+        """Note that these were written, in this order."""
         start = self.next_tag
         self.messages.extend(messages)
         self._pending.update(range(start, self.next_tag))
 
     def acked(self, tag: int, *, multiple: bool) -> None:
-        """The broker has taken the message, or all up to it. Of a returned one that only means that it is done with."""
+        """Note an ack of one message, or of all up to it. A returned one stays refused: its ack only ends the wait."""
         self._pending.difference_update(self._tags(tag, multiple))
 
     def nacked(self, tag: int, *, multiple: bool) -> None:
-        """The broker has not taken the message, or all up to it that had no answer yet."""
+        """Note a nack of one message, or of all up to it that had no answer yet."""
         tags = self._pending.intersection(self._tags(tag, multiple))
         self._pending -= tags
         for each in tags:
             self._refused.setdefault(each, NACKED)
 
     def returned(self, message_id: str | None, reason: str) -> None:
-        """The broker could not route the message. Its ack is still to come."""
+        """Note that the broker could not route the message. Its ack is still to come."""
         for message in self.messages[len(self._tag_of) :]:
             self._tag_of[str(message.id)] = self._first + len(self._tag_of)
         tag = self._tag_of.get(message_id or "")
@@ -75,7 +75,7 @@ class Page:
 
     @property
     def confirmed(self) -> list[int]:
-        """The positions that the broker has taken."""
+        """The positions that the broker has confirmed."""
         return [
             message.position
             for tag, message in enumerate(self.messages, self._first)
@@ -93,5 +93,5 @@ class Page:
 
     @property
     def refused(self) -> list[tuple[StoredMessage, str]]:
-        """What the broker has not taken, and why, in the order of the page."""
+        """What the broker has refused, and why, in the order of the page."""
         return [(self.messages[tag - self._first], why) for tag, why in sorted(self._refused.items())]

@@ -9,102 +9,51 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from postroad.brokers.rabbitmq import CLOSE_SECONDS, Declare, checked_declare, checked_seconds
-from postroad.errors import BrokerUnavailable, InvalidSetting, MissingExtra
+from aiormq.connection import Connection
+
+from postroad.brokers.rabbitmq.address import Address
+from postroad.brokers.rabbitmq.channel import CLOSE_SECONDS, LinkLost, translated
+from postroad.brokers.rabbitmq.dead_letters import DeadLetterChannel
+from postroad.brokers.rabbitmq.deliveries import DeliveryChannel, DeliveryConnection
+from postroad.brokers.rabbitmq.properties import dead_letter
+from postroad.brokers.rabbitmq.settings import DEFAULT_PREFETCH
+from postroad.errors import BrokerUnavailable, InvalidSetting
 from postroad.listeners import tell
-
-try:
-    from aiormq.connection import Connection
-
-    from postroad.brokers.amqp_address import Address
-    from postroad.brokers.amqp_channel import LinkLost, translated
-    from postroad.brokers.amqp_dead_letters import DeadLetterChannel
-    from postroad.brokers.amqp_deliveries import DeliveryChannel, DeliveryConnection
-    from postroad.brokers.amqp_properties import dead_letter
-    from postroad.brokers.amqp_reading import LARGEST_BODY
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] not in {"aiormq", "pamqp", "yarl"}:
-        raise
-    raise MissingExtra("amqp://", "rabbitmq") from error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
-    from pathlib import Path
 
     from aiormq.channel import Channel
     from yarl import URL
 
     from postroad.brokers.base import Delivery
-    from postroad.config import Duration
+    from postroad.brokers.rabbitmq.settings import SubscriberSettings
 
 __all__ = ["RabbitMQSubscriber"]
 
 C = TypeVar("C", bound=Connection)
 
-MOST_PREFETCH: Final = 65_535  # AMQP has two bytes for it
 NO_LIMIT: Final = 1 << 32
-DEFAULT_MESSAGE_SIZE: Final = 134_217_728  # what a relay sends at most, unless it is told otherwise
-DEFAULT_HELD_BYTES: Final = 134_217_728
-MOST_HELD_BYTES: Final = 1 << 40
 HEADER_FRAME: Final = 20  # bytes of a content header's frame beside the properties
 
 
 class RabbitMQSubscriber:
-    """Receives from one queue of a RabbitMQ server.
+    """Receives from one queue of a RabbitMQ server. Credentials of the settings replace the URL's, see `Address`."""
 
-    `declare` says what is done on a new connection: "create" declares the exchange, the queue with its bindings and the
-    queue for dead letters, all durable; "check" makes sure that the queues are there; "no" does neither. With
-    `single_active` the queue has one consumer at a time, the others stand by: without it, messages of one key could
-    be with two of them. At most `prefetch` messages are open at once, and nothing is read from the connection while
-    they have `max_held_bytes` or more. A body larger than `max_message_size` goes to the dead letters by way of a
-    temporary file. Credentials are those of `Address`.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        queue: str,
-        *,
-        exchange: str = "postroad",
-        bindings: Collection[str] = (),
-        declare: Declare = "create",
-        single_active: bool = True,
-        arguments: Mapping[str, Any] | None = None,
-        dead_letter_queue: str | None = None,
-        prefetch: int = 200,
-        max_message_size: int = DEFAULT_MESSAGE_SIZE,
-        max_held_bytes: int = DEFAULT_HELD_BYTES,
-        username: str | None = None,
-        password: str | None = None,
-        password_file: str | Path | None = None,
-        connect_timeout: Duration = "10s",
-        heartbeat: Duration | None = None,
-        connection_name: str = "postroad",
-    ) -> None:
-        self._address = Address(
-            url,
-            username=username,
-            password=password,
-            password_file=password_file,
-            heartbeat=heartbeat,
-            connection_name=connection_name,
-        )
+    def __init__(self, url: str, settings: SubscriberSettings, *, connection_name: str = "postroad") -> None:
+        if settings.queue is None:
+            raise InvalidSetting("queue is not set; it must be the name of the queue to receive from")
+        self._settings = settings
+        self._address = Address(url, settings, connection_name=connection_name)
         for warning in self._address.warnings():
             tell(warning)
-        self.queue = _checked_name("queue", queue)
-        self.exchange = _checked_name("exchange", exchange)
-        self.dead_letter_queue = _checked_name("dead_letter_queue", dead_letter_queue or f"{queue}.dead")
-        if isinstance(bindings, str):
-            raise InvalidSetting(f"bindings is {bindings!r}; it must be a collection of routing keys: [{bindings!r}]")
-        self.bindings = tuple(bindings)
-        self._prefetch = _checked_whole("prefetch", prefetch, MOST_PREFETCH)
-        self._max_message_size = _checked_whole("max_message_size", max_message_size, LARGEST_BODY)
-        self._max_held_bytes = _checked_whole("max_held_bytes", max_held_bytes, MOST_HELD_BYTES)
-        self._declare = checked_declare(declare)
-        self.single_active = single_active
-        self._arguments: dict[str, Any] = {"x-single-active-consumer": True} if single_active else {}
-        self._arguments |= arguments or {}
-        self._connect_timeout = checked_seconds("connect_timeout", connect_timeout)
+        self.queue = settings.queue
+        self.exchange = settings.exchange
+        self.dead_letter_queue = settings.dead_letter_queue or f"{settings.queue}.dead"
+        self.single_active = settings.single_active is not False
+        self._arguments: dict[str, Any] = {"x-single-active-consumer": True} if self.single_active else {}
+        self._arguments |= settings.arguments or {}
+        self._connect_timeout = settings.seconds("connect_timeout")
         self._channel: DeliveryChannel | None = None
         self._burying: DeadLetterChannel | None = None
         self._one_burial = asyncio.Lock()
@@ -120,18 +69,20 @@ class RabbitMQSubscriber:
     # -- the contract ------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Make the connection, see to the queues, and begin."""
+        """Connect, declare or check the queues, and begin to receive."""
         await self._let_go(self._channel)
         self._channel = None
         try:
             connection = await self._connected(
-                lambda url: DeliveryConnection(url, largest=self._max_message_size, most_bytes=self._max_held_bytes)
+                lambda url: DeliveryConnection(
+                    url, largest=self._settings.max_message_size, most_bytes=self._settings.max_held_bytes
+                )
             )
             try:
                 async with asyncio.timeout(self._connect_timeout):
                     channel = await connection.delivering()
-                    await self._see_to_queues(channel)
-                    await channel.consume(self.queue, self._prefetch)
+                    await self._ensure_queues(channel)
+                    await channel.consume(self.queue, self._settings.prefetch or DEFAULT_PREFETCH)
             except BaseException:
                 await _closed(connection)
                 raise
@@ -149,12 +100,12 @@ class RabbitMQSubscriber:
             raise self._unavailable(lost) from lost
 
     def ack(self, deliveries: Collection[Delivery]) -> None:
-        """These are dealt with."""
+        """Ack those of this session."""
         if self._channel is not None:
             self._channel.ack([each for each in deliveries if each.session is self._channel])
 
     def give_back(self, deliveries: Collection[Delivery]) -> None:
-        """These were not begun."""
+        """Requeue those of this session."""
         if self._channel is not None:
             self._channel.give_back([each for each in deliveries if each.session is self._channel])
 
@@ -180,7 +131,7 @@ class RabbitMQSubscriber:
                 raise self._unavailable(lost, f"the dead-letter queue {self.dead_letter_queue!r}") from lost
 
     async def waiting(self) -> int:
-        """What is in the queue, and what has arrived and was not taken."""
+        """What is in the queue, and what has arrived and was not received."""
         if self._channel is None:
             raise BrokerUnavailable(f"{self.name}: the subscriber is not open")
         try:
@@ -199,7 +150,7 @@ class RabbitMQSubscriber:
                 raise self._unavailable(lost) from lost
 
     async def close(self) -> None:
-        """Tell what is known, and close both connections."""
+        """Send the acks that are due, and close both connections."""
         channel, self._channel = self._channel, None
         burying, self._burying = self._burying, None
         if channel is not None:
@@ -235,10 +186,10 @@ class RabbitMQSubscriber:
             raise
         return channel
 
-    async def _see_to_queues(self, channel: DeliveryChannel) -> None:
-        if self._declare == "no":
+    async def _ensure_queues(self, channel: DeliveryChannel) -> None:
+        if self._settings.declare == "no":
             return
-        passive = self._declare == "check"
+        passive = self._settings.declare == "check"
         try:
             with translated():
                 if not passive:
@@ -246,7 +197,7 @@ class RabbitMQSubscriber:
                 await channel.queue_declare(self.dead_letter_queue, durable=True, passive=passive)
                 arguments = None if passive else self._arguments
                 await channel.queue_declare(self.queue, durable=True, passive=passive, arguments=arguments)
-                for binding in () if passive else self.bindings:
+                for binding in () if passive else self._settings.bindings or ():
                     await channel.queue_bind(self.queue, self.exchange, routing_key=binding)
         except LinkLost as lost:
             ended = channel.ended or lost
@@ -259,19 +210,19 @@ class RabbitMQSubscriber:
 
     async def _let_go(self, channel: Channel | None) -> None:
         if channel is not None:
-            # Its answer comes after the broker has heard the acks, which a connection that closes may not send.
+            # The broker answers after it has read the acks, which a closing connection may not send.
             await _closed(channel)
             await _closed(channel.connection)
 
 
 async def _closed(channel_or_connection: Any) -> None:
-    """Close it, in good order if that takes no longer than it should."""
+    """Close it, in good order if that takes no longer than CLOSE_SECONDS."""
     try:
         async with asyncio.timeout(CLOSE_SECONDS):
             with translated():
                 await channel_or_connection.close()
     except (LinkLost, TimeoutError):
-        pass  # it is gone, which is what was wanted
+        pass  # it is closed all the same
 
 
 def _why_not(lost: LinkLost, queue: str, exchange: str, user: str) -> str:
@@ -287,7 +238,7 @@ def _why_not(lost: LinkLost, queue: str, exchange: str, user: str) -> str:
             )
         case 406:
             return (
-                f"the queue {queue!r} or the exchange {exchange!r} is there with other properties; "
+                f"the queue {queue!r} or the exchange {exchange!r} exists with other properties; "
                 f"set declare='check' to use it as it is ({lost})"
             )
         case _:
@@ -296,15 +247,3 @@ def _why_not(lost: LinkLost, queue: str, exchange: str, user: str) -> str:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
-
-
-def _checked_whole(what: str, number: Any, most: int) -> int:
-    if type(number) is not int or not 1 <= number <= most:
-        raise InvalidSetting(f"{what} is {number!r}; it must be a whole number from 1 to {most:,}")
-    return number
-
-
-def _checked_name(what: str, name: Any) -> str:
-    if not isinstance(name, str) or not 1 <= len(name.encode()) <= 255:
-        raise InvalidSetting(f"{what} is {name!r}; it must be a name of 1 to 255 bytes")
-    return name

@@ -1,7 +1,7 @@
-"""The channel by which dead letters are published: persistent, mandatory, confirmed, and a body in pieces.
+"""The channel that publishes dead letters: persistent, mandatory, confirmed, with the body in pieces.
 
-aiormq's own `basic_publish` puts a whole message together before it writes any of it. A body that was too large to be
-held must not be held here either, so it is written frame by frame, as fast as the broker reads.
+aiormq's own `basic_publish` puts a whole message together before it writes any of it. A body that was too large for
+memory must not be in memory here either, so it is written frame by frame, as fast as the broker reads.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from aiormq.connection import Connection
 
-    from postroad.brokers.amqp_properties import DeadLetter
-    from postroad.brokers.amqp_reading import Arrival
+    from postroad.brokers.rabbitmq.properties import DeadLetter
+    from postroad.brokers.rabbitmq.reading import Arrival
 
 __all__ = ["DeadLetterChannel"]
 
@@ -35,7 +35,7 @@ class DeadLetterChannel(Channel):
     async def publish(self, queue: str, letter: DeadLetter, arrival: Arrival, *, progress: Callable[[], None]) -> None:
         """Publish the arrival's body with these properties, and wait until it is confirmed.
 
-        `progress` is called for each piece that was taken. Raises what aiormq does for a return or a nack.
+        `progress` is called for each piece that was written. Raises what aiormq does for a return or a nack.
         """
         async with self.lock:
             self.delivery_tag += 1
@@ -57,7 +57,7 @@ class DeadLetterChannel(Channel):
 
 
 class _Encoded(commands.Basic.Properties):
-    """Properties as they are to be written."""
+    """Properties that are encoded already."""
 
     def __init__(self, letter: DeadLetter) -> None:
         super().__init__(message_id=letter.message_id)

@@ -1,12 +1,12 @@
-"""How deliveries are read: bytes in the pieces in which they come, whole deliveries out.
+"""Assembles deliveries from the bytes of a connection, in whatever pieces they come.
 
 A delivery is three frames or more: basic.deliver, content header, content bodies. aiormq waits three times for each
-frame and hands each from task to task, which is an eighth of all that a consumer does. Here they are put together on
-the spot; properties are left to pamqp, and every other frame is given out as it came.
+frame and hands each from task to task, which is an eighth of all that a consumer does. Here they are assembled
+directly; properties are decoded by pamqp, and every other frame is passed on as it came.
 
-What others may send is not trusted: properties that can't be read belong to a delivery that is buried, and would end
-every session anew if they were an error of the connection. A body that is larger than it may be is never held in
-memory: it goes into a file, and the delivery is one of those that can't be read.
+Messages are not trusted: a delivery whose properties can't be decoded becomes a dead letter, because an error of the
+connection would make it come again for ever. A body that is larger than allowed is never kept in memory: it goes into a
+file (`spool`), and the delivery becomes a dead letter too.
 """
 
 from __future__ import annotations
@@ -17,17 +17,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pamqp.header import ContentHeader
 
-from postroad.brokers.amqp_spool import Spool
+from postroad.brokers.rabbitmq.settings import LARGEST_BODY
+from postroad.brokers.rabbitmq.spool import Spool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pamqp.commands import Basic
 
-__all__ = ["LARGEST_BODY", "Arrival", "BrokenFrame", "FrameReader"]
-
-LARGEST_BODY: Final = 1 << 30
-"""No broker sends more: RabbitMQ takes half of it at most. A longer announcement ends the connection."""
+__all__ = ["Arrival", "BrokenFrame", "FrameReader"]
 
 _FRAME: Final = struct.Struct(">BHI").unpack_from  # frame type, channel, size
 _HEADER_SIZE: Final = 7
@@ -35,13 +33,13 @@ _END: Final = 0xCE
 _METHOD, _HEADER, _BODY = 1, 2, 3
 _DELIVER: Final = struct.pack(">HH", 60, 60)  # class basic, method deliver
 _TAG: Final = struct.Struct(">Q?").unpack_from  # delivery tag, redelivered
-_BODY_SIZE: Final = struct.Struct(">4xQ").unpack_from  # behind class and weight
+_BODY_SIZE: Final = struct.Struct(">4xQ").unpack_from  # after class and weight
 _PROPERTIES_AT: Final = 12
 _LARGEST_FRAME: Final = 1 << 27  # larger than any broker allows
 
 
 class BrokenFrame(Exception):
-    """These bytes are no AMQP; nothing that comes after them can be understood."""
+    """These bytes are not AMQP, so nothing after them can be read."""
 
 
 class Arrival(NamedTuple):
@@ -50,14 +48,14 @@ class Arrival(NamedTuple):
     tag: int
     redelivered: bool
     properties: Basic.Properties
-    """Those that can be read."""
+    """Those that could be decoded."""
     raw: bytes
     """All properties, as they came."""
     body: bytes
     unreadable: str | None = None
-    """Why the properties can't be read, or the body was not kept in memory."""
+    """Why the properties can't be decoded, or the body was not kept in memory."""
     spool: Spool | None = None
-    """The body, if it is too large to be held in memory."""
+    """The body, if it is too large for memory."""
 
     @property
     def body_size(self) -> int:
@@ -66,7 +64,7 @@ class Arrival(NamedTuple):
 
     @property
     def held(self) -> int:
-        """How many bytes of memory it takes, without what they are made into."""
+        """How many bytes of memory it takes, before decoding."""
         return len(self.body) + len(self.raw)
 
     def pieces(self, size: int) -> Iterator[bytes]:
@@ -77,7 +75,7 @@ class Arrival(NamedTuple):
 
 
 class FrameReader:
-    """What a connection receives whose one channel has one consumer. Deliveries wait in `arrived`."""
+    """Reads a connection with one channel and one consumer. Whole deliveries are put into `arrived`."""
 
     def __init__(self, channel: int, *, largest: int = LARGEST_BODY) -> None:
         """A body of more than `largest` bytes is kept in a file."""
@@ -89,11 +87,11 @@ class FrameReader:
         self._pieces: list[bytes] = []
         self._have = 0
         self._need = _HEADER_SIZE
-        """So many bytes there must be before there is anything to do."""
+        """How many bytes must have come before the next frame is whole."""
         self._delivery: _Unfinished | None = None
 
     def feed(self, data: bytes) -> None:
-        """These bytes have come. Raises BrokenFrame."""
+        """Take the next bytes. Raises BrokenFrame."""
         self._pieces.append(data)
         self._have += len(data)
         if self._have < self._need:
@@ -116,7 +114,7 @@ class FrameReader:
         self._pieces, self._have, self._need = [data[at:]], have - at, need
 
     def _take(self, kind: int, frame: bytes) -> bool:
-        """Whether the frame is a delivery's, and then it is dealt with."""
+        """Add the frame to the delivery that it is a part of. False if it is a part of none."""
         delivery = self._delivery
         try:
             if kind == _METHOD:
@@ -125,7 +123,7 @@ class FrameReader:
                 if delivery is not None:
                     raise BrokenFrame("a delivery begins before the one before it has ended")
                 at = len(_DELIVER)
-                self._delivery = _Unfinished(*_TAG(frame, at + 1 + frame[at]))  # behind the consumer's tag
+                self._delivery = _Unfinished(*_TAG(frame, at + 1 + frame[at]))  # after the consumer's tag
                 return True
             if delivery is None:
                 return False
@@ -169,7 +167,7 @@ class _Unfinished:
         self._properties = header.properties
         try:
             header.unmarshal(frame)
-        except Exception as error:  # pamqp's own errors, and those of what it calls: a time that is none, for example
+        except Exception as error:  # pamqp's own errors, and those of what it calls, such as an invalid timestamp
             self._unreadable = f"{type(error).__name__}: {error}"
         if size > largest:
             self._spool = Spool()

@@ -1,8 +1,8 @@
-"""The one place that touches aiormq: a connection that notices alarms, and channels that follow whole pages.
+"""The publisher's connection and channels, on top of aiormq: alarms are noticed, and whole pages are confirmed.
 
 aiormq's own `basic_publish` takes a task, a lock, two futures and a write per message. A `PageChannel` writes many
 messages at once and counts the answers itself; opening, closing, heartbeats and the exchange's declaration stay
-aiormq's. Whatever aiormq raises leaves this module as `LinkLost`.
+aiormq's. What aiormq raises becomes `LinkLost` (`translated`), here and in the subscriber's modules.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aiormq.exceptions import AMQPError, InvalidFrameError, ProbableAuthenticati
 from pamqp import commands
 from pamqp.header import ContentHeader
 
-from postroad.brokers.amqp_confirms import Page
+from postroad.brokers.rabbitmq.confirms import Page
 from postroad.errors import BrokerUnavailable, LoginRefused
 
 if TYPE_CHECKING:
@@ -28,24 +28,26 @@ if TYPE_CHECKING:
 
     from postroad.message import StoredMessage
 
-__all__ = ["AlarmConnection", "LinkLost", "PageChannel", "translated"]
+__all__ = ["CLOSE_SECONDS", "AlarmConnection", "LinkLost", "PageChannel", "translated"]
 
 
+CLOSE_SECONDS: Final = 5
+"""How long a connection may take to close in good order."""
 _FORCED: Final = "CONNECTION_FORCED"
-"""How a broker begins its last words when it is shut down, or when an operator closes the connection."""
+"""How the reason begins when the broker is shut down, or when an operator closes the connection."""
 _MESSAGE_UNRELATED: Final = frozenset({403, 404})
-"""Why a channel is closed whatever the message: no permission, no exchange."""
+"""Reply codes of a channel that was closed for no fault of a message: no permission, no exchange."""
 
 
 class LinkLost(Exception):
-    """The broker cannot be asked over this channel any more.
+    """This channel can't be used any more.
 
-    `code` is set when the broker closed only the channel, and is its reason as AMQP numbers it. `suspicious`: it ended
-    upon what was written, as far as can be seen.
+    `code` is AMQP's reply code when the broker closed only the channel, else None. `suspicious`: a message that was
+    written may be the cause.
     """
 
     outage: type[BrokerUnavailable] = BrokerUnavailable
-    """What it is outside of this package."""
+    """The error that a publisher or subscriber raises for it."""
 
     def __init__(self, reason: str, code: int | None = None, *, suspicious: bool = False) -> None:
         super().__init__(reason)
@@ -61,11 +63,11 @@ class LoginLost(LinkLost):
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn whatever aiormq raises into LinkLost; leave alone only a cancellation that is meant for us."""
+    """Turn whatever aiormq raises into LinkLost, except a cancellation of the current task."""
     try:
         yield
     except asyncio.CancelledError as error:
-        # aiormq fails its futures with this one too, when it has closed a connection by itself.
+        # aiormq also fails its futures with CancelledError, when it has closed a connection by itself.
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
@@ -75,17 +77,17 @@ def translated() -> Iterator[None]:
 
 
 def _lost(error: BaseException | None, *, upon_write: bool = False) -> LinkLost:
-    """What a foreign exception means, in particular one that came upon what was written."""
+    """An exception of aiormq as LinkLost. `upon_write`: it was the answer to messages that were written."""
     match error:
         case LinkLost():
             return error
         case None | asyncio.CancelledError():
-            reason = "the connection was closed, because nothing was heard from the broker for too long"
+            reason = "the connection was closed, because the broker sent nothing for too long"
         case TimeoutError():
             reason = "it did not answer in time"
         case ProbableAuthenticationError():
             return LoginLost(f"the login was refused; check username and password ({error})")
-        case InvalidFrameError() if "OpenOk" in str(error):  # aiormq does not tell what the broker said
+        case InvalidFrameError() if "OpenOk" in str(error):  # aiormq drops the broker's reason
             reason = "the vhost does not exist, the user has no access to it, or it has too many connections"
         case AMQPError() | OSError() if error.args:
             reason = ", ".join(str(part) for part in error.args if part is not None)
@@ -103,26 +105,26 @@ class PageChannel(Channel):
     def __init__(self, connection: AlarmConnection, number: int) -> None:
         super().__init__(connection, number, frame_buffer=connection.FRAME_BUFFER_SIZE)
         self.page = Page(first_tag=1)
-        self._patience = connection.patience
+        self._timeout = connection.confirm_timeout
         self._waiting: asyncio.Future[None] | None = None
-        self._heard = 0.0
+        self._last_answer = 0.0
         self._ended: LinkLost | None = None
 
     @property
     def clean(self) -> bool:
-        """It can be used for another page: nothing that was written on it waits for an answer."""
+        """Whether it can be used for another page: every message written on it has its answer."""
         return self._ended is None and not self.is_closed and self.page.answered
 
     async def declare_exchange(self, name: str, *, only_check: bool) -> None:
-        """Declare a durable topic exchange, or make sure that there is an exchange of that name."""
+        """Declare a durable topic exchange, or check that an exchange of that name exists."""
         try:
             with translated():
                 await self.exchange_declare(name, exchange_type="topic", durable=True, passive=only_check)
         except LinkLost as lost:
-            raise self._ended or lost from lost  # what the broker said, with its code
+            raise self._ended or lost from lost  # the broker's own reason, with its code
 
     def begin(self) -> Page:
-        """A new page. The channel must be clean."""
+        """Begin a new page. The channel must be clean."""
         self.page = Page(self.page.next_tag)
         return self.page
 
@@ -131,11 +133,11 @@ class PageChannel(Channel):
         room = self._new_wait()
         chunk = ChannelFrame(payload=frames, should_close=False, drain_future=room)
         if self.write_queue.full():
-            # Should this wait be broken off, nobody knows how tags count on: the channel has ended unless it succeeds.
-            self._ended = broken_off = LinkLost("a write was broken off")
+            # If this wait is cancelled, the next tag is unknown: the channel has ended unless the wait succeeds.
+            self._ended = cancelled = LinkLost("a write was cancelled")
             with translated():
-                await asyncio.wait_for(self.write_queue.put(chunk), self._patience)
-            if self._ended is broken_off:
+                await asyncio.wait_for(self.write_queue.put(chunk), self._timeout)
+            if self._ended is cancelled:
                 self._ended = None
         else:
             self.write_queue.put_nowait(chunk)
@@ -143,12 +145,12 @@ class PageChannel(Channel):
         await self._wait(room)
 
     async def settled(self) -> None:
-        """Wait until the broker has answered for all of the page, as long as it goes on answering."""
+        """Wait until the broker has answered for the whole page. Raises LinkLost when it stops answering."""
         if not self.page.answered:
             await self._wait(self._new_wait())
 
-    def give_up(self, error: LinkLost) -> None:
-        """Wake the call that waits: no answer will come."""
+    def fail(self, error: LinkLost) -> None:
+        """Raise the error in the call that waits: no answer will come."""
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(error)
 
@@ -158,15 +160,15 @@ class PageChannel(Channel):
         self.connection.check_alarm()
         # aiormq fails this future when the channel or the connection closes, also when they have closed already.
         self._waiting = self.create_future()
-        self._heard = self.loop.time()
+        self._last_answer = self.loop.time()
         return self._waiting
 
     async def _wait(self, future: asyncio.Future[None]) -> None:
-        """Wait for the future; every answer of the broker starts the time anew."""
+        """Wait for the future. Every answer of the broker restarts the timeout."""
         while not future.done():
-            left = self._heard + self._patience - self.loop.time()
+            left = self._last_answer + self._timeout - self.loop.time()
             if left <= 0:
-                raise LinkLost(f"it has confirmed nothing for {self._patience:g} seconds")
+                raise LinkLost(f"it has confirmed nothing for {self._timeout:g} seconds")
             await asyncio.wait((future,), timeout=left)
         error = None if future.cancelled() else future.exception()
         if future.cancelled() or error is not None:
@@ -179,15 +181,15 @@ class PageChannel(Channel):
             self.page.nacked(frame.delivery_tag or 0, multiple=bool(frame.multiple))
         else:
             self.page.acked(frame.delivery_tag, multiple=bool(frame.multiple))
-        self._heard = self.loop.time()
-        # A call that still waits for room need not: what is answered has been read.
+        self._last_answer = self.loop.time()
+        # A call that still waits for room can go on: the broker has read what it answers.
         if self.page.answered and self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
     async def _on_return_frame(self, frame: commands.Basic.Return) -> None:
         header = await self._get_frame()
         if not isinstance(header, ContentHeader):
-            raise InvalidFrameError(f"a content header was due, not {header!r}")
+            raise InvalidFrameError(f"expected a content header, not {header!r}")
         await self._read_content(frame, header)  # the body is sent back too
         self.page.returned(
             header.properties.message_id,
@@ -196,38 +198,38 @@ class PageChannel(Channel):
         )
 
     async def _on_close_frame(self, frame: commands.Channel.Close) -> None:
-        # Known at once, because frames that are written after aiormq's answer would cost the whole connection.
+        # Noted before aiormq answers: frames written after its answer would make the broker close the connection.
         suspicious = frame.reply_code not in _MESSAGE_UNRELATED
         self._ended = LinkLost(frame.reply_text or "the channel was closed", frame.reply_code, suspicious=suspicious)
-        self.give_up(self._ended)
+        self.fail(self._ended)
         await super()._on_close_frame(frame)
 
 
 class AlarmConnection(Connection):
     """A connection that knows when the broker blocks it, and keeps channels for reuse.
 
-    Its channels wait for an answer as long as `patience` says, in seconds.
+    Its channels wait for an answer for `confirm_timeout` seconds.
     """
 
-    def __init__(self, url: URL, patience: float) -> None:
+    def __init__(self, url: URL, confirm_timeout: float) -> None:
         super().__init__(url)
-        self.patience = patience
+        self.confirm_timeout = confirm_timeout
         self.blocked: str | None = None
-        """The alarm, as long as there is one."""
+        """The alarm, while there is one."""
         self.declared = False
-        """The exchange was declared or checked since this was last in doubt."""
+        """The exchange was declared or checked, and no channel was closed since."""
         self.largest_message: int | None = None
-        """The broker's own limit, once it has told it."""
+        """The broker's own limit, once it has refused a message for its size."""
         self._kept: list[PageChannel] = []
         self._last_number = 0
 
     def check_alarm(self) -> None:
-        """Raise LinkLost while the broker blocks us."""
+        """Raise LinkLost while the broker blocks this connection."""
         if self.blocked is not None:
             raise LinkLost(self.blocked)
 
     async def take(self) -> PageChannel:
-        """A channel for one page. Give it back, whatever happened."""
+        """A channel for one page. The caller gives it back in any case."""
         self._kept = [channel for channel in self._kept if not channel.is_closed]
         for channel in self._kept:
             if channel.clean:
@@ -243,19 +245,19 @@ class AlarmConnection(Connection):
         """Keep the channel. If answers are still to come, it is used again only after them."""
         self._kept.append(channel)
 
-    async def hang_up(self, reason: str, seconds: float) -> None:
-        """Close the connection, in good order if that takes no longer than this. Whoever waits is told the reason."""
-        self._tell_all(reason)
+    async def disconnect(self, reason: str, seconds: float) -> None:
+        """Close the connection, in good order if there is time for it. Calls that wait fail with the reason."""
+        self._fail_all(reason)
         with suppress(TimeoutError):
             await self.close(LinkLost(reason), timeout=seconds)
 
-    def _tell_all(self, reason: str) -> None:
+    def _fail_all(self, reason: str) -> None:
         for channel in self.channels.values():
             if isinstance(channel, PageChannel):
-                channel.give_up(LinkLost(reason))
+                channel.fail(LinkLost(reason))
 
     def _free_number(self) -> int:
-        # Numbers go round, because one that was just closed cannot be used until both sides know of it.
+        # Numbers are used in turn, because one that was just closed can't be used until both sides know of it.
         most = self.connection_tune.channel_max or 65535
         for _ in range(most):
             self._last_number = self._last_number % most + 1
@@ -263,12 +265,12 @@ class AlarmConnection(Connection):
                 return self._last_number
         raise LinkLost(f"all {most:,} channels of the connection are in use")
 
-    # These two replace handlers of aiormq that only write a line to the log. Their names are private to it, but there
-    # is no other way in; should they change, our patience still ends in an alarm, and the tests notice the change.
+    # These two replace handlers of aiormq that only log. Their names are private to aiormq, which has no other hook; if
+    # they change, a blocked connection still ends in the confirm timeout, and the tests notice the change.
 
     async def _Connection__handle_connection_blocked(self, frame: commands.Connection.Blocked) -> None:  # noqa: N802
         self.blocked = f"the broker blocks publishers because of an alarm: {frame.reason or 'it gives no reason'}"
-        self._tell_all(self.blocked)
+        self._fail_all(self.blocked)
 
     async def _Connection__handle_connection_unblocked(self, _: commands.Connection.Unblocked) -> None:  # noqa: N802
         self.blocked = None

@@ -1,48 +1,36 @@
-"""RabbitMQ: a durable topic exchange, persistent and mandatory messages, and a confirm for every one of them.
+"""RabbitMQ as a destination: a durable topic exchange, persistent and mandatory messages, a confirm for each of them.
 
-One connection, and a channel for each call that runs at the same time: tags count within a channel, so a call's answers
-are its own, and what the broker closes a channel for costs no other lane anything. A page's frames go out in few large
-writes (see `amqp_channel`), because a write and a future per message is what makes clients slow.
+One connection, and a channel for each call that runs at the same time: delivery tags count within a channel, so the
+answers on it belong to one call, and when the broker closes it no other lane is affected. A page's frames go out in few
+large writes (see `channel`), because a write and a future per message make a client slow.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Final
 
-from postroad.brokers.amqp_confirms import NACKED
-from postroad.brokers.amqp_frames import Properties, publish_frames, short_string
-from postroad.brokers.envelope import CannotEncode, Envelope
+from postroad.brokers.cloudevents import CannotEncode, Envelope
+from postroad.brokers.rabbitmq.address import Address
+from postroad.brokers.rabbitmq.channel import CLOSE_SECONDS, AlarmConnection, LinkLost, PageChannel, translated
+from postroad.brokers.rabbitmq.confirms import NACKED
+from postroad.brokers.rabbitmq.frames import Properties, publish_frames, short_string
+from postroad.brokers.rabbitmq.settings import PublisherSettings
 from postroad.brokers.routing import RoutingKey
-from postroad.config import duration
-from postroad.errors import BrokerUnavailable, InvalidSetting, MissingExtra, Refusal
-
-try:
-    from postroad.brokers.amqp_address import Address
-    from postroad.brokers.amqp_channel import AlarmConnection, LinkLost, PageChannel, translated
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] not in {"aiormq", "pamqp", "yarl"}:
-        raise
-    raise MissingExtra("amqp://", "rabbitmq") from error
+from postroad.errors import BrokerUnavailable, InvalidSetting, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
-    from postroad.brokers.amqp_confirms import Page
-    from postroad.config import Duration
+    from postroad.brokers.rabbitmq.confirms import Page
     from postroad.message import StoredMessage
 
-__all__ = ["Declare", "RabbitMQPublisher", "checked_declare", "checked_seconds"]
-
-Declare = Literal["create", "check", "no"]
+__all__ = ["RabbitMQPublisher"]
 
 WRITE_BYTES: Final = 64 * 1024
 """A write is sent when it has grown to this. Larger ones are not faster, and each call holds one in memory."""
-CLOSE_SECONDS: Final = 5
 CLOSED: Final = "the publisher was closed"
-DEFAULT_MAX_MESSAGE_SIZE: Final = 134_217_728  # what RabbitMQ 3 allows unless it is told otherwise
 
 # RabbitMQ takes these headers for lists of further routing keys, and closes the channel when they hold a text.
 _TAKEN_HEADERS: Final = ("CC", "BCC")
@@ -52,50 +40,20 @@ _PRECONDITION_FAILED: Final = 406
 
 
 class RabbitMQPublisher:
-    """Publishes to one exchange of a RabbitMQ server.
+    """Publishes to one exchange of a RabbitMQ server. Credentials of the settings replace the URL's, see `Address`."""
 
-    `declare` says what is done about the exchange on a new connection: "create" declares it (durable, of type topic),
-    "check" makes sure that it is there, "no" does neither. `routing_key` is a template, see `RoutingKey`. Credentials
-    given as arguments replace the URL's, see `Address`. `cluster` names the broker in the destination that a sink
-    keeps, where relays reach it by different hosts. A call fails when the broker has confirmed nothing for
-    `confirm_timeout`.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        exchange: str = "postroad",
-        declare: Declare = "create",
-        envelope: Envelope = Envelope(),  # noqa: B008 - it is frozen
-        routing_key: str = "{topic}",
-        cluster: str | None = None,
-        username: str | None = None,
-        password: str | None = None,
-        password_file: str | Path | None = None,
-        confirm_timeout: Duration = "30s",
-        connect_timeout: Duration = "10s",
-        heartbeat: Duration | None = None,
-        max_message_size: int = DEFAULT_MAX_MESSAGE_SIZE,
-        connection_name: str = "postroad",
-    ) -> None:
-        self._address = Address(
-            url,
-            username=username,
-            password=password,
-            password_file=password_file,
-            heartbeat=heartbeat,
-            connection_name=connection_name,
+    def __init__(self, url: str, settings: PublisherSettings = PublisherSettings()) -> None:  # noqa: B008 - it is frozen
+        self._settings = settings
+        self._address = Address(url, settings)
+        self.exchange = settings.exchange
+        self._exchange = short_string("exchange", settings.exchange)
+        self._envelope = Envelope(settings.envelope, settings.envelope_prefix)
+        self._routing_key = RoutingKey(settings.routing_key)
+        self.destination = self._address.destination(
+            settings.cluster, exchange=settings.exchange, routing_key=settings.routing_key
         )
-        self.exchange = exchange
-        self._exchange = _checked_exchange(exchange)
-        self._declare = checked_declare(declare)
-        self._envelope = envelope
-        self._routing_key = RoutingKey(routing_key)
-        self.destination = self._address.destination(cluster, exchange=exchange, routing_key=routing_key)
-        self._confirm_timeout = checked_seconds("confirm_timeout", confirm_timeout)
-        self._connect_timeout = checked_seconds("connect_timeout", connect_timeout)
-        self._largest = _checked_size(max_message_size)
+        self._confirm_timeout = settings.seconds("confirm_timeout")
+        self._connect_timeout = settings.seconds("connect_timeout")
         self._connection: AlarmConnection | None = None
         self._connecting: asyncio.Task[AlarmConnection] | None = None
         self._closing: set[asyncio.Task[None]] = set()
@@ -111,7 +69,7 @@ class RabbitMQPublisher:
     # -- the contract ------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Make the connection, and see to the exchange. See `Publisher`."""
+        """Connect, and declare or check the exchange. See `Publisher`."""
         try:
             connection, channel = await self._channel()
         except LinkLost as lost:
@@ -157,7 +115,7 @@ class RabbitMQPublisher:
             await channel.settled()
         except LinkLost as lost:
             if not self._blame(lost, connection, page.unanswered, answers):
-                raise self._given_up(lost, connection) from lost
+                raise self._abandon(lost, connection) from lost
         finally:
             answers.add(page, self._routing_key)
             connection.give_back(channel)
@@ -167,7 +125,7 @@ class RabbitMQPublisher:
     ) -> Iterator[tuple[list[StoredMessage], bytes]]:
         """Whole messages, encoded, in pieces of about WRITE_BYTES. What cannot be encoded is refused."""
         frame_max = connection.connection_tune.frame_max
-        largest = min(self._largest, connection.largest_message or self._largest)
+        largest = min(self._settings.max_message_size, connection.largest_message or self._settings.max_message_size)
         sent: list[StoredMessage] = []
         frames: list[bytes] = []
         size = 0
@@ -227,13 +185,13 @@ class RabbitMQPublisher:
             answers.refuse(unanswered[0], str(lost), permanent=False)
         return len(answers.refusals) > before
 
-    def _given_up(self, lost: LinkLost, connection: AlarmConnection) -> LinkLost:
-        """Leave nothing behind that the next call would trip over, and say what is wrong."""
+    def _abandon(self, lost: LinkLost, connection: AlarmConnection) -> LinkLost:
+        """Drop what the next call must not use, and return the error with its cause in plain words."""
         if lost.code is not None:
             connection.declared = False
             return LinkLost(_why_not_published(lost, self.exchange, self._address.user), suspicious=lost.suspicious)
-        # A blocked connection is kept: it will tell when the alarm is over, whereas a new one is told of the alarm only
-        # after it has been filled with messages, which are then published twice.
+        # A blocked connection is kept: the broker says on it when the alarm is over, whereas it tells a new one of the
+        # alarm only after messages were written to it, which would then be published twice.
         if connection.blocked is None:
             self._drop(connection, str(lost))
         return lost
@@ -241,25 +199,25 @@ class RabbitMQPublisher:
     # -- connecting --------------------------------------------------------------------------------------------------
 
     async def _channel(self) -> tuple[AlarmConnection, PageChannel]:
-        """A channel that no other call uses, to an exchange that is there."""
+        """A channel that no other call uses, with the exchange declared or checked."""
         connection = await self._connected()
         connection.check_alarm()
         try:
             async with asyncio.timeout(self._connect_timeout):
                 channel = await connection.take()
                 if not connection.declared:
-                    await self._see_to_exchange(channel)
+                    await self._ensure_exchange(channel)
                     connection.declared = True
         except TimeoutError as error:
             timeout = f"it did not open a channel within {self._connect_timeout:g} seconds"
-            raise self._given_up(LinkLost(connection.blocked or timeout), connection) from error
+            raise self._abandon(LinkLost(connection.blocked or timeout), connection) from error
         return connection, channel
 
-    async def _see_to_exchange(self, channel: PageChannel) -> None:
-        if self._declare == "no":
+    async def _ensure_exchange(self, channel: PageChannel) -> None:
+        if self._settings.declare == "no":
             return
         try:
-            await channel.declare_exchange(self.exchange, only_check=self._declare == "check")
+            await channel.declare_exchange(self.exchange, only_check=self._settings.declare == "check")
         except LinkLost as lost:
             raise LinkLost(_why_not_declared(lost, self.exchange, self._address.user)) from lost
 
@@ -269,7 +227,7 @@ class RabbitMQPublisher:
         # All calls that need a connection wait for the same attempt, and share its failure.
         if self._connecting is None or self._connecting.done():
             self._connecting = asyncio.create_task(self._connect())
-            self._connecting.add_done_callback(_look_at)
+            self._connecting.add_done_callback(_retrieve_exception)
         connecting = self._connecting
         await asyncio.wait((connecting,))
         if connecting.cancelled():
@@ -291,16 +249,16 @@ class RabbitMQPublisher:
         return connection
 
     def _drop(self, connection: AlarmConnection, reason: str) -> None:
-        """Close a connection in the background, because a broker that is out takes its time."""
+        """Close a connection in the background, because an unavailable broker may take long to answer."""
         if self._connection is connection:
             self._connection = None
-        task = asyncio.create_task(connection.hang_up(reason, CLOSE_SECONDS))
+        task = asyncio.create_task(connection.disconnect(reason, CLOSE_SECONDS))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
 
 class _Answers:
-    """What has become of the messages of one call."""
+    """The answers to the messages of one call."""
 
     def __init__(self) -> None:
         self.confirmed: set[int] = set()
@@ -309,7 +267,7 @@ class _Answers:
     def add(self, page: Page, routing_key: RoutingKey) -> None:
         self.confirmed.update(page.confirmed)
         for message, reason in page.refused:
-            # Returned or nacked: no queue is bound, or one is full. That is so for all messages of the routing key.
+            # Returned or nacked: no queue is bound, or one is full. That concerns all messages of the routing key.
             route, unroutable = routing_key.of(message), reason != NACKED
             self.refusals[message.position] = Refusal(message.position, reason, False, route, unroutable)
 
@@ -331,7 +289,7 @@ def _why_not_declared(lost: LinkLost, exchange: str, user: str) -> str:
             )
         case 406:
             return (
-                f"the exchange {exchange!r} is there but is no durable topic exchange; "
+                f"the exchange {exchange!r} exists but is not a durable topic exchange; "
                 f"set declare='check' to use it as it is ({lost})"
             )
         case _:
@@ -348,39 +306,7 @@ def _why_not_published(lost: LinkLost, exchange: str, user: str) -> str:
             return str(lost)
 
 
-def _checked_exchange(exchange: str) -> bytes:
-    try:
-        encoded = short_string("exchange", exchange) if exchange else b""
-    except (AttributeError, ValueError):
-        encoded = b""
-    if not encoded:
-        raise InvalidSetting(f"exchange is {exchange!r}; it must be a name of 1 to 255 bytes")
-    return encoded
-
-
-def _checked_size(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InvalidSetting(f"max_message_size is {value!r}; it must be a number of bytes, at least 1")
-    return value
-
-
-def checked_declare(declare: Any) -> Declare:
-    """What is done about exchanges and queues on a new connection."""
-    if declare not in get_args(Declare):
-        raise InvalidSetting(f"declare is {declare!r}; it must be one of {', '.join(get_args(Declare))}")
-    found: Declare = declare
-    return found
-
-
-def checked_seconds(name: str, value: Duration) -> float:
-    """A duration that is not 0, in seconds."""
-    seconds = duration(name, value).total_seconds()
-    if not seconds:
-        raise InvalidSetting(f"{name} is {value!r}; it must be longer than 0")
-    return seconds
-
-
-def _look_at(task: asyncio.Task[AlarmConnection]) -> None:
-    """Take note of a failure that nobody may be waiting for any more."""
+def _retrieve_exception(task: asyncio.Task[AlarmConnection]) -> None:
+    """Keep asyncio from logging a failure that no call waits for any more."""
     if not task.cancelled():
         task.exception()
