@@ -14,8 +14,8 @@ import pytest
 from yarl import URL
 
 from postroad import Consumer, Outbox, Received
-from postroad.brokers import amqp_properties
-from postroad.brokers.amqp_reading import BrokenFrame, FrameReader
+from postroad.brokers.rabbitmq import properties
+from postroad.brokers.rabbitmq.reading import BrokenFrame, FrameReader
 from postroad.retry import Backoff
 from tests.consumers import Numbered, consumed
 from tests.destinations import bound_queue, rabbitmq_channel
@@ -86,7 +86,7 @@ async def test_very_many_headers_are_a_dead_letter_and_each_is_written_once(
 ) -> None:
     written: list[int] = []
     for name in ("_encoded", "table"):
-        monkeypatch.setattr(amqp_properties, name, counting(getattr(amqp_properties, name), written))
+        monkeypatch.setattr(properties, name, counting(getattr(properties, name), written))
     async with consuming(neighbours, vhost) as (consumer, handled):
         await publish(vhost, b"no JSON", 1, **{f"h{number}": "" for number in range(11_700)})
         await publish(vhost, b'{"number":2}', 2)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from postroad.config import is_url
+from postroad.kinds import is_url
 from postroad.errors import InvalidSetting
 from postroad.stores.dialects.base import Dialect, SQLDialect
 from postroad.stores.dialects.postgresql import POSTGRESQL
