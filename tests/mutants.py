@@ -84,7 +84,7 @@ HANDLERS_THAT_END = "tests/contracts/test_handlers_that_end.py"
 CONSUMER_STOPS = "tests/contracts/test_consumer_stops.py"
 CONSUMERS = "tests/scenarios/test_consumers.py"
 KEYS = "tests/unit/test_keys.py"
-ACKS = "tests/unit/test_amqp_acks.py"
+ACKS = "tests/unit/brokers/rabbitmq/test_acks.py"
 SEARCH_PATH = "tests/security/test_search_path.py"
 SINKS = "tests/contracts/test_sinks.py"
 UNROUTABLE = "tests/contracts/test_unroutable.py"
@@ -436,7 +436,8 @@ MUTANTS = [
     Mutant("a handler that hides that it was cancelled has handled its message", HANDLING, "if limit.expired():",
            "if False:", ("tests/contracts/test_handler_timeout.py",)),
     Mutant("a body that is too large is lost on the way to the dead letters", "postroad/brokers/rabbitmq/reading.py",
-           "self._spool.write(frame)", "self._spool.size += len(frame)", ("tests/unit/test_amqp_reading.py",)),
+           "self._spool.write(frame)", "self._spool.size += len(frame)",
+           ("tests/unit/brokers/rabbitmq/test_reading.py",)),
     Mutant("nothing says which message led to which", HANDLING, "causation_id=message.id,", "", (CONSUMER,)),
     Mutant("a key's messages overtake each other", "postroad/consumer/keys.py",
            "self._behind[key].append(item)\n            return", "self._ready.append((None, item))\n            return",

@@ -13,48 +13,7 @@ from postroad import InvalidSetting
 from postroad.brokers.rabbitmq.settings import PublisherSettings
 from postroad.brokers.routing import RoutingKey
 from postroad.config import CommandSettings, RelaySettings, checked_schema
-from postroad.kinds import duration, duration_text
 from postroad.ops.settings import all_settings, tables
-
-# -- durations -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("50ms", timedelta(milliseconds=50)),
-        ("5s", timedelta(seconds=5)),
-        ("1.5 s", timedelta(seconds=1.5)),
-        ("10m", timedelta(minutes=10)),
-        ("12h", timedelta(hours=12)),
-        ("7d", timedelta(days=7)),
-        ("0", timedelta(0)),
-        (0, timedelta(0)),
-        (timedelta(seconds=3), timedelta(seconds=3)),
-    ],
-)
-def test_durations_have_units(text: Any, expected: timedelta) -> None:
-    assert duration("lease", text) == expected
-
-
-@pytest.mark.parametrize(
-    "value",
-    ["5", 5, "5 parsecs", "", None, "-5s", timedelta(seconds=-1), "s", False, "9" * 400 + "d", "36501d", "٣s", {}, [0]],
-)  # fmt: skip
-def test_a_duration_that_is_none_is_named(value: Any) -> None:
-    with pytest.raises(InvalidSetting, match="lease is"):
-        duration("lease", value)
-
-
-@pytest.mark.parametrize("text", ["50ms", "5s", "90s", "10m", "12h", "7d", "0", "1.5ms", "0.001ms"])
-def test_a_duration_is_shown_as_people_write_it(text: str) -> None:
-    assert duration_text(duration("lease", text)) == text
-
-
-@given(st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=36_500)))
-def test_a_duration_that_is_shown_can_be_read_back(value: timedelta) -> None:
-    assert duration("lease", duration_text(value)) == value
-
 
 # -- checks ----------------------------------------------------------------------------------------------------------
 

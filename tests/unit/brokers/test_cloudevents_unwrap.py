@@ -15,7 +15,7 @@ from postroad.brokers.cloudevents import unwrap, wrap
 from postroad.message import Message, encode
 from postroad.received import Unreadable, decoder_for, identity_of, is_readable, received
 from tests.destinations import stored
-from tests.unit.test_envelope import TRACE, everything
+from tests.unit.brokers.test_cloudevents_wrap import TRACE, everything
 
 
 def delivered(body: bytes = b"", **fields: Any) -> Delivery:
