@@ -49,7 +49,7 @@ def test_the_error_tree_is_drawn_as_it_is() -> None:
 
 @pytest.mark.parametrize("dialect", ["postgresql", "sqlite"])
 def test_no_two_queries_have_one_name(dialect: Literal["postgresql", "sqlite"]) -> None:
-    written = "".join(sql_file(dialect, name, "postroad") for name in ("queries.sql", "leases.sql", "operating.sql"))
+    written = "".join(sql_file(dialect, name, "postroad") for name in ("queries.sql", "leases.sql", "admin.sql"))
     assert written.count("-- name: ") == len(named_queries(dialect, "postroad"))
 
 

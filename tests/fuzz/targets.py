@@ -31,8 +31,8 @@ from postroad.brokers.base import Delivery
 from postroad.brokers.envelope import MODES, PREFIXES, CannotEncode, headers_and_body
 from postroad.brokers.opening import opened
 from postroad.message import StoredMessage
+from postroad.ops.rendering.text import one_line, payload_view
 from postroad.ops.settings import Settings
-from postroad.ops.showing import one_line, payload_view
 from postroad.received import Received, Unreadable, decoder_for
 from postroad.stores import store_for
 from tests.destinations import stored

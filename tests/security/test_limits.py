@@ -16,13 +16,14 @@ from postroad import InvalidMessage, InvalidSetting, Message, Outbox
 from postroad.config import RelaySettings
 from postroad.message import encode, slot_of
 from postroad.relay import Relay
+from postroad.stores.admin.admin import Admin
+from postroad.stores.admin.contract import By, Filter
+from postroad.stores.admin.postgresql import PostgreSQLAdminDatabase
+from postroad.stores.admin.sqlite import SQLiteAdminDatabase
 from postroad.stores.migrations import grants_script
-from postroad.stores.operating import By, Filter
 from postroad.stores.postgresql import migrate_postgresql
-from postroad.stores.postgresql_operating import PostgreSQLOperating
 from postroad.stores.scripts import migration_statements
 from postroad.stores.sqlite import migrate_sqlite
-from postroad.stores.sqlite_operating import SQLiteOperating
 from tests.lanes import take_lanes
 from tests.logs import PLENTY, Arrivals, Log, PostgreSQLLog, SQLiteLog, numbered, read_all
 from tests.services.postgresql import PostgreSQL
@@ -137,7 +138,7 @@ async def test_times_from_before_stop_neither_the_mover_nor_the_status(old: Post
     (lane,) = await take_lanes(old.store, "s", uuid4(), lanes=1, start="oldest")
     assert sorted(await read_all(old.store, lane)) == [1, 2, 4]
     await old.store.close()
-    async with PostgreSQLOperating(old.url) as operating:
+    async with Admin(PostgreSQLAdminDatabase(old.url)) as operating:
         status = await operating.status()
     assert status.scheduled.number == 2
     assert status.next_scheduled_at is not None
@@ -162,7 +163,7 @@ async def test_times_from_before_in_a_file(old_file: Path) -> None:
     insert_into_file(old_file, "scheduled", *(row(number, due_at=time) for number, time in enumerate(times)))
     log = SQLiteLog(old_file)
     assert sorted((await carried(log)).numbers) == [1, 3]
-    async with SQLiteOperating(old_file) as operating:
+    async with Admin(SQLiteAdminDatabase(old_file)) as operating:
         assert (await operating.status()).scheduled.number == 2
 
 
@@ -234,7 +235,7 @@ async def test_a_relay_puts_large_rows_from_before_aside_without_reading_them(ol
 async def test_a_large_row_that_is_tried_again_is_not_read_either(old: PostgreSQLLog) -> None:
     log = await _with_large_rows_from_before(old)
     await carried(log)
-    async with PostgreSQLOperating(log.url) as operating:
+    async with Admin(PostgreSQLAdminDatabase(log.url)) as operating:
         assert (await operating.retry(Filter(all=True), By("anna", "because"))).changed == 3
     broker = await carried(log, dead_letter_topic="dead")
     assert [each.state for each in await log.troubles()] == ["dead"] * 3

@@ -8,10 +8,10 @@ from postroad.config import DEFAULT_SCHEMA
 from postroad.stores.urls import dialect_of, sqlite_path
 
 if TYPE_CHECKING:
+    from postroad.stores.admin.admin import Admin
     from postroad.stores.base import Store
-    from postroad.stores.operating import Operating
 
-__all__ = ["dialect_of", "migrate", "operating_for", "sqlite_path", "store_for"]
+__all__ = ["dialect_of", "migrate", "open_admin", "sqlite_path", "store_for"]
 
 
 async def migrate(url: str, schema: str = DEFAULT_SCHEMA) -> list[int]:
@@ -39,12 +39,17 @@ def store_for(url: str, *, schema: str = DEFAULT_SCHEMA, direct: str | None = No
     return SQLiteStore(sqlite_path(url), schema=schema)
 
 
-def operating_for(url: str, *, schema: str = DEFAULT_SCHEMA) -> Operating:
-    """What an operator works with, for a database URL. It connects when it is entered with `async with`."""
+def open_admin(url: str, *, schema: str = DEFAULT_SCHEMA, connections: int = 4) -> Admin:
+    """The `Admin` for a database URL. It connects when it is entered with `async with`.
+
+    `connections` calls run at the same time; further ones wait.
+    """
+    from postroad.stores.admin.admin import Admin
+
     if dialect_of(url) == "postgresql":
-        from postroad.stores.postgresql_operating import PostgreSQLOperating
+        from postroad.stores.admin.postgresql import PostgreSQLAdminDatabase
 
-        return PostgreSQLOperating(url, schema=schema)
-    from postroad.stores.sqlite_operating import SQLiteOperating
+        return Admin(PostgreSQLAdminDatabase(url, schema=schema, connections=connections))
+    from postroad.stores.admin.sqlite import SQLiteAdminDatabase
 
-    return SQLiteOperating(sqlite_path(url), schema=schema)
+    return Admin(SQLiteAdminDatabase(sqlite_path(url), schema=schema, connections=connections))

@@ -18,7 +18,7 @@ __all__ = ["Dialect", "migration_files", "named_queries", "sql_file"]
 
 Dialect = Literal["postgresql", "sqlite"]
 
-_FILES: Final = ("queries.sql", "leases.sql", "operating.sql")
+_FILES: Final = ("queries.sql", "leases.sql", "admin.sql")
 # What a row of the log counts for in a page, which is null if it is too large to be read; and what is fetched of it.
 # Characters of headers are counted, not bytes, as `StoredMessage.size` does: a relay that counted less than the server
 # would take a page that was cut short for the end of the log. The stored size of headers is asked first, because it is
