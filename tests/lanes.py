@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID, uuid4
 
+from postroad.stores.admin.admin import Admin
+from postroad.stores.admin.postgresql import PostgreSQLAdminDatabase
 from postroad.stores.base import Lease, Start, Store
 from postroad.stores.leases import RelayIdentity
-from postroad.stores.postgresql_operating import PostgreSQLOperating
 
 HERE = "memory"
 """Where the sinks of these tests deliver to: what a MemoryBroker says of itself."""
@@ -32,6 +33,6 @@ async def take_lanes(
 
 async def pending(url: str) -> int:
     """How many messages all lanes have not dealt with."""
-    async with PostgreSQLOperating(url) as operating:
+    async with Admin(PostgreSQLAdminDatabase(url)) as operating:
         sinks = (await operating.status()).sinks
     return sum(lane.pending.number for sink in sinks for lane in sink.lanes)

@@ -41,8 +41,8 @@ SQLITE_SCHEMA = "postroad/stores/sql/sqlite/0001_initial.sql"
 VERIFY = "postroad/verify.py"
 PAYLOAD = "postroad/payload.py"
 SQLITE_QUERIES = "postroad/stores/sql/sqlite/queries.sql"
-PG_OPERATING = "postroad/stores/sql/postgresql/operating.sql"
-SQLITE_OPERATING = "postroad/stores/sql/sqlite/operating.sql"
+PG_ADMIN = "postroad/stores/sql/postgresql/admin.sql"
+SQLITE_ADMIN = "postroad/stores/sql/sqlite/admin.sql"
 STORE_CONTRACT = "postroad/stores/base.py"
 
 STORES = "tests/contracts/test_stores.py"
@@ -332,9 +332,9 @@ MUTANTS = [
     Mutant("what a broker did not answer is sure", SENDING,
            "return message.position <= self._unsure_through or message.position in self.unanswered",
            "return message.position <= self._unsure_through", (CANCELING,)),
-    Mutant("what is poisoned ahead of its lane is sure", PG_OPERATING, "$3, $5, $4::text, true,",
+    Mutant("what is poisoned ahead of its lane is sure", PG_ADMIN, "$3, $5, $4::text, true,",
            "$3, $5, $4::text, false,", (CANCELING,)),
-    Mutant("what is poisoned ahead of its lane is sure (SQLite)", SQLITE_OPERATING, "?2, ?4, ?3, 1,", "?2, ?4, ?3, 0,",
+    Mutant("what is poisoned ahead of its lane is sure (SQLite)", SQLITE_ADMIN, "?2, ?4, ?3, 1,", "?2, ?4, ?3, 0,",
            (CANCELING,)),
     Mutant("canceling asks no other sink (SQLite)", SQLITE_QUERIES, "and not (o.position <= l.position\n",
            "and false and not (o.position <= l.position\n", (SCHEDULED,)),
@@ -508,7 +508,7 @@ MUTANTS = [
            "where $7::text is not null", (SINKS,)),
     Mutant("null:// adopts a sink whose destination is not known", "postroad/stores/sqlite_leases.py",
            "(sink, destination, destination != NOWHERE)", "(sink, destination, True)", (SINKS,)),
-    Mutant("a sink is moved although a relay serves it", "postroad/stores/changing.py",
+    Mutant("a sink is moved although a relay serves it", "postroad/stores/admin/change.py",
            "if relays or lanes:", "if False:", (SINKS,)),
     Mutant("what was moved or removed is served on", OWNERSHIP,
            "        self._check_destination(snapshot)\n", "", (SINKS,)),

@@ -15,10 +15,11 @@ from postroad.config import RelaySettings
 from postroad.lifecycle import State
 from postroad.message import new_id
 from postroad.relay import Relay
+from postroad.stores.admin.admin import Admin
+from postroad.stores.admin.contract import By, Filter
+from postroad.stores.admin.postgresql import PostgreSQLAdminDatabase
+from postroad.stores.admin.sqlite import SQLiteAdminDatabase
 from postroad.stores.base import Deferred
-from postroad.stores.operating import By, Filter, Operating
-from postroad.stores.postgresql_operating import PostgreSQLOperating
-from postroad.stores.sqlite_operating import SQLiteOperating
 from tests.lanes import take_lanes
 from tests.logs import PLENTY, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
 
@@ -45,11 +46,11 @@ async def a_log(request: pytest.FixtureRequest, tmp_path: Path) -> Log:
     return await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
 
 
-def operating(log: Log) -> Operating:
+def operating(log: Log) -> Admin:
     if isinstance(log, SQLiteLog):
-        return SQLiteOperating(log.path)
+        return Admin(SQLiteAdminDatabase(log.path))
     assert isinstance(log, PostgreSQLLog)
-    return PostgreSQLOperating(log.url)
+    return Admin(PostgreSQLAdminDatabase(log.url))
 
 
 class Between(MemoryBroker):

@@ -15,12 +15,13 @@ import pytest
 from postroad import Cancellation, Message, StoreUnavailable
 from postroad.lifecycle import State
 from postroad.message import new_id
+from postroad.stores.admin.admin import Admin
+from postroad.stores.admin.contract import By, Filter
+from postroad.stores.admin.postgresql import PostgreSQLAdminDatabase
 from postroad.stores.base import Deferred, Lease, Moved
 from postroad.stores.cursor import PageLimit
 from postroad.stores.grants import grants_script
-from postroad.stores.operating import By, Filter
 from postroad.stores.postgresql import PostgreSQLStore
-from postroad.stores.postgresql_operating import PostgreSQLOperating
 from tests.contracts.test_postgresql import rows_looked_at
 from tests.lanes import take_lanes
 from tests.logs import OUTBOX, PLENTY, PostgreSQLLog, numbered, read_all
@@ -269,7 +270,7 @@ async def test_an_operator_waits_a_moment_only_and_is_told_for_whom(log: Postgre
     connection = await connect()
     transaction = await begin(connection)
     assert await OUTBOX.cancel(connection, id) is CANCELED
-    async with PostgreSQLOperating(log.url) as operating:
+    async with Admin(PostgreSQLAdminDatabase(log.url)) as operating:
         with pytest.raises(StoreUnavailable, match=f"locked by process {connection.get_server_pid()} of role postgres"):
             await operating.skip(Filter(ids=[id]), By("me"))
         await transaction.rollback()

@@ -18,10 +18,11 @@ from postroad.errors import BrokerUnavailable
 from postroad.lifecycle import State
 from postroad.relay import Relay
 from postroad.retry import Backoff
+from postroad.stores.admin.admin import Admin
+from postroad.stores.admin.contract import By, Filter
+from postroad.stores.admin.postgresql import PostgreSQLAdminDatabase
+from postroad.stores.admin.sqlite import SQLiteAdminDatabase
 from postroad.stores.base import PROBES_PER_SECOND
-from postroad.stores.operating import By, Filter, Operating
-from postroad.stores.postgresql_operating import PostgreSQLOperating
-from postroad.stores.sqlite_operating import SQLiteOperating
 from tests.logs import Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
 
 
@@ -225,7 +226,9 @@ async def test_a_key_that_a_person_holds_is_held_for_every_source(log: Log) -> N
     await two_applications(log)
     carried = relay(log, broker, ordering="source-key")
     await carried.run_until_empty()
-    operating: Operating = SQLiteOperating(log.path) if isinstance(log, SQLiteLog) else PostgreSQLOperating(log.url)
+    operating: Admin = (
+        Admin(SQLiteAdminDatabase(log.path)) if isinstance(log, SQLiteLog) else Admin(PostgreSQLAdminDatabase(log.url))
+    )
     async with operating:
         await operating.hold("default", "k", By("anna", "because"))
         await add_from(log, "/second", *numbered(4, key="k", topic="found"))

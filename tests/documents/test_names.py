@@ -49,7 +49,7 @@ def test_the_error_tree_is_drawn_as_it_is() -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
 def test_no_two_queries_have_one_name(dialect: SQLDialect) -> None:
-    written = "".join(dialect.sql_file(name, "postroad") for name in ("queries.sql", "leases.sql", "operating.sql"))
+    written = "".join(dialect.sql_file(name, "postroad") for name in ("queries.sql", "leases.sql", "admin.sql"))
     assert written.count("-- name: ") == len(dialect.queries("postroad"))
 
 

@@ -30,8 +30,8 @@ from postroad.brokers.rabbitmq.frames import Properties, publish_frames, short_s
 from postroad.brokers.rabbitmq.properties import dead_letter
 from postroad.brokers.rabbitmq.reading import BrokenFrame, FrameReader
 from postroad.message import StoredMessage
+from postroad.ops.rendering.text import one_line, payload_view
 from postroad.ops.settings import Settings
-from postroad.ops.showing import one_line, payload_view
 from postroad.received import Received, Unreadable, decoder_for
 from postroad.stores import store_for
 from tests.destinations import stored

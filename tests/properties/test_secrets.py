@@ -23,7 +23,7 @@ from postroad.ops.cli import app
 from postroad.ops.logs import JsonLines, Lines
 from postroad.ops.settings import Settings, all_settings, shown
 from postroad.safe_text import without_passwords
-from postroad.stores import dialect_of, operating_for, store_for
+from postroad.stores import dialect_of, open_admin, store_for
 
 # Long enough not to stand in a text by chance; with everything that has a meaning in URLs, TOML and SQL.
 SECRETS = st.text(st.sampled_from("QXZ%/:@?#&='\" \\[]{}ßñ\t"), min_size=6, max_size=20).map(
@@ -136,7 +136,7 @@ def test_a_password_in_a_url(setting: str, url: str, secret: str, encoded: bool,
 def test_a_password_in_a_url_that_a_program_gives(url: str, secret: str, encoded: bool) -> None:
     value = url.format(quote(secret, safe="") if encoded else secret)
     texts: list[str] = []
-    for make in (store_for, operating_for, publisher_for, dialect_of, subscribed):
+    for make in (store_for, open_admin, publisher_for, dialect_of, subscribed):
         try:
             made = make(value)
             texts += [repr(made), str(getattr(made, "name", ""))]

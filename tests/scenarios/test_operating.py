@@ -28,7 +28,7 @@ import asyncio, sys
 from pathlib import Path
 from postroad.brokers.local import LocalPublisher
 from postroad.config import RelaySettings
-from postroad.ops.running import carry
+from postroad.ops.process import run_relay
 from postroad.relay import Relay
 from postroad.stores import store_for
 
@@ -41,7 +41,7 @@ async def deliver(message):
         file.write(f"{message.id}\\n")
 
 settings = RelaySettings(max_attempts=1, lanes=2, max_idle_backoff="100ms")
-asyncio.run(carry(Relay(store_for(url), LocalPublisher(deliver), settings=settings)))
+asyncio.run(run_relay(Relay(store_for(url), LocalPublisher(deliver), settings=settings)))
 """
 
 

@@ -23,7 +23,7 @@ from tests.destinations import consumed as taken
 from tests.logs import numbered
 from tests.places import asyncpg_transactions
 from tests.security.neighbours import Neighbours, postroad
-from tests.unit.test_amqp_properties import counting
+from tests.unit.brokers.rabbitmq.test_properties import counting
 
 ONCE: Final = Backoff(max_attempts=1, first=timedelta(milliseconds=1), jitter=0)
 DEEP: Final = b"[" * 100_000 + b"]" * 100_000

@@ -18,9 +18,10 @@ from postroad import InvalidMessage, InvalidSetting, Message, Outbox
 from postroad.config import RelaySettings
 from postroad.message import encode, slot_of
 from postroad.relay import Relay
+from postroad.stores.admin.admin import Admin
+from postroad.stores.admin.contract import By, Filter
+from postroad.stores.admin.postgresql import PostgreSQLAdminDatabase
 from postroad.stores.grants import grants_script
-from postroad.stores.operating import By, Filter
-from postroad.stores.postgresql_operating import PostgreSQLOperating
 from postroad.stores.sqlite import migrate_sqlite
 from tests.lanes import take_lanes
 from tests.logs import PLENTY, Arrivals, Log, PostgreSQLLog, SQLiteLog, numbered
@@ -205,7 +206,7 @@ async def test_a_relay_puts_large_rows_aside_without_reading_them(unlimited: Pos
 async def test_a_large_row_that_is_tried_again_is_not_read_either(unlimited: PostgreSQLLog) -> None:
     log = await _with_large_rows(unlimited)
     await carried(log)
-    async with PostgreSQLOperating(log.url) as operating:
+    async with Admin(PostgreSQLAdminDatabase(log.url)) as operating:
         assert (await operating.retry(Filter(all=True), By("anna", "because"))).changed == 3
     broker = await carried(log, dead_letter_topic="dead")
     assert [each.state for each in await log.troubles()] == ["dead"] * 3

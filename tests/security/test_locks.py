@@ -14,8 +14,8 @@ import pytest
 from postroad import StoreUnavailable
 from postroad.config import RelaySettings
 from postroad.relay import Relay
+from postroad.stores.admin.postgresql import PostgreSQLAdminDatabase
 from postroad.stores.postgresql import PostgreSQLStore, migrate_postgresql
-from postroad.stores.postgresql_operating import PostgreSQLOperating
 from tests.contracts.test_wakeup import running, until, until_asleep
 from tests.lanes import identity, take_lanes
 from tests.logs import OUTBOX, Arrivals, numbered
@@ -116,15 +116,15 @@ def quickly(store: Any) -> None:
 
 
 async def test_a_rewind_that_waits_in_vain_names_the_process(neighbours: Neighbours) -> None:
-    operating = PostgreSQLOperating(neighbours.url("owner"))
-    quickly(operating)
-    await operating.open()
+    database = PostgreSQLAdminDatabase(neighbours.url("owner"))
+    quickly(database._pool)
+    await database.open()
     async with neighbours.connected("owner") as other, other.transaction():
         await other.execute("select from postroad.locks where name = 'retention' for update")
         with pytest.raises(StoreUnavailable, match=f"locked by server process {other.get_server_pid()} "):
-            async with operating.session(changes=True) as ask:
-                await ask("delete_nothing")
-    await operating.close()
+            async with database.write() as query:
+                await query("lock_retention")
+    await database.close()
 
 
 async def test_a_migration_that_waits_in_vain_names_the_process(

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from postroad import InvalidSetting, Outbox
 from postroad.brokers.local import LocalPublisher
 from postroad.config import RelaySettings
-from postroad.ops.running import Outcome, carry
+from postroad.ops.process import Outcome, run_relay
 from postroad.ops.terminal import Command
 from postroad.relay import Relay, Summary
 from postroad.safe_text import has_password, without_passwords
@@ -179,7 +179,7 @@ RELAY_WHOSE_BROKER_NEVER_CONFIRMS = """
 import asyncio, sys
 from postroad.brokers.local import LocalPublisher
 from postroad.config import RelaySettings
-from postroad.ops.running import carry
+from postroad.ops.process import run_relay
 from postroad.ops.logs import log_to_stderr
 from postroad.relay import Relay
 from postroad.stores.sqlite import SQLiteStore
@@ -191,7 +191,7 @@ async def never(message):
 
 log_to_stderr("info")
 relay = Relay(SQLiteStore(sys.argv[1]), LocalPublisher(never), settings=RelaySettings(grace="1h"))
-asyncio.run(carry(relay))
+asyncio.run(run_relay(relay))
 """
 
 
@@ -219,7 +219,7 @@ async def test_until_empty_fails_when_a_message_was_refused(file: Path) -> None:
             raise ValueError("no fours")
 
     before = signal.getsignal(signal.SIGTERM)
-    outcome = await carry(Relay(SQLiteStore(file), LocalPublisher(picky)), until_empty=True)
+    outcome = await run_relay(Relay(SQLiteStore(file), LocalPublisher(picky)), until_empty=True)
     assert (outcome.summary.published, outcome.summary.refused) == (9, 1)
     assert outcome.exit_code == 1
     assert signal.getsignal(signal.SIGTERM) is before
@@ -244,7 +244,7 @@ def test_the_exit_code_of_a_relay(refused: int, lost: int, stopped: bool, until_
 
 
 def test_what_a_relay_prints_at_its_end(capsys: pytest.CaptureFixture[str]) -> None:
-    from postroad.ops.cli import _end
+    from postroad.ops.commands.relay import _end
 
     with pytest.raises(typer.Exit) as end:
         _end(Outcome(Summary(3, 1, 0.5, 2, 1, 0), stopped=False, until_empty=True))
@@ -429,7 +429,7 @@ def test_a_url_has_a_password_or_none(url: str, has: bool) -> None:
 
 
 async def test_a_relay_of_the_memory_store_can_be_carried_too() -> None:
-    outcome = await carry(
+    outcome = await run_relay(
         Relay(MemoryStore(), LocalPublisher(_take), settings=RelaySettings(lanes=1)), until_empty=True
     )
     assert (outcome.exit_code, outcome.stopped) == (0, False)

@@ -143,11 +143,11 @@ def test_a_message_is_shown_with_its_history(shop: Shop, orders: Orders) -> None
     for words in (
         f"message {orders.dead}", "order.refused", "customer-2", "position 2", "source   /shop", "11 bytes of appl",
         "at sink 'default', lane ", "added", "attempt 1 failed: ValueError: no order.refused, said amqp://me:***@host/",
-        "now dead", "after 1 attempt; to decide: `postroad dead retry ID`",
+        "now dead", "after 1 attempt; use `postroad dead retry ID`",
     ):  # fmt: skip
         assert words in said.out
     assert "published" in shop.postroad("message", "show", str(orders.fine)).out
-    assert "no relay has come that far" in shop.postroad("message", "show", str(orders.waiting)).out
+    assert "no relay has read it yet" in shop.postroad("message", "show", str(orders.waiting)).out
 
 
 def test_a_payload_is_shown_when_it_is_asked_for(shop: Shop, orders: Orders) -> None:
@@ -183,7 +183,7 @@ def test_nothing_hostile_reaches_the_terminal(shop: Shop, orders: Orders, comman
 
 def test_status_says_what_needs_a_person(shop: Shop, orders: Orders) -> None:
     said = shop.postroad("status").out
-    assert "! sink 'default': 2 messages dead, which need a person; `postroad dead list`" in said
+    assert "! sink 'default': 2 dead messages; see `postroad dead list`" in said
     totals = shop.postroad("status", "--json").json["totals"]
     assert totals | {"lag_seconds": 0, "oldest_unsent_seconds": 0} == {
         "sinks": 1, "lanes": 2, "pending": 1, "exact": True, "lag_seconds": 0, "oldest_unsent_seconds": 0,
@@ -193,7 +193,7 @@ def test_status_says_what_needs_a_person(shop: Shop, orders: Orders) -> None:
     shop.postroad("key", "hold", "customer-1", "--who", "anna", "--reason", "customs")
     said = shop.postroad("status").out
     assert "PAUSED" in said
-    assert "! sink 'default' is paused; `postroad resume default` lets it go on" in said
+    assert "! sink 'default' is paused; `postroad resume default` resumes it" in said
     assert "! sink 'default': key 'customer-1' is held by anna since " in said
     assert ": customs\n" in said
 
@@ -206,7 +206,7 @@ def test_a_column_for_the_sink_is_there_when_there_are_several(shop: Shop, order
 
 
 def test_an_empty_database_is_no_error(shop: Shop) -> None:
-    assert shop.postroad("audit") == (0, "Nobody has changed anything.\n", "")
+    assert shop.postroad("audit") == (0, "No changes are recorded.\n", "")
     assert shop.postroad("audit", "--json").json == []
     assert shop.postroad("messages") == (0, "No message matches.\n", "")
     assert "no sink yet" in shop.postroad("status").out
@@ -222,15 +222,18 @@ def states(shop: Shop) -> dict[UUID, str]:
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        (["dead", "retry", "--all"], "2 dead messages would be tried again. Nothing was changed.\n"),
-        (["dead", "retry", "--error", "odd"], "1 dead message would be tried again. Nothing was changed.\n"),
+        (["dead", "retry", "--all"], "2 dead messages would be retried. Nothing was changed.\n"),
+        (["dead", "retry", "--error", "odd"], "1 dead message would be retried. Nothing was changed.\n"),
         (["dead", "drop", "--older-than", "0"], "2 dead messages would be dropped. Nothing was changed.\n"),
         (["message", "skip", "{waiting}"], "would be skipped at sink 'default' (waiting). Nothing was changed.\n"),
         (["message", "poison", "{waiting}"], "would be dead at sink 'default' (waiting). Nothing was changed.\n"),
-        (["key", "hold", "customer-4"], "would be held at sink 'default'; of its messages 1 wait now. Nothing was"),
+        (
+            ["key", "hold", "customer-4"],
+            "would be held at sink 'default', with 1 message of it not published yet. Nothing",
+        ),
         (["key", "skip", "customer-2"], "1 message of key 'customer-2' at sink 'default' would be skipped. Nothing"),
         (["cleanup", "--older-than", "0"], "1 message older than 0 would be deleted. Nothing was changed.\n"),
-        (["rewind", "--to", "1"], "would publish 1 message to sink 'default' again, from position 1 on, with the same"),
+        (["rewind", "--to", "1"], "would re-publish 1 message to sink 'default', from position 1 on, with the same"),
     ],
 )
 def test_a_dry_run_says_what_would_be_done_and_changes_nothing(
@@ -249,9 +252,9 @@ def test_a_dry_run_says_what_would_be_done_and_changes_nothing(
 
 def test_what_was_done_is_said_and_audited(shop: Shop, orders: Orders) -> None:
     done = shop.postroad("dead", "retry", str(orders.dead), "--yes", "--who", "anna", "--reason", "it is back")
-    assert done == (0, "1 dead message will be tried again\n", "")
+    assert done == (0, "1 dead message will be retried\n", "")
     done = shop.postroad("dead", "drop", "--all", "--yes", "--who", "ben", "--reason", "no use", "--json")
-    assert done.json == {"dry_run": False, "changed": 1, "unmoved": {}}
+    assert done.json == {"dry_run": False, "changed": 1, "unchanged": {}}
     assert states(shop)[orders.odd] == "dropped"
     entries = shop.postroad("audit", "--json").json
     assert [(each["who"], each["reason"], each["changed"]) for each in entries] == [
@@ -268,12 +271,12 @@ def test_a_hold_of_an_unknown_key_needs_a_yes_and_suggests_a_known_one(shop: Sho
     before = shop.content()
     said = shop.postroad("key", "hold", "custmer-4", "--reason", "customs")
     assert (said.code, said.out) == (2, "")
-    assert "No message of key 'custmer-4' was found, did you mean 'customer-4'? Hold it all the same?" in said.err
+    assert "No message has the key 'custmer-4'; did you mean 'customer-4'? Hold it anyway?" in said.err
     assert shop.content() == before
     assert shop.postroad("key", "hold", "custmer-4", "--reason", "customs", "--yes").code == 0
 
 
-WHOLE = "--all means every one; leave it out, or leave out what narrows the choice"
+WHOLE = "--all selects every dead message; omit it, or what else selects messages"
 A_TIME = "it must be a time such as '2026-03-01 04:30' (UTC)"
 
 
@@ -286,11 +289,11 @@ A_TIME = "it must be a time such as '2026-03-01 04:30' (UTC)"
         (["dead", "show", "{fine}"], 1, "message {fine} is not dead but published"),
         (["dead", "retry", "{unknown}", "--yes"], 1, "there is no message {unknown}"),
         (["dead", "retry", "{dead}", "{unknown}", "--yes"], 1, "there is no message {unknown}"),
-        (["dead", "retry", "{fine}", "--yes"], 1, "published at sink 'default'; only one that is dead can be retried"),
+        (["dead", "retry", "{fine}", "--yes"], 1, "published at sink 'default'; only a message that is dead can"),
         (
             ["dead", "drop", "{waiting}", "--yes", "--reason", "x"],
             1,
-            "waiting at sink 'default'; only one that is dead",
+            "waiting at sink 'default'; only a message that is dead",
         ),
         (["dead", "retry", "--type", "order.placed", "--yes"], 1, "no dead message matches; `postroad dead list`"),
         (["dead", "drop", "--older-than", "9d", "--yes", "--reason", "x"], 1, "no dead message matches"),
@@ -302,10 +305,14 @@ A_TIME = "it must be a time such as '2026-03-01 04:30' (UTC)"
         ),
         (["message", "poison", "{fine}", "--reason", "x"], 1, "message {fine} is published at sink 'default'; only"),
         (["key", "release", "customer-1"], 1, "key 'customer-1' is not held at sink 'default'; there is none yet"),
-        (["key", "skip", "customer-1", "--yes", "--reason", "x"], 1, "no message of key 'customer-1' is retried, held"),
-        (["resume", "default"], 1, "no lane is left to be changed"),
-        (["cleanup", "--older-than", "9d", "--yes"], 1, "nothing is old enough and has reached every sink"),
-        (["rewind", "--to", "99", "--yes", "--reason", "x"], 1, "nothing that sink 'default' has had matches"),
+        (
+            ["key", "skip", "customer-1", "--yes", "--reason", "x"],
+            1,
+            "no message of key 'customer-1' is retrying, held",
+        ),
+        (["resume", "default"], 1, "sink 'default' is not paused"),
+        (["cleanup", "--older-than", "9d", "--yes"], 1, "no message is older than 9d and delivered to every"),
+        (["rewind", "--to", "99", "--yes", "--reason", "x"], 1, "no retained message that was delivered to sink"),
         # sinks
         (["messages", "--sink", "defualt"], 2, "there is no sink 'defualt'; did you mean 'default'?"),
         (["dead", "list", "--sink", "x"], 2, "there is no sink 'x'; there is 'default'"),
@@ -317,18 +324,18 @@ A_TIME = "it must be a time such as '2026-03-01 04:30' (UTC)"
         (["resume", "x"], 2, "there is no sink 'x'"),
         (["rewind", "--sink", "x", "--to", "1h", "--yes", "--reason", "x"], 2, "there is no sink 'x'"),
         # what would mean everything
-        (["dead", "retry", "--yes"], 2, "that would mean every dead message; say which ones, or --all"),
-        (["dead", "drop", "--sink", "default", "--yes", "--reason", "x"], 2, "that would mean every dead message"),
+        (["dead", "retry", "--yes"], 2, "no messages are selected; give ids, options that"),
+        (["dead", "drop", "--sink", "default", "--yes", "--reason", "x"], 2, "no messages are selected"),
         (["dead", "retry", "--all", "--type", "x", "--yes"], 2, WHOLE),
         (["dead", "drop", "{dead}", "--all", "--yes", "--reason", "x"], 2, WHOLE),
         # what can't be understood
-        (["message", "show", "12"], 2, "ID is '12'; it must be a message's id, such as"),
-        (["dead", "retry", "{dead}x", "--yes"], 2, "it must be a message's id"),
+        (["message", "show", "12"], 2, "ID is '12'; it must be a message id, such as"),
+        (["dead", "retry", "{dead}x", "--yes"], 2, "it must be a message id"),
         (["messages", "--since", "yesterday"], 2, f"--since is 'yesterday'; {A_TIME}"),
         (["messages", "--state", "ded"], 2, "--state is 'ded'; did you mean 'dead'?"),
         (["messages", "--limit", "0"], 2, "Invalid value for '--limit'"),
         (["messages", "--key", ""], 2, "--key is empty"),
-        (["messages", "--type", "\udcff"], 2, "--type is '\\udcff', which is no valid text"),
+        (["messages", "--type", "\udcff"], 2, "--type is '\\udcff', which is not valid text"),
         (["dead", "list", "--older-than", "3"], 2, "--older-than is '3'; it must be a number with its unit"),
         (
             ["rewind", "--to", "noon", "--yes", "--reason", "x"],
@@ -341,22 +348,22 @@ A_TIME = "it must be a time such as '2026-03-01 04:30' (UTC)"
         (["key", "hold"], 2, "Missing argument 'KEY'"),
         (["dead", "fly"], 2, "No such command 'fly'; see: postroad dead --help"),
         # why, who, and whether
-        (["dead", "drop", "--all", "--yes"], 2, "--reason is missing; say why"),
+        (["dead", "drop", "--all", "--yes"], 2, "--reason is missing; `postroad audit` shows"),
         (["message", "skip", "{waiting}", "--yes", "--reason", " "], 2, "--reason is missing"),
         (["message", "poison", "{waiting}"], 2, "--reason is missing"),
         (["key", "hold", "customer-1"], 2, "--reason is missing"),
         (["rewind", "--to", "1", "--yes"], 2, "--reason is missing"),
         (["pause", "default", "--who", ""], 2, "--who is empty"),
-        (["pause", "default", "--reason", "\udcff"], 2, "--reason is '\\udcff', which is no valid text"),
-        (["dead", "retry", "--all"], 2, "Try 2 dead messages again? Nobody can be asked here: say --yes to do it"),
+        (["pause", "default", "--reason", "\udcff"], 2, "--reason is '\\udcff', which is not valid text"),
+        (["dead", "retry", "--all"], 2, "Retry 2 dead messages? Without a terminal, confirm it with --yes"),
         (
             ["dead", "drop", "{dead}", "--reason", "x"],
             2,
-            "Drop 1 dead message? Nobody will ever receive them. Nobody c",
+            "Drop 1 dead message? They will never be published. W",
         ),
-        (["cleanup", "--older-than", "0"], 2, "Delete 1 message older than 0? Nobody can be asked here"),
-        (["rewind", "--to", "1", "--reason", "x"], 2, "again, from position 1 on, with the same ids? Nobody can be"),
-        (["key", "skip", "customer-2", "--reason", "x"], 2, "They will never be published there. Nobody can be asked"),
+        (["cleanup", "--older-than", "0"], 2, "Delete 1 message older than 0? Without a terminal"),
+        (["rewind", "--to", "1", "--reason", "x"], 2, "from position 1 on, with the same ids? Without a"),
+        (["key", "skip", "customer-2", "--reason", "x"], 2, "They will never be published there. Without a terminal"),
     ],
 )
 def test_what_goes_wrong_is_one_line_and_changes_nothing(
@@ -388,7 +395,7 @@ def test_an_id_may_be_shortened_wherever_one_is_asked_for(shop: Shop, orders: Or
         assert f"message {id}\n" in shop.postroad("message", "show", str(id)[-8:]).out
     assert f"message {orders.dead}\n" in shop.postroad("dead", "show", orders.dead.hex[-9:].upper()).out
     said = shop.postroad("dead", "retry", str(orders.dead)[-15:], str(orders.odd)[:-1], "--yes")
-    assert (said.code, said.out) == (0, "2 dead messages will be tried again\n")
+    assert (said.code, said.out) == (0, "2 dead messages will be retried\n")
     assert shop.postroad("message", "skip", str(orders.waiting)[-9:], "--reason", "x", "--yes").code == 0
 
 
@@ -399,12 +406,12 @@ def test_a_part_of_several_ids_names_them_and_does_nothing(shop: Shop) -> None:
     said = shop.postroad("message", "show", "01a1-E1A4")
     assert said.code == 2
     assert said.err == (
-        f"postroad: ID is '01a1e1a4', which may be {', '.join(map(str, ids[:5]))} and more; give more of it\n"
+        f"postroad: '01a1e1a4' is ambiguous: {', '.join(map(str, ids[:5]))} and more; give more digits\n"
     )
     assert f"message {ids[7]}\n" in shop.postroad("message", "show", "0007").out
     said = shop.postroad("message", "show", "beef")
     assert (said.code, said.err) == (
-        1, "postroad: no message's id ends or begins with 'beef'; give more of it, or all of it\n",
+        1, "postroad: no message id begins or ends with 'beef'; give more digits, or the whole id\n",
     )  # fmt: skip
 
 
@@ -415,7 +422,7 @@ def test_messages_before_the_first_relay_are_those_in_the_log(shop: Shop) -> Non
         [str(second), "waiting"],
         [str(first), "waiting"],
     ]
-    assert said.err == "2 messages; no relay has run yet, so none was sent.\n"
+    assert said.err == "2 messages; no relay has run yet, so none was published.\n"
     assert [row["id"] for row in shop.postroad("messages", "--json", "--key", "a").json["messages"]] == [str(first)]
     assert shop.postroad("messages", "--state", "published").out == "No message matches.\n"
     assert shop.postroad("messages", "--json", "--limit", "1").json["total"] == {"number": 2, "exact": True}
@@ -425,7 +432,7 @@ def test_held_keys_are_listed(shop: Shop, orders: Orders) -> None:
     assert shop.postroad("key", "list").out == "No key is held.\n"
     shop.postroad("key", "hold", "customer-1", "--who", "anna", "--reason", "customs")
     names, held = shop.postroad("key", "list").out.splitlines()
-    assert names.split() == ["sink", "key", "since", "(UTC)", "who", "why"]
+    assert names.split() == ["sink", "key", "since", "(UTC)", "who", "reason"]
     assert re.fullmatch(r"default +customer-1 +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d +anna +customs", held)
     (key,) = shop.postroad("key", "list", "--json").json
     assert (key["sink"], key["key"], key["who"], key["reason"]) == ("default", "customer-1", "anna", "customs")
@@ -524,20 +531,20 @@ def test_no_box_is_drawn_into_a_pipe(shop: Shop, command: list[str]) -> None:
 def test_a_person_is_asked_with_the_count(shop: Shop, orders: Orders, terminal: Callable[..., Terminal]) -> None:
     before = shop.content()
     refused = terminal("dead", "retry", "--all")
-    refused.answer("Try 2 dead messages again? [y/N]", "n")
+    refused.answer("Retry 2 dead messages? [y/N]", "n")
     assert refused.ended() == 1
     assert "Nothing was changed." in refused.said
     assert shop.content() == before
 
     agreed = terminal("dead", "retry", "--all")
-    agreed.answer("Try 2 dead messages again? [y/N]", "y")
+    agreed.answer("Retry 2 dead messages? [y/N]", "y")
     assert agreed.ended() == 0
-    assert "2 dead messages will be tried again" in agreed.said
+    assert "2 dead messages will be retried" in agreed.said
 
 
 def test_a_reason_is_asked_for(shop: Shop, orders: Orders, terminal: Callable[..., Terminal]) -> None:
     asked = terminal("key", "hold", "customer-1")
-    asked.answer("Why?", "customs")
+    asked.answer("Reason", "customs")
     assert asked.ended() == 0
     assert shop.postroad("audit", "--json").json[0]["reason"] == "customs"
 
@@ -545,7 +552,7 @@ def test_a_reason_is_asked_for(shop: Shop, orders: Orders, terminal: Callable[..
 def test_ctrl_c_at_a_question_changes_nothing(shop: Shop, orders: Orders, terminal: Callable[..., Terminal]) -> None:
     before = shop.content()
     asked = terminal("dead", "retry", "--all")
-    asked.answer("again? [y/N]", "\x03")
+    asked.answer("messages? [y/N]", "\x03")
     assert asked.ended() == 1
     assert "Traceback" not in asked.said
     assert shop.content() == before
@@ -577,7 +584,7 @@ def test_forget_says_what_it_would_erase_asks_and_erases(
     said = shop.postroad("forget", "--key", "customer-1", "--dry-run")
     assert said.out == (
         "1 delivered message of this key would be erased; "
-        "1 message not delivered yet will stay, to be forgotten later. Nothing was changed.\n"
+        "1 undelivered message will stay, to be erased later. Nothing was changed.\n"
     )
     said = shop.postroad("forget", "--key", "customer-1", "--reason", "asked")
     assert said.code == 2
@@ -585,7 +592,7 @@ def test_forget_says_what_it_would_erase_asks_and_erases(
     assert shop.content() == before
     monkeypatch.setattr("sys.stdin", io.StringIO("customer-1\n"))
     said = shop.postroad("forget", "--key", "-", "--reason", "asked", "--yes")
-    assert said.out == "erased 1 message; 1 message not delivered yet will stay, to be forgotten later\n"
+    assert said.out == "erased 1 message; 1 undelivered message will stay, to be erased later\n"
     assert "customer-1" not in shop.postroad("audit", "--json").out
     assert "forget" in shop.postroad("audit").out
 
@@ -593,7 +600,7 @@ def test_forget_says_what_it_would_erase_asks_and_erases(
 def test_forget_names_no_key_that_has_nothing_to_erase(shop: Shop, orders: Orders) -> None:
     said = shop.postroad("forget", "--key", "customer-4", "--reason", "asked", "--yes")
     assert said.code == 1
-    assert "no delivered message of that key is in the log; 1 that is not delivered yet will stay" in said.err
+    assert "no delivered message of this key is in the log; 1 undelivered message will stay" in said.err
 
 
 # -- retargeting -----------------------------------------------------------------------------------------------------

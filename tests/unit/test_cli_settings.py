@@ -239,9 +239,9 @@ def test_a_refusal_is_told_once_where_programs_read() -> None:
     program = """
 import asyncio, sys
 from postroad.brokers.local import LocalPublisher
-from postroad.ops.cli import _end
+from postroad.ops.commands.relay import _end
 from postroad.ops.logs import log_to_stderr
-from postroad.ops.running import carry
+from postroad.ops.process import run_relay
 from postroad.relay import Relay
 from postroad.stores.sqlite import SQLiteStore
 import typer
@@ -251,7 +251,7 @@ async def picky(message):
 
 log_to_stderr("warning", sys.argv[1])
 try:
-    _end(asyncio.run(carry(Relay(SQLiteStore("shop.sqlite"), LocalPublisher(picky)), until_empty=True)))
+    _end(asyncio.run(run_relay(Relay(SQLiteStore("shop.sqlite"), LocalPublisher(picky)), until_empty=True)))
 except typer.Exit as end:
     sys.exit(end.exit_code)
 """

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from postroad import InvalidSetting, StoreUnavailable
-from postroad.stores import dialect_of, migrate, operating_for, store_for
+from postroad.stores import dialect_of, migrate, open_admin, store_for
 from postroad.stores.urls import driver_url, place_of, sqlite_path
 
 
@@ -30,7 +30,7 @@ from postroad.stores.urls import driver_url, place_of, sqlite_path
 def test_urls_of_sqlalchemy_are_taken(url: str, dialect: str) -> None:
     assert dialect_of(url).name == dialect
     store_for(url)
-    operating_for(url)
+    open_admin(url)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ async def test_an_unknown_host_is_named(url: str) -> None:
     with pytest.raises(StoreUnavailable, match=named):
         await store_for(url).open()
     with pytest.raises(StoreUnavailable, match=named):
-        async with operating_for(url):
+        async with open_admin(url):
             pass
 
 

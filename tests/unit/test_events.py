@@ -20,7 +20,8 @@ from postroad.listeners import tell
 from postroad.message import new_id
 from postroad.relay import Relay
 from postroad.relay.maintenance import Reports, Retention
-from postroad.stores.sqlite_operating import SQLiteOperating
+from postroad.stores.admin.admin import Admin
+from postroad.stores.admin.sqlite import SQLiteAdminDatabase
 from tests.lanes import identity
 from tests.logs import SQLiteLog, numbered
 
@@ -117,7 +118,7 @@ async def test_a_relay_from_its_start_to_its_end(log: SQLiteLog, told: Told) -> 
 
 
 async def owner_of(log: SQLiteLog) -> UUID | None:
-    async with SQLiteOperating(log.path) as operating:
+    async with Admin(SQLiteAdminDatabase(log.path)) as operating:
         (sink,) = (await operating.status()).sinks
     return sink.lanes[0].owner
 

@@ -11,9 +11,19 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from postroad import InvalidSetting
-from postroad.ops.given import did_you_mean, read_digits, read_moment, read_place
-from postroad.ops.showing import LARGEST_SHOWN, age, bars, count, one_line, payload_view, said, when
+from postroad.ops.parsing import parse_id_digits, parse_time, parse_time_or_position
+from postroad.ops.rendering.text import (
+    LARGEST_SHOWN,
+    age,
+    bars,
+    count,
+    one_line,
+    payload_view,
+    time_text,
+    without_secrets,
+)
 from postroad.ops.terminal import as_json
+from postroad.stores.admin.names import suggestion
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 # What a terminal would obey: escapes (C0 and C1), bidirectional overrides, other line ends, and what can't be encoded.
@@ -38,7 +48,7 @@ def harms(text: str) -> list[str]:
 @given(HOSTILE, st.integers(4, 50))
 def test_any_text_is_one_harmless_line(text: str, most: int) -> None:
     assert not harms(one_line(text))
-    assert not harms(said(text))
+    assert not harms(without_secrets(text))
     assert len(one_line(text, most)) <= most
     assert one_line(text) == text or not text.isprintable()
 
@@ -94,12 +104,12 @@ def test_a_payload_is_shown_as_what_it_is(payload: bytes, kind: str, lines: list
 
 
 def test_an_error_is_shown_without_its_password() -> None:
-    assert said("can't reach amqp://me:geheim@host/") == "can't reach amqp://me:***@host/"
+    assert without_secrets("can't reach amqp://me:geheim@host/") == "can't reach amqp://me:***@host/"
 
 
 def test_times_are_in_utc_and_ages_in_two_units() -> None:
-    assert when(datetime(2026, 3, 1, 14, tzinfo=timezone(timedelta(hours=2)))) == "2026-03-01 12:00:00Z"
-    assert when(None) == ""
+    assert time_text(datetime(2026, 3, 1, 14, tzinfo=timezone(timedelta(hours=2)))) == "2026-03-01 12:00:00Z"
+    assert time_text(None) == ""
     spans = [0, 0.9, 59, 60, 61, 3600, 7325, 86400, 200_000, -5]
     assert [age(span) for span in spans] == [
         "0s", "0s", "59s", "1m", "1m 1s", "1h", "2h 2m", "1d", "2d 7h", "-5s",
@@ -129,20 +139,20 @@ def test_bars_rise_with_their_values_and_nothing_is_a_blank() -> None:
     ],
 )
 def test_a_moment_is_a_time_or_how_long_ago(text: str, moment: datetime) -> None:
-    assert read_moment("--since", text, NOW) == moment
-    assert read_place("--to", text, NOW) == moment
+    assert parse_time("--since", text, NOW) == moment
+    assert parse_time_or_position("--to", text, NOW) == moment
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "25:00", "2026-13-01", "5", "-2h", "0001-01-01T00:00+10:00"])
 def test_a_wrong_moment_says_what_would_be_right(text: str) -> None:
     with pytest.raises(InvalidSetting, match=r"--since is .*; it must be a time such as '2026-03-01 04:30' \(UTC\)"):
-        read_moment("--since", text, NOW)
+        parse_time("--since", text, NOW)
 
 
 def test_a_number_alone_is_a_position() -> None:
-    assert read_place("--to", "120", NOW) == 120
+    assert parse_time_or_position("--to", "120", NOW) == 120
     with pytest.raises(InvalidSetting, match="it must be a position, which is a whole number, or a time"):
-        read_place("--to", "9" * 19 + "0", NOW)
+        parse_time_or_position("--to", "9" * 19 + "0", NOW)
 
 
 @example("0\x1f")
@@ -150,16 +160,16 @@ def test_a_number_alone_is_a_position() -> None:
 @given(HOSTILE)
 def test_whatever_is_typed_is_understood_or_refused(text: str) -> None:
     for read in (
-        lambda: read_digits(text),
-        lambda: read_moment("--since", text, NOW),
-        lambda: read_place("--to", text, NOW),
+        lambda: parse_id_digits(text),
+        lambda: parse_time("--since", text, NOW),
+        lambda: parse_time_or_position("--to", text, NOW),
     ):
         with suppress(InvalidSetting):
             read()
 
 
 def test_the_nearest_name_is_suggested_or_all_there_are() -> None:
-    assert did_you_mean("defualt", ["default", "audit"]) == "did you mean 'default'?"
-    assert did_you_mean("x", ["default", "audit"]) == "there are 'audit', 'default'"
-    assert did_you_mean("x", ["default"]) == "there is 'default'"
-    assert did_you_mean("x", []) == "there is none yet"
+    assert suggestion("defualt", ["default", "audit"]) == "did you mean 'default'?"
+    assert suggestion("x", ["default", "audit"]) == "there are 'audit', 'default'"
+    assert suggestion("x", ["default"]) == "there is 'default'"
+    assert suggestion("x", []) == "there is none yet"

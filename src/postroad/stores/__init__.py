@@ -8,10 +8,10 @@ from postroad.config import DEFAULT_SCHEMA
 from postroad.stores.dialects import dialect_of
 
 if TYPE_CHECKING:
+    from postroad.stores.admin.admin import Admin
     from postroad.stores.base import Store
-    from postroad.stores.operating import Operating
 
-__all__ = ["dialect_of", "migrate", "operating_for", "store_for"]
+__all__ = ["dialect_of", "migrate", "open_admin", "store_for"]
 
 
 async def migrate(url: str, schema: str = DEFAULT_SCHEMA) -> list[int]:
@@ -27,6 +27,9 @@ def store_for(url: str, *, schema: str = DEFAULT_SCHEMA, direct: str | None = No
     return dialect_of(url).store(url, schema=schema, direct=direct, connections=connections)
 
 
-def operating_for(url: str, *, schema: str = DEFAULT_SCHEMA) -> Operating:
-    """What an operator works with, for a database URL. It connects when it is entered with `async with`."""
-    return dialect_of(url).operating(url, schema=schema)
+def open_admin(url: str, *, schema: str = DEFAULT_SCHEMA, connections: int = 4) -> Admin:
+    """The `Admin` for a database URL. It connects when it is entered with `async with`.
+
+    `connections` calls run at the same time; further ones wait.
+    """
+    return dialect_of(url).admin(url, schema=schema, connections=connections)

@@ -12,7 +12,7 @@ import msgspec
 
 from postroad.ops.demo.plan import Plan
 from postroad.ops.demo.shop import open_shop
-from postroad.ops.demo.warehouse import run_relay
+from postroad.ops.demo.warehouse import relay_to_warehouse
 
 
 def main(role: str, plan: str) -> None:
@@ -24,9 +24,9 @@ def main(role: str, plan: str) -> None:
         case "shop":
             asyncio.run(open_shop(known))
         case "relay":
-            sys.exit(asyncio.run(run_relay(known, until_empty=False)))
+            sys.exit(asyncio.run(relay_to_warehouse(known, until_empty=False)))
         case "drain":
-            sys.exit(asyncio.run(run_relay(known, until_empty=True)))
+            sys.exit(asyncio.run(relay_to_warehouse(known, until_empty=True)))
 
 
 def _end_with_the_parent() -> None:

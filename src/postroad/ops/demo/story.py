@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from postroad.ops.demo.audit import Counts
     from postroad.ops.demo.screen import PlainScreen
 
-__all__ = ["tell"]
+__all__ = ["run_demo"]
 
 Who = Literal["shop", "relay"]
 LOOK_AGAIN: Final = 0.03
@@ -42,7 +42,7 @@ PATIENCE: Final = 15.0
 _KILLED: Final = -signal.SIGKILL if sys.platform != "win32" else 1
 
 
-def tell(console: Console, *, orders: int, seed: int | None, sabotage: bool, directory: Path | None) -> int:
+def run_demo(console: Console, *, orders: int, seed: int | None, sabotage: bool, directory: Path | None) -> int:
     """Run the demo and show it; 0 when the audit passed, 1 when it did not."""
     with _folder(directory) as folder:
         plan = Plan(str(folder), orders, SystemRandom().randrange(100_000) if seed is None else seed, sabotage)

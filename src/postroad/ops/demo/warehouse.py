@@ -15,7 +15,7 @@ import msgspec
 from postroad.brokers.local import LocalPublisher
 from postroad.config import RelaySettings
 from postroad.ops.demo.plan import LANES, OrderPlaced
-from postroad.ops.running import carry
+from postroad.ops.process import run_relay
 from postroad.relay import Relay
 from postroad.stores.sqlite import SQLiteStore
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from postroad.message import StoredMessage
     from postroad.ops.demo.plan import Plan
 
-__all__ = ["Warehouse", "create_tables", "run_relay"]
+__all__ = ["Warehouse", "create_tables", "relay_to_warehouse"]
 
 _TABLES = """
     pragma journal_mode = wal;
@@ -64,8 +64,8 @@ class Warehouse:
         self._connection.close()
 
 
-async def run_relay(plan: Plan, *, until_empty: bool) -> int:
+async def relay_to_warehouse(plan: Plan, *, until_empty: bool) -> int:
     """The relay process: from the shop's log to the warehouse's handler. Gives the exit code."""
     with closing(Warehouse(plan)) as warehouse:
         relay = Relay(SQLiteStore(plan.shop_file), LocalPublisher(warehouse.handle), settings=_SETTINGS)
-        return (await carry(relay, until_empty=until_empty)).exit_code
+        return (await run_relay(relay, until_empty=until_empty)).exit_code

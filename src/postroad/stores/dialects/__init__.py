@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from postroad.kinds import is_url
 from postroad.errors import InvalidSetting
+from postroad.kinds import is_url
 from postroad.stores.dialects.base import Dialect, SQLDialect
 from postroad.stores.dialects.postgresql import POSTGRESQL
 from postroad.stores.dialects.sqlite import SQLITE

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
     from postroad.errors import PostroadError
+    from postroad.stores.admin.admin import Admin
     from postroad.stores.base import Store
-    from postroad.stores.operating import Operating
     from postroad.stores.statements import Placeholders, Statements
 
 __all__ = ["DatabaseErrors", "Dialect", "SQLDialect"]
 
-_FILES: Final = ("queries.sql", "leases.sql", "operating.sql")
+_FILES: Final = ("queries.sql", "leases.sql", "admin.sql")
 _NAME: Final = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _COMMENT: Final = re.compile(r"^--.*\n", re.MULTILINE)
 _TABLE: Final = re.compile(r"create (?:unlogged )?table if not exists (\S+)")
@@ -210,5 +210,5 @@ class SQLDialect(Dialect):
         """The store for this URL; it is not connected yet."""
 
     @abstractmethod
-    def operating(self, url: str, *, schema: str) -> Operating:
+    def admin(self, url: str, *, schema: str, connections: int) -> Admin:
         """What an operator works with; it connects when it is entered with `async with`."""

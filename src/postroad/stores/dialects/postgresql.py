@@ -14,8 +14,8 @@ from postroad.stores.dialects.postgresql_statements import PostgreSQLStatements
 from postroad.stores.search_path import PIN_BORROWED, PIN_TRANSACTION, RESTORE_BORROWED
 
 if TYPE_CHECKING:
+    from postroad.stores.admin.admin import Admin
     from postroad.stores.base import Store
-    from postroad.stores.operating import Operating
     from postroad.stores.statements import Placeholders, Statements
 
 __all__ = ["POSTGRESQL"]
@@ -116,10 +116,11 @@ $$"""
 
         return PostgreSQLStore(url, schema=schema, direct=direct, connections=connections)
 
-    def operating(self, url: str, *, schema: str) -> Operating:
-        from postroad.stores.postgresql_operating import PostgreSQLOperating
+    def admin(self, url: str, *, schema: str, connections: int) -> Admin:
+        from postroad.stores.admin.admin import Admin
+        from postroad.stores.admin.postgresql import PostgreSQLAdminDatabase
 
-        return PostgreSQLOperating(url, schema=schema)
+        return Admin(PostgreSQLAdminDatabase(url, schema=schema, connections=connections))
 
 
 POSTGRESQL: Final = _PostgreSQL()

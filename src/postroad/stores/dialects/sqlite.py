@@ -16,8 +16,8 @@ from postroad.stores.urls import sqlite_path
 
 if TYPE_CHECKING:
     from postroad.errors import PostroadError
+    from postroad.stores.admin.admin import Admin
     from postroad.stores.base import Store
-    from postroad.stores.operating import Operating
     from postroad.stores.statements import Placeholders, Statements
 
 __all__ = ["SQLITE"]
@@ -114,10 +114,11 @@ class _SQLite(SQLDialect):
 
         return SQLiteStore(sqlite_path(url), schema=schema)
 
-    def operating(self, url: str, *, schema: str) -> Operating:
-        from postroad.stores.sqlite_operating import SQLiteOperating
+    def admin(self, url: str, *, schema: str, connections: int) -> Admin:
+        from postroad.stores.admin.admin import Admin
+        from postroad.stores.admin.sqlite import SQLiteAdminDatabase
 
-        return SQLiteOperating(sqlite_path(url), schema=schema)
+        return Admin(SQLiteAdminDatabase(sqlite_path(url), schema=schema, connections=connections))
 
 
 SQLITE: Final = _SQLite()
