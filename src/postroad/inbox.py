@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from postroad.stores.connections import AsyncConnection, Pending, SyncConnection
     from postroad.stores.statements import Rows
 
-__all__ = ["Inbox", "Noted", "checked_consumer"]
+__all__ = ["Inbox", "Recorded", "checked_consumer"]
 
 T = TypeVar("T")
 
@@ -30,14 +30,14 @@ Arrived = tuple[UUID | str, str] | tuple[UUID | str, str, str | None]
 
 _ONE = Call("inbox.first_time", undone="the inbox was not asked about")
 _MANY = Call("inbox.first_times", undone="the inbox was not asked about")
-_NOTE = Call("inbox.note", undone="the inbox was not asked about")
+_RECORD = Call("inbox.record", undone="the inbox was not asked about")
 
 LONGEST_CONSUMER = 255  # bytes
 LONGEST_ID = 1024
 LONGEST_TYPE = 255
 
 
-class Noted(NamedTuple):
+class Recorded(NamedTuple):
     """What the inbox answered."""
 
     new: list[bool]
@@ -103,7 +103,8 @@ class Inbox:
         InvalidMessage, NotOwner, NoTransaction, ConnectionClosed, NotMigrated or UnknownConnection, and in each case
         nothing was written.
         """
-        return self._ask(connection, [_arrival(message_id, type, source)], consumer, lambda noted: noted.new[0], _ONE)
+        arrivals = [_arrival(message_id, type, source)]
+        return self._ask(connection, arrivals, consumer, lambda recorded: recorded.new[0], _ONE)
 
     @overload
     def first_times(
@@ -124,21 +125,21 @@ class Inbox:
         for each other in a circle: the rows are written in the order of their ids.
         """
         checked = [_arrival(*message) for message in messages]
-        return self._ask(connection, checked, consumer, lambda noted: noted.new, _MANY)
+        return self._ask(connection, checked, consumer, lambda recorded: recorded.new, _MANY)
 
-    def note(self, connection: Any, messages: Sequence[Arrived], /, *, consumer: str) -> Any:
+    def record(self, connection: Any, messages: Sequence[Arrived], /, *, consumer: str) -> Any:
         """For a consumer: the same, and the transaction is marked, so that its handler can't end it unnoticed. Gives
-        Noted; to be awaited on an async connection.
+        Recorded; to be awaited on an async connection.
         """
         checked = [_arrival(*message) for message in messages]
-        return self._ask(connection, checked, consumer, lambda noted: noted, _NOTE, marked=True)
+        return self._ask(connection, checked, consumer, lambda recorded: recorded, _RECORD, marked=True)
 
     def _ask(
         self,
         connection: Any,
         messages: Sequence[Arrival],
         consumer: str,
-        shape: Callable[[Noted], T],
+        shape: Callable[[Recorded], T],
         call: Call,
         *,
         marked: bool = False,
@@ -147,7 +148,7 @@ class Inbox:
         if isinstance(connection, MemoryTransaction):
             if not connection.open:
                 raise NoTransaction("this transaction of the memory store has ended; begin another")
-            return shape(Noted([connection.first_time(consumer, message.identity) for message in messages]))
+            return shape(Recorded([connection.first_time(consumer, message.identity) for message in messages]))
         return ask_through(
             connection,
             self.schema,
@@ -156,17 +157,17 @@ class Inbox:
                     first_times(*tongue, self.schema, consumer, messages, patience=self._patience),
                     *(mark_transaction(*tongue, self.schema) if marked else ()),
                 ],
-                lambda answered: shape(_noted(messages, answered[0])),
+                lambda answered: shape(_recorded(messages, answered[0])),
             ),
             call,
             messages[0][0] if len(messages) == 1 else f"{len(messages)} messages",
         )
 
 
-def _noted(messages: Sequence[Arrival], rows: Rows) -> Noted:
+def _recorded(messages: Sequence[Arrival], rows: Rows) -> Recorded:
     if not rows:
-        return Noted([False] * len(messages))
-    return Noted([True] if len(messages) == 1 else _answers(messages, rows), rows[0][1])
+        return Recorded([False] * len(messages))
+    return Recorded([True] if len(messages) == 1 else _answers(messages, rows), rows[0][1])
 
 
 def _answers(messages: Sequence[Arrival], rows: Rows) -> list[bool]:
@@ -192,7 +193,7 @@ def _arrival(message_id: Any, type: Any, source: Any = None) -> Arrival:
 
 
 def checked_consumer(consumer: Any) -> str:
-    """The name that a consumer's messages are noted under."""
+    """The name that a consumer's messages are recorded under."""
     if not _is_text(consumer, 1, LONGEST_CONSUMER):
         raise InvalidSetting(f"consumer is {consumer!r}; it must be a name of 1 to {LONGEST_CONSUMER} bytes")
     return str(consumer)
