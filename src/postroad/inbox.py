@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from postroad.stores.connections import AsyncConnection, Pending, SyncConnection
     from postroad.stores.statements import Rows
 
-__all__ = ["Inbox", "Recorded", "checked_consumer"]
+__all__ = ["FirstTimes", "Inbox", "checked_consumer"]
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ LONGEST_ID = 1024
 LONGEST_TYPE = 255
 
 
-class Recorded(NamedTuple):
+class FirstTimes(NamedTuple):
     """What the inbox answered."""
 
     new: list[bool]
@@ -129,7 +129,7 @@ class Inbox:
 
     def record(self, connection: Any, messages: Sequence[Arrived], /, *, consumer: str) -> Any:
         """For a consumer: the same, and the transaction is marked, so that its handler can't end it unnoticed. Gives
-        Recorded; to be awaited on an async connection.
+        FirstTimes; to be awaited on an async connection.
         """
         checked = [_arrival(*message) for message in messages]
         return self._ask(connection, checked, consumer, lambda recorded: recorded, _RECORD, marked=True)
@@ -139,7 +139,7 @@ class Inbox:
         connection: Any,
         messages: Sequence[Arrival],
         consumer: str,
-        shape: Callable[[Recorded], T],
+        shape: Callable[[FirstTimes], T],
         call: Call,
         *,
         marked: bool = False,
@@ -148,7 +148,7 @@ class Inbox:
         if isinstance(connection, MemoryTransaction):
             if not connection.open:
                 raise NoTransaction("this transaction of the memory store has ended; begin another")
-            return shape(Recorded([connection.first_time(consumer, message.identity) for message in messages]))
+            return shape(FirstTimes([connection.first_time(consumer, message.identity) for message in messages]))
         return ask_through(
             connection,
             self.schema,
@@ -164,10 +164,10 @@ class Inbox:
         )
 
 
-def _recorded(messages: Sequence[Arrival], rows: Rows) -> Recorded:
+def _recorded(messages: Sequence[Arrival], rows: Rows) -> FirstTimes:
     if not rows:
-        return Recorded([False] * len(messages))
-    return Recorded([True] if len(messages) == 1 else _answers(messages, rows), rows[0][1])
+        return FirstTimes([False] * len(messages))
+    return FirstTimes([True] if len(messages) == 1 else _answers(messages, rows), rows[0][1])
 
 
 def _answers(messages: Sequence[Arrival], rows: Rows) -> list[bool]:

@@ -13,7 +13,7 @@ import pytest
 
 from postroad import BrokerUnavailable, Consumer, Inbox, Received
 from postroad.brokers.memory import MemoryQueue
-from postroad.consumer import run as running_module
+from postroad.consumer import dispatch
 from postroad.consumer.errors import InboxUnavailable
 from postroad.message import new_id
 from postroad.retry import Backoff
@@ -146,7 +146,7 @@ async def test_a_batch_that_raises_cancelled_error_has_failed(each_sqlite_place:
 async def test_what_breaks_in_the_consumer_is_tried_again(
     one_place: Place, queue: MemoryQueue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(running_module, "LONGEST_PAUSE", 0.001)
+    monkeypatch.setattr(dispatch, "LONGEST_PAUSE", 0.001)
     ack, broken = queue.ack, iter([True])
 
     def break_once(deliveries: Any) -> None:

@@ -32,7 +32,7 @@ from postroad.consumer.errors import TransactionAborted, TransactionEnded
 from postroad.consumer.retention import InboxRetention
 from postroad.consumer.transaction_check import check_transaction
 from postroad.consumer.transactions import Transactions, run_steps, run_steps_async
-from postroad.inbox import Recorded
+from postroad.inbox import FirstTimes
 from postroad.listeners import Listeners
 from postroad.retry import Backoff
 from postroad.stores.connections import NeverAwaited, reported_through
@@ -195,7 +195,7 @@ class Watched(NamedTuple):
     transactions: Transactions
     connection: Any
     reported: bool | None
-    recorded: Recorded
+    recorded: FirstTimes
     checked: list[bool]
 
     @classmethod

@@ -24,13 +24,13 @@ from postroad.message import correlated
 from postroad.stores.connections import State, reported_through, state_through
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Sequence
     from contextlib import AbstractContextManager
 
     from postroad.consumer.attempts import Attempts
     from postroad.consumer.registry import HandlerRegistry
     from postroad.consumer.transactions import Steps, Transactions
-    from postroad.inbox import Inbox, Recorded
+    from postroad.inbox import FirstTimes, Inbox
     from postroad.received import Received
 
 __all__ = ["HandlerTransaction", "following"]
@@ -71,20 +71,18 @@ class HandlerTransaction:
         InboxUnavailable, MessageBusy, TransactionLost, Unreadable, or what the handler raised. Nothing is committed
         then, unless the handler did so itself; see `undo`.
         """
-        handled: bool = await self._run(partial(self._handle, message, marked), [message])
-        return handled
+        try:
+            return bool(await self._transactions.run(partial(self._handle, message, marked)))
+        except Exception:
+            await self._try_to_undo([message])
+            raise
 
     async def handle_batch(self, messages: Sequence[Received]) -> int:
         """The same for a batch, with one inbox statement; how many of them were new."""
-        new: int = await self._run(partial(self._handle_batch, messages), messages)
-        return new
-
-    async def _run(self, steps: Callable[[Any], Steps], messages: Sequence[Received]) -> Any:
         try:
-            return await self._transactions.run(steps)
+            return int(await self._transactions.run(partial(self._handle_batch, messages)))
         except Exception:
-            with suppress(InboxUnavailable, MessageBusy):  # tried again before anything else is done with the message
-                await self.undo(messages)
+            await self._try_to_undo(messages)
             raise
 
     # -- in a transaction --------------------------------------------------------------------------------------------
@@ -149,7 +147,7 @@ class HandlerTransaction:
     # -- after a failure ---------------------------------------------------------------------------------------------
 
     def _fail(
-        self, error: BaseException, tx: Any, reported: bool | None, recorded: Recorded, messages: Sequence[Received]
+        self, error: BaseException, tx: Any, reported: bool | None, recorded: FirstTimes, messages: Sequence[Received]
     ) -> None:
         """The handler or the check has failed. Raises TransactionLost or TransactionEnded where the state of the
         connection explains more than the error does.
@@ -171,6 +169,10 @@ class HandlerTransaction:
         """
         if self._failed:
             await self._undo([message.identity for message in messages])
+
+    async def _try_to_undo(self, messages: Sequence[Received]) -> None:
+        with suppress(InboxUnavailable, MessageBusy):  # tried again before anything else is done with the messages
+            await self.undo(messages)
 
     async def undo_all(self) -> None:
         """The same for every message whose handler failed. Raises InboxUnavailable or MessageBusy."""

@@ -82,7 +82,9 @@ class Transactions:
     async def _run_async(self, steps: Callable[[Any], Steps]) -> Any:
         progress = _Progress()
         try:
-            async with self._context_manager("__aenter__", "async", "async def") as tx:
+            if not hasattr(manager := self._begin(), "__aenter__"):
+                raise self._wrong_kind(manager, "async", "async def")  # noqa: TRY301
+            async with manager as tx:
                 with progress:
                     return await run_steps_async(steps(tx))
         except Exception as error:
@@ -92,21 +94,20 @@ class Transactions:
     def _run(self, steps: Callable[[Any], Steps]) -> Any:
         progress = _Progress()
         try:
-            with self._context_manager("__enter__", "sync", "def") as tx, progress:
+            if not hasattr(manager := self._begin(), "__enter__"):
+                raise self._wrong_kind(manager, "sync", "def")  # noqa: TRY301
+            with manager as tx, progress:
                 return run_steps(steps(tx))
         except Exception as error:
             progress.raise_cause(error)
         raise _swallowed()
 
-    def _context_manager(self, needed: str, kind: str, handlers: str) -> Any:
-        manager = self._begin()
-        if not hasattr(manager, needed):
-            raise InvalidSetting(
-                f"begin is {described(self._begin)}, which gives {described(manager)}; where handlers are "
-                f"`{handlers}`, it must give {kind} context managers that begin a transaction, commit at their end and "
-                "roll back when they are left by an error, such as Session.begin"
-            )
-        return manager
+    def _wrong_kind(self, manager: Any, kind: str, handlers: str) -> InvalidSetting:
+        return InvalidSetting(
+            f"begin is {described(self._begin)}, which gives {described(manager)}; where handlers are `{handlers}`, "
+            f"it must give {kind} context managers that begin a transaction, commit at their end and roll back when "
+            "they are left by an error, such as Session.begin"
+        )
 
     # -- the consumer's own queries ----------------------------------------------------------------------------------
 
