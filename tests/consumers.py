@@ -53,7 +53,7 @@ async def until_parked(it: Consumer[Any], session: object = None) -> object:
     """Until a message waits for its next attempt, of another session than this; gives its session."""
     async with asyncio.timeout(60):
         while True:
-            for work in it._run._parked if it._run else ():
+            for work in it._run.dispatcher.parked if it._run else ():
                 if work.delivery.session is not session:
                     return work.delivery.session
             await asyncio.sleep(0)

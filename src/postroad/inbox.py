@@ -30,7 +30,7 @@ Arrived = tuple[UUID | str, str] | tuple[UUID | str, str, str | None]
 
 _ONE = Call("inbox.first_time", undone="the inbox was not asked about")
 _MANY = Call("inbox.first_times", undone="the inbox was not asked about")
-_NOTE = Call("inbox.note", undone="the inbox was not asked about")
+_RECORD = Call("inbox.record", undone="the inbox was not asked about")
 
 LONGEST_CONSUMER = 255  # bytes
 LONGEST_ID = 1024
@@ -38,7 +38,7 @@ LONGEST_TYPE = 255
 
 
 class FirstTimes(NamedTuple):
-    """Which messages a consumer sees for the first time."""
+    """What the inbox answered."""
 
     new: list[bool]
     """For each message whether this is the first time."""
@@ -103,7 +103,8 @@ class Inbox:
         InvalidMessage, NotOwner, NoTransaction, ConnectionClosed, NotMigrated or UnsupportedConnection, and in each
         case nothing was written.
         """
-        return self._ask(connection, [_arrival(message_id, type, source)], consumer, lambda noted: noted.new[0], _ONE)
+        arrivals = [_arrival(message_id, type, source)]
+        return self._ask(connection, arrivals, consumer, lambda recorded: recorded.new[0], _ONE)
 
     @overload
     def first_times(
@@ -124,14 +125,14 @@ class Inbox:
         for each other in a circle: the rows are written in the order of their ids.
         """
         checked = [_arrival(*message) for message in messages]
-        return self._ask(connection, checked, consumer, lambda noted: noted.new, _MANY)
+        return self._ask(connection, checked, consumer, lambda recorded: recorded.new, _MANY)
 
-    def note(self, connection: Any, messages: Sequence[Arrived], /, *, consumer: str) -> Any:
+    def record(self, connection: Any, messages: Sequence[Arrived], /, *, consumer: str) -> Any:
         """For a consumer: the same, and the transaction is marked, so that its handler can't end it unnoticed. Gives
         FirstTimes; to be awaited on an async connection.
         """
         checked = [_arrival(*message) for message in messages]
-        return self._ask(connection, checked, consumer, lambda noted: noted, _NOTE, marked=True)
+        return self._ask(connection, checked, consumer, lambda recorded: recorded, _RECORD, marked=True)
 
     def _ask(
         self,
@@ -150,14 +151,14 @@ class Inbox:
             mark = statements.mark_transaction() if marked else ()
             return Query(
                 [*found.statements, *mark],
-                lambda rows: shape(_noted(messages, found.result(rows))),
+                lambda rows: shape(_recorded(messages, found.result(rows))),
             )
 
         about = messages[0][0] if len(messages) == 1 else f"{len(messages)} messages"
         return query_through(connection, self.schema, query, call, about)
 
 
-def _noted(messages: Sequence[Arrival], rows: Rows) -> FirstTimes:
+def _recorded(messages: Sequence[Arrival], rows: Rows) -> FirstTimes:
     if not rows:
         return FirstTimes([False] * len(messages))
     return FirstTimes([True] if len(messages) == 1 else _answers(messages, rows), rows[0][1])
@@ -186,7 +187,7 @@ def _arrival(message_id: Any, type: Any, source: Any = None) -> Arrival:
 
 
 def checked_consumer(consumer: Any) -> str:
-    """The name that a consumer's messages are noted under."""
+    """The name that a consumer's messages are recorded under."""
     if not _is_text(consumer, 1, LONGEST_CONSUMER):
         raise InvalidSetting(f"consumer is {consumer!r}; it must be a name of 1 to {LONGEST_CONSUMER} bytes")
     return str(consumer)

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, Protocol
 
@@ -54,8 +55,14 @@ class Listeners:
         self._listeners = (LogListener(),) if listeners is None else tuple(listeners)
 
     def wants(self, event_type: type[Event]) -> bool:
-        """Whether any listener wants such an event."""
-        return any(_wants(listener, event_type) for listener in self._listeners)
+        """Whether any listener wants such an event. Asked before an event is made that comes with every page."""
+        for listener in self._listeners:
+            try:
+                if _wants(listener, event_type):
+                    return True
+            except (Exception, asyncio.CancelledError):
+                return True  # `emit` asks again, and logs what it raises
+        return False
 
     def emit(self, event: Event) -> None:
         """Hand the event to every listener that wants it. Never raises."""
@@ -63,7 +70,7 @@ class Listeners:
             try:
                 if _wants(listener, type(event)):
                     listener.on_event(event)
-            except Exception:
+            except (Exception, asyncio.CancelledError):  # a CancelledError of its own must not stop a lane
                 _log.exception("listener %r failed on %s", listener, event.name())
 
 

@@ -23,6 +23,7 @@ from postroad.consumer import following
 from postroad.consumer.attempts import Attempts
 from postroad.consumer.retention import InboxRetention, may_come_again_for
 from postroad.errors import LoginRefused
+from postroad.listeners import Listeners
 from postroad.message import new_id
 from postroad.retry import Backoff
 from tests.consumers import AT_ONCE, Numbered, consumed, consumer, put
@@ -144,10 +145,10 @@ async def test_what_was_delivered_before_is_marked_and_a_death_is_counted(place:
     it.on(Numbered)(never_ends if place.is_async else never_ends_sync)
     put(queue, 1)
     for deliveries in range(1, 5):
-        it._plan = msgspec.structs.replace(it._plan, grace=0.0)
+        it._options = msgspec.structs.replace(it._options, grace=0.0)
         task = asyncio.create_task(it.run())
         await until_so_many(running, deliveries)
-        it._attempts.failed = it._attempts.broken_off = lost  # type: ignore[method-assign, assignment]
+        it._attempts.count_failure = it._attempts.unmark = lost  # type: ignore[method-assign, assignment]
         it.stop()
         until.set()
         await task
@@ -413,15 +414,15 @@ async def test_a_handler_that_outlives_the_grace_is_broken_off_and_given_back(
 async def test_the_dead_letters_being_out_waits(one_place: Place, queue: MemoryQueue) -> None:
     it = consumer(one_place, queue)
     it.on(Numbered)(one_place.handler())
-    bury, tried = queue.bury, []
+    dead_letter, tried = queue.dead_letter, []
 
     async def fails_twice(*arguments: Any) -> None:
         tried.append(1)
         if len(tried) < 3:
             raise BrokerUnavailable("no such queue")
-        await bury(*arguments)
+        await dead_letter(*arguments)
 
-    queue.bury = fails_twice  # type: ignore[method-assign, assignment]
+    queue.dead_letter = fails_twice  # type: ignore[method-assign, assignment]
     queue.put(b"x")
     assert (await consumed(it)).dead == 1
     assert (len(tried), len(queue.dead), len(queue.queue)) == (3, 1, 0)
@@ -465,10 +466,10 @@ async def test_the_inbox_forgets_what_is_old_enough(place: Place, queue: MemoryQ
     put(queue, 1, 2, 3)
     await consumed(it)
     it._transactions.start(is_async=place.is_async)
-    assert await InboxRetention("stock", it._attempts, retain=timedelta(hours=1)).run_once() == 0
+    assert await InboxRetention("stock", it._attempts, Listeners(), retain=timedelta(hours=1)).run_once() == 0
     others = Attempts(it._transactions, "other")
-    assert await InboxRetention("other", others, retain=timedelta(0)).run_once() == 0
-    assert await InboxRetention("stock", it._attempts, retain=timedelta(0)).run_once() == 2
+    assert await InboxRetention("other", others, Listeners(), retain=timedelta(0)).run_once() == 0
+    assert await InboxRetention("stock", it._attempts, Listeners(), retain=timedelta(0)).run_once() == 2
     assert (await place.noted(), await place.attempts()) == ([], [])
     it._transactions.end()
 
@@ -689,7 +690,7 @@ async def test_a_login_that_is_refused_when_the_broker_comes_up_ends_the_consume
 
 async def test_two_may_undo_the_same_failure_at_once(one_place: Place, queue: MemoryQueue) -> None:
     """The consumer's end undoes all that has failed, while a message's own undoing is under way."""
-    handling = consumer(one_place, queue)._handling
+    handling = consumer(one_place, queue)._transaction
     both = asyncio.Barrier(2)
 
     async def undo(*_: Any) -> None:

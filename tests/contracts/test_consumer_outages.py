@@ -211,7 +211,7 @@ async def test_dead_letters_that_stay_out_end_it(one_place: Place, queue: Memory
     async def out(*_: Any) -> None:
         raise BrokerUnavailable("the dead-letter queue is full")
 
-    queue.bury = out  # type: ignore[method-assign, assignment]
+    queue.dead_letter = out  # type: ignore[method-assign, assignment]
     it = consumer(one_place, queue)
     it.on(Numbered)(one_place.handler())
     queue.put(b"x")
@@ -226,16 +226,16 @@ async def test_outages_that_end_in_between_are_not_added_up() -> None:
     outages = Outages(10.0, lambda: ends.append(clock[0]), now=lambda: clock[0])
     for moment in (0.0, 9.0):
         clock[0] = moment
-        assert outages.out("database", "gone", 5.0) == min(5.0, 10.0 - moment)
-    outages.back("database")
+        assert outages.begin("database", "gone", 5.0) == min(5.0, 10.0 - moment)
+    outages.end("database")
     clock[0] = 12.0
-    assert outages.out("database", "gone", 5.0) == 5.0
-    assert outages.out("broker", "gone", 5.0) == 5.0
+    assert outages.begin("database", "gone", 5.0) == 5.0
+    assert outages.begin("broker", "gone", 5.0) == 5.0
     assert outages.given_up is None
     clock[0] = 22.0
-    outages.back("broker")
-    assert outages.out("database", "gone", 5.0) == 0.0
-    assert outages.out("database", "gone", 5.0) == 0.0
+    outages.end("broker")
+    assert outages.begin("database", "gone", 5.0) == 0.0
+    assert outages.begin("database", "gone", 5.0) == 0.0
     assert (ends, str(outages.given_up)) == (
         [22.0],
         "gave up after waiting 10 s (until_empty_timeout) for the database: gone",

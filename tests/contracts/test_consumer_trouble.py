@@ -11,7 +11,7 @@ import pytest
 
 from postroad import Consumer, Inbox, Received
 from postroad.brokers.memory import MemoryQueue
-from postroad.consumer.attempt import MOST_LOSSES
+from postroad.consumer.delivery import MOST_LOSSES
 from postroad.message import new_id
 from postroad.retry import Backoff
 from tests.consumers import AT_ONCE, Numbered, consumed, consumer, executing, put, put_again, soon
@@ -196,7 +196,7 @@ async def test_nor_is_another_who_is_about_to_process_it(pg_place: Place, queue:
     it.on(Numbered)(pg_place.handler())
     id, waits = new_id(), asyncio.Event()
     put_again(queue, 1, id=id)
-    one, tries = it._handling.one, 0
+    one, tries = it._transaction.handle, 0
 
     async def counting(*arguments: Any, **options: Any) -> bool:
         nonlocal tries
@@ -205,7 +205,7 @@ async def test_nor_is_another_who_is_about_to_process_it(pg_place: Place, queue:
             waits.set()
         return await one(*arguments, **options)
 
-    it._handling.one = counting  # type: ignore[method-assign]
+    it._transaction.handle = counting  # type: ignore[method-assign]
     await pg_place.rows("select postroad.open_inbox('stock')")  # else who comes second waits for the name
     async with pg_place.begin() as tx:
         assert await Inbox().first_time(tx, id, consumer="stock", source="/tests")
@@ -248,7 +248,7 @@ async def test_a_failure_that_can_t_be_counted_now_is_counted_later(pg_place: Pl
         tried += 1
         raise LookupError("no")
 
-    failed, asked = it._attempts.failed, 0
+    failed, asked = it._attempts.count_failure, 0
 
     async def counting(*arguments: Any) -> int | None:
         nonlocal asked
@@ -257,7 +257,7 @@ async def test_a_failure_that_can_t_be_counted_now_is_counted_later(pg_place: Pl
             waits.set()
         return await failed(*arguments)
 
-    it._attempts.failed = counting  # type: ignore[method-assign, assignment]
+    it._attempts.count_failure = counting  # type: ignore[method-assign, assignment]
     put(queue, 1)
     locked = f"/tests {queue.queue[0].message_id}"
     await pg_place.rows(f"insert into postroad.inbox_attempts (consumer, id, type) values ('stock', '{locked}', '')")

@@ -138,4 +138,4 @@ def test_a_limit_that_is_none_is_named(one_place: Place, queue: MemoryQueue, wro
 
 @pytest.mark.parametrize(("given", "seconds"), [(None, 900), ("0", None), ("2s", 2)])
 def test_the_limit_of_async_handlers(one_place: Place, queue: MemoryQueue, given: Any, seconds: float | None) -> None:
-    assert consumer(one_place, queue, handler_timeout=given)._handling._timeout == seconds
+    assert consumer(one_place, queue, handler_timeout=given)._transaction._timeout == seconds

@@ -15,7 +15,7 @@ import pytest
 
 from postroad import BrokerUnavailable, Consumer, Received
 from postroad.brokers.memory import MemoryQueue
-from postroad.consumer.transactions import StoreOut
+from postroad.consumer.errors import InboxUnavailable
 from postroad.retry import Backoff
 from postroad.stores.dialects import POSTGRESQL
 from postroad.testing import deliver
@@ -170,7 +170,7 @@ async def test_an_outage_after_such_a_handler_loses_nothing(one_place: Place, qu
 
     async def out(*arguments: Any) -> None:
         if next(outages, False):
-            raise StoreOut("no database")
+            raise InboxUnavailable("no database")
         await undo(*arguments)
 
     it._transactions.undo = out  # type: ignore[method-assign, assignment]
@@ -187,7 +187,7 @@ async def test_nor_does_one_in_a_relay(one_place: Place) -> None:
 
     async def out(*arguments: Any) -> None:
         if next(outages, False):
-            raise StoreOut("no database")
+            raise InboxUnavailable("no database")
         await undo(*arguments)
 
     it._transactions.undo = out  # type: ignore[method-assign, assignment]

@@ -28,11 +28,14 @@ from postroad import (
     Received,
 )
 from postroad.brokers.memory import MemoryQueue
+from postroad.consumer.errors import TransactionAborted, TransactionEnded
 from postroad.consumer.retention import InboxRetention
-from postroad.consumer.transactions import TransactionAborted, TransactionEnded, Transactions
+from postroad.consumer.transaction_check import check_transaction
+from postroad.consumer.transactions import Transactions, run_steps, run_steps_async
 from postroad.inbox import FirstTimes
+from postroad.listeners import Listeners
 from postroad.retry import Backoff
-from postroad.stores.connections import NeverAwaited
+from postroad.stores.connections import NeverAwaited, reported_through
 from postroad.stores.grants import grants_script
 from postroad.stores.memory import MemoryStore
 from postroad.stores.sqlite import migrate_sqlite
@@ -192,23 +195,26 @@ class Watched(NamedTuple):
     transactions: Transactions
     connection: Any
     reported: bool | None
-    noted: FirstTimes
+    recorded: FirstTimes
     checked: list[bool]
 
     @classmethod
     async def from_now_on(cls, kind: Kind, connection: Any) -> Watched:
         transactions = Transactions(object, "postroad", 1)
         transactions.is_async = is_async(kind)
-        reported = transactions.reported(connection)
+        reported = reported_through(connection)
         if reported is not None and not isinstance(reported, bool):
             reported = await reported
-        asked = INBOX.note(connection, [(str(uuid4()), "")], consumer="stock")
+        asked = INBOX.record(connection, [(str(uuid4()), "")], consumer="stock")
         return cls(transactions, connection, reported, await done(asked), [])
 
     async def check(self) -> None:
         self.checked.append(True)
-        if (asked := self.transactions.check(self.connection, self.reported, self.noted.transaction)) is not None:
-            await asked
+        steps = check_transaction(self.transactions, self.connection, self.reported, self.recorded.transaction)
+        if self.transactions.is_async:
+            await run_steps_async(steps)
+        else:
+            run_steps(steps)
 
 
 def is_async(kind: Kind) -> bool:
@@ -385,7 +391,7 @@ async def consume_and_forget(url: str) -> None:
         queue.put(b"{}", message_id=id, type="order.created", redelivered=True)
     summary = await it.run_until_empty()
     assert (summary.handled, summary.dead) == (1, 1)
-    assert await InboxRetention("stock", it._attempts, retain=timedelta(0)).run_once() == 3
+    assert await InboxRetention("stock", it._attempts, Listeners(), retain=timedelta(0)).run_once() == 3
 
 
 # -- rows as users like them, memory, and what is wrong --------------------------------------------------------------

@@ -173,7 +173,7 @@ async def test_a_dead_letter_is_there_when_it_is_acked(source: Source) -> None:
     await source.subscriber.open()
     await source.put(b"bad", b"good")
     bad, good = await taken(source, 2)
-    await source.subscriber.bury(bad, {"postroad-reason": "it is bad"})
+    await source.subscriber.dead_letter(bad, {"postroad-reason": "it is bad"})
     source.subscriber.ack([bad])
     await source.subscriber.close()
     assert await source.left() == [b"good"]
@@ -255,8 +255,8 @@ async def test_a_body_that_is_too_large_becomes_a_dead_letter_without_being_held
     assert (large.body, small.body, small.unreadable) == (b"", b"small", None)
     with pytest.raises(Unreadable, match=f"its body has {len(body):,} bytes, and max_message_size is 1,000"):
         unwrap(large)
-    await subscriber.bury(large, {"postroad-reason": "too large"})
-    await subscriber.bury(small, {"postroad-reason": "for the same channel"})
+    await subscriber.dead_letter(large, {"postroad-reason": "too large"})
+    await subscriber.dead_letter(small, {"postroad-reason": "for the same channel"})
     subscriber.ack((large, small))
     await subscriber.close()
     letters = await consumed(vhost, "orders.dead")
@@ -373,9 +373,9 @@ async def test_a_dead_letter_without_a_queue_is_not_lost(vhost: str) -> None:
         (bad,) = await subscriber.receive()
         await channel.queue_delete("orders.dead")
         with pytest.raises(BrokerUnavailable, match="dead-letter queue 'orders.dead'"):
-            await subscriber.bury(bad, {})
+            await subscriber.dead_letter(bad, {})
         await channel.declare_queue("orders.dead", durable=True)
-        await subscriber.bury(bad, {})
+        await subscriber.dead_letter(bad, {})
     await subscriber.close()
     assert [message.body for message in await consumed(vhost, "orders.dead")] == [b"bad"]
 
@@ -389,7 +389,7 @@ async def test_a_dead_letter_may_be_another_user_s(vhost: str, rabbitmq: RabbitM
     async with rabbitmq_channel(str(URL(vhost).with_user("shop").with_password("secret"))) as channel:
         await channel.default_exchange.publish(aio_pika.Message(b"bad", user_id="shop"), "orders")
     (bad,) = await subscriber.receive()
-    await subscriber.bury(bad, {})
+    await subscriber.dead_letter(bad, {})
     await subscriber.close()
     (letter,) = await consumed(vhost, "orders.dead")
     assert (letter.user_id, letter.headers["postroad-user-id"]) == (None, "shop")
@@ -433,7 +433,7 @@ async def test_strange_properties_end_no_session(vhost: str, flags: int, encoded
     if not readable:
         with pytest.raises(Unreadable, match="its properties can't be read"):
             unwrap(strange)
-    await subscriber.bury(strange, {"postroad-reason": "strange"})
+    await subscriber.dead_letter(strange, {"postroad-reason": "strange"})
     subscriber.ack(deliveries)
     await subscriber.close()
     again = RabbitMQSubscriber(vhost, SubscriberSettings(queue="orders.dead", declare="no"))
@@ -453,7 +453,7 @@ async def test_a_dead_letter_has_the_headers_that_there_is_room_for(vhost: str) 
         headers: Any = {"large": "x" * 130_000, "small": "x"}
         await channel.default_exchange.publish(aio_pika.Message(b"bad", headers=headers), "orders")
     (bad,) = await subscriber.receive()
-    await subscriber.bury(bad, {"postroad-reason": "x" * 2000})
+    await subscriber.dead_letter(bad, {"postroad-reason": "x" * 2000})
     await subscriber.close()
     (letter,) = await consumed(vhost, "orders.dead")
     assert set(letter.headers) == {"small", "postroad-reason", "postroad-left-out"}

@@ -13,8 +13,11 @@ import psycopg
 import pytest
 
 from postroad import Inbox, StoreUnavailable
-from postroad.consumer.transactions import TransactionAborted, Transactions
+from postroad.consumer.errors import TransactionAborted
+from postroad.consumer.transaction_check import check_transaction
+from postroad.consumer.transactions import Transactions, run_steps_async
 from postroad.relay import Relay
+from postroad.stores.connections.asyncpg import asyncpg_reported
 from postroad.stores.postgresql import PostgreSQLStore, migrate_postgresql
 from tests.contracts.test_wakeup import SECONDS, relay, running, said, until_asleep, until_said
 from tests.lanes import take_lanes
@@ -160,18 +163,18 @@ async def test_a_transaction_that_an_error_has_aborted_is_known(log: Pooled) -> 
     """Whether or not the pooler passes on what the server reports; and the next client finds everything as it was."""
     transactions, inbox = Transactions(object, "postroad", 1), Inbox()
     connection = await asyncpg.connect(log.url, statement_cache_size=0)
-    for spoilt in (False, True, False):
+    for aborted in (False, True, False):
         async with connection.transaction():
-            reported = transactions.reported(connection)
-            noted = await inbox.note(connection, [(str(uuid4()), "")], consumer="stock")
-            if spoilt:
+            reported = asyncpg_reported(connection)
+            recorded = await inbox.record(connection, [(str(uuid4()), "")], consumer="stock")
+            if aborted:
                 with pytest.raises(asyncpg.UndefinedTableError):
                     await connection.execute("select from nowhere")
-            asked = transactions.check(connection, reported, noted.transaction)
-            if spoilt:
+            steps = check_transaction(transactions, connection, reported, recorded.transaction)
+            if aborted:
                 with pytest.raises(TransactionAborted):
-                    await asked
-            elif asked is not None:
-                await asked
+                    await run_steps_async(steps)
+            else:
+                await run_steps_async(steps)
     assert await connection.fetchval("show default_transaction_read_only") == "off"
     await connection.close()

@@ -98,7 +98,7 @@ class ToySubscriber:
     def give_back(self, deliveries: Collection[Delivery]) -> None:
         self._taken.difference_update(each.original.name for each in deliveries if each.session is self._session)
 
-    async def bury(self, delivery: Delivery, notes: Mapping[str, str]) -> None:
+    async def dead_letter(self, delivery: Delivery, notes: Mapping[str, str]) -> None:
         dead = self._folder / "dead"
         dead.mkdir(exist_ok=True)
         (dead / delivery.original.name).write_bytes(msgspec.json.encode([delivery.body, notes]))

@@ -104,7 +104,7 @@ class Subscriber(Protocol):
     def give_back(self, deliveries: Collection[Delivery]) -> None:
         """Requeue these, which were not begun, at the place where they were: any consumer may get them."""
 
-    async def bury(self, delivery: Delivery, notes: Mapping[str, str]) -> None:
+    async def dead_letter(self, delivery: Delivery, notes: Mapping[str, str]) -> None:
         """Put the message, as it is and with these headers beside its own, where dead letters are kept.
 
         It is durably there when this returns, and has still to be acked. Raises BrokerUnavailable.

@@ -178,7 +178,7 @@ class MemoryQueue:
             del self._open[each.tag]
         self._give_back(mine)
 
-    async def bury(self, delivery: Delivery, notes: Mapping[str, str]) -> None:
+    async def dead_letter(self, delivery: Delivery, notes: Mapping[str, str]) -> None:
         """Keep it apart."""
         self.dead.append((delivery, notes))
 

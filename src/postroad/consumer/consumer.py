@@ -1,4 +1,4 @@
-"""The consumer that users make: its handlers, its settings, and how it is run."""
+"""The consumer that users make: its settings, its handlers, and how it is started and stopped."""
 
 from __future__ import annotations
 
@@ -14,30 +14,32 @@ from postroad import events
 from postroad.brokers.local import LocalPublisher
 from postroad.brokers.registry import Subscription, check_subscriber_settings, subscriber_for, subscriber_settings
 from postroad.config import RelaySettings
-from postroad.consumer.attempt import ConsumerOptions, Summary
 from postroad.consumer.attempts import Attempts
 from postroad.consumer.begin import checked_begin
+from postroad.consumer.errors import InboxUnavailable
+from postroad.consumer.handler_transaction import HandlerTransaction
 from postroad.consumer.local import LocalHandler
+from postroad.consumer.model import ConsumerOptions, Summary
 from postroad.consumer.probe import check_begin
 from postroad.consumer.registry import HandlerRegistry, event_types
 from postroad.consumer.retention import InboxRetention, may_come_again_for
 from postroad.consumer.run import Run
-from postroad.consumer.transaction import HandlerTransaction
-from postroad.consumer.transactions import StoreOut, Transactions
+from postroad.consumer.transactions import Transactions
 from postroad.errors import InvalidSetting, PostroadError, StoreUnavailable
 from postroad.inbox import Inbox, checked_consumer
 from postroad.kinds import duration
-from postroad.listeners import tell
+from postroad.listeners import Listeners
 from postroad.retry import Backoff
 from postroad.stores.connections.errors import is_transient
 from postroad.waiting import cancelled, reached
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
     from postroad.brokers.base import Subscriber
     from postroad.kinds import Duration
+    from postroad.listeners import Listener
     from postroad.received import Received
     from postroad.retry import RetryPolicy
     from postroad.setting import SettingsGroup
@@ -51,8 +53,8 @@ Result = TypeVar("Result", bound="Awaitable[None] | None")
 END_SECONDS: Final = 1.0
 CLEAN_EVERY: Final = "1h"
 DEFAULT_HANDLER_TIMEOUT: Final = "15m"
-"""Half of how long RabbitMQ waits for an ack. A message whose handler takes longer than that could never be acked: it
-would come again without end, and no attempt would be counted.
+"""Half of how long RabbitMQ waits for an ack. A message whose handler takes longer than RabbitMQ waits could never be
+acked: it would be delivered again without end, and no attempt would be counted.
 """
 
 
@@ -66,9 +68,9 @@ class Consumer(Generic[Tx]):
 
         asyncio.run(consumer.run())
 
-    The transaction is begun, and the message noted in the inbox, before the handler is called; when the handler
-    returns it is committed, and then the broker is told. What the handler adds to an outbox gets the message's
-    correlation id, and its id as the causation id.
+    Before the handler is called, the transaction is begun and the message recorded in the inbox; when the handler
+    returns, the transaction is committed, and then the message acked. What the handler adds to an outbox gets the
+    message's correlation id, and its id as the causation id.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Consumer(Generic[Tx]):
         handler_timeout: Duration | None = None,
         grace: Duration = "10s",
         inbox: Inbox | None = None,
+        listeners: Iterable[Listener] | None = None,
         **broker_settings: Any,
     ) -> None:
         """`source` is the broker's URL; without one the handlers can only run in a relay (`publisher`). Or it is a
@@ -105,7 +108,8 @@ class Consumer(Generic[Tx]):
         `retry` says when a message whose handler failed is tried again, and when it becomes a dead letter. An async
         handler that takes longer than `handler_timeout` (15 minutes; "0" for no limit) is cancelled, which is a failed
         attempt; sync handlers can't be cancelled and have no limit. `retain` is how long the inbox remembers, None for
-        ever; `grace` is how long a consumer that is being stopped waits for its handlers.
+        ever; `grace` is how long a consumer that is being stopped waits for its handlers. `listeners` get the
+        consumer's events; without any, events are logged.
         """
         self.name = checked_consumer(name)
         keep_order = _choice("ordering", ordering, ("key", "none")) == "key"
@@ -117,7 +121,8 @@ class Consumer(Generic[Tx]):
         if type(concurrency) is not int or concurrency < 1:
             raise InvalidSetting(f"concurrency is {concurrency!r}; it must be a whole number, at least 1")
         grace_seconds = duration("grace", grace).total_seconds()
-        self._plan = ConsumerOptions(self.name, concurrency, keep_order, retry or Backoff(), grace_seconds)
+        self._listeners = Listeners(listeners)
+        self._options = ConsumerOptions(self.name, concurrency, keep_order, retry or Backoff(), grace_seconds)
         self._begin = checked_begin(begin)
         self._handlers = HandlerRegistry(self.name, begin)
         self._checks_begin = True
@@ -125,7 +130,7 @@ class Consumer(Generic[Tx]):
         self._attempts = Attempts(self._transactions, self.name)
         self._limits_handlers = bool(handler_timeout) and duration("handler_timeout", handler_timeout) > timedelta(0)
         limit = duration("handler_timeout", DEFAULT_HANDLER_TIMEOUT if handler_timeout is None else handler_timeout)
-        self._handling = HandlerTransaction(
+        self._transaction = HandlerTransaction(
             self.name,
             self._inbox,
             self._handlers,
@@ -134,7 +139,7 @@ class Consumer(Generic[Tx]):
             timeout=limit.total_seconds() or None,
         )
         self._run: Run | None = None
-        self._chore: asyncio.Task[None] | None = None
+        self._retention: asyncio.Task[None] | None = None
 
     @property
     def is_async(self) -> bool:
@@ -144,7 +149,7 @@ class Consumer(Generic[Tx]):
     @property
     def retry(self) -> RetryPolicy:
         """When a message whose handler failed is tried again."""
-        return self._plan.retry
+        return self._options.retry
 
     @property
     def unfinished(self) -> int:
@@ -153,7 +158,7 @@ class Consumer(Generic[Tx]):
 
     @property
     def schema(self) -> str:
-        """Where the inbox is."""
+        """The schema of the inbox's tables."""
         return self._inbox.schema
 
     def __repr__(self) -> str:
@@ -206,34 +211,37 @@ class Consumer(Generic[Tx]):
     # -- running -----------------------------------------------------------------------------------------------------
 
     async def run(self, *, relay: RelaySettings | None = None) -> Summary:
-        """Consume until `stop` is called. `relay` is what is known of the producer's relay, to check `retain` by."""
+        """Consume until `stop` is called. `retain` is checked against `relay`, the settings of the producer's relay."""
         return await self._consume(relay, until_empty=False)
 
     async def run_until_empty(self, *, relay: RelaySettings | None = None) -> Summary:
-        """Consume all that is in the queue, and end.
+        """Consume until the queue is empty, and end.
 
-        Raises BrokerUnavailable or StoreUnavailable when one of them is out for longer than `until_empty_timeout`.
+        Raises BrokerUnavailable or StoreUnavailable when one of them is unavailable for longer than
+        `until_empty_timeout`.
         """
         return await self._consume(relay, until_empty=True)
 
     def receiving_from(self, source: Subscriber, *, retry: RetryPolicy) -> Consumer[Tx]:
         """The same name, handlers and transactions with another source of messages, for tests."""
         other = copy(self)
-        plan = replace(self._plan, retry=retry)
+        options = replace(self._options, retry=retry)
         # A test may have its transactions inside one of its own, which is rolled back at its end.
-        vars(other).update(_source=source, _plan=plan, _retain=None, _run=None, _chore=None, _checks_begin=False)
+        vars(other).update(
+            _source=source, _options=options, _retain=None, _run=None, _retention=None, _checks_begin=False
+        )
         return other
 
     async def in_transaction(self, work: Callable[[Tx], Any]) -> Any:
         """Call the function in a transaction of this consumer, in a thread where handlers are plain functions."""
         self._start_transactions()
         try:
-            return await self._transactions.run(work)
+            return await self._transactions.call(work)
         finally:
             self._transactions.end()
 
     def stop(self) -> None:
-        """Begin nothing more, let handlers end, ack, give back the rest, and end. To be called in the loop's thread."""
+        """Start nothing more, let handlers end, ack, give back the rest, and end. Call it in the loop's thread."""
         if self._run is not None:
             self._run.stop()
 
@@ -241,17 +249,27 @@ class Consumer(Generic[Tx]):
         subscriber = self._subscriber()
         relay = relay or RelaySettings()
         limit = relay.seconds("until_empty_timeout") if until_empty else None
-        run = self._run = Run(self._plan, subscriber, self._handlers, self._handling, self._attempts, limit=limit)
+        for warning in getattr(subscriber, "warnings", ()):
+            self._listeners.emit(warning)
+        run = self._run = Run(
+            self._options,
+            subscriber,
+            self._handlers,
+            self._transaction,
+            self._attempts,
+            listeners=self._listeners,
+            limit=limit,
+        )
         try:
             summary = run.summary
             if await self._reach(run, relay, limit):
-                tell(events.ConsumerStarted(self.name, types=self._handlers.types))
+                self._listeners.emit(events.ConsumerStarted(self.name, types=self._handlers.types))
                 summary = await run.run(until_empty=until_empty)
         finally:
             self._run = None
             summary.abandoned = max(summary.abandoned, self._transactions.unfinished)
             await self._end()
-        tell(
+        self._listeners.emit(
             events.ConsumerEnded(
                 self.name,
                 handled=summary.handled,
@@ -264,10 +282,12 @@ class Consumer(Generic[Tx]):
         return summary
 
     async def _reach(self, run: Run, relay: RelaySettings, limit: float | None) -> bool:
-        """Begin, and wait for a database that is starting; False when the consumer was stopped meanwhile."""
+        """Start, and wait for a database that can't be reached yet; False when the consumer was stopped meanwhile."""
         return await reached(
             lambda: self._start(relay),
-            lambda reason, waited: tell(events.ConsumerStoreUnavailable(self.name, reason=reason, waited_s=waited)),
+            lambda reason, waited: self._listeners.emit(
+                events.ConsumerStoreUnavailable(self.name, reason=reason, waited_s=waited)
+            ),
             stopping=run.stopping,
             limit=limit,
         )
@@ -277,8 +297,9 @@ class Consumer(Generic[Tx]):
         handler = LocalHandler(
             self.name,
             self._handlers,
-            self._handling,
-            concurrency=self._plan.concurrency,
+            self._transaction,
+            self._listeners,
+            concurrency=self._options.concurrency,
             start=lambda: self._start(relay),
             end=self._end,
         )
@@ -295,34 +316,36 @@ class Consumer(Generic[Tx]):
         subscription = Subscription(
             self.name,
             types=tuple(self._handlers.types),
-            in_order=self._plan.keep_order,
+            in_order=self._options.keep_order,
             batch_size=self._handlers.batch_size,
             message_ttl=self._message_ttl,
         )
         return subscriber_for(self._source, subscription, self._source_settings)
 
     async def _start(self, relay: RelaySettings | None) -> None:
-        """Make sure that everything is there before the first message. Raises what is wrong."""
+        """Check `begin` and the inbox before the first message. Raises InvalidSetting, NotMigrated and the like, or
+        StoreUnavailable.
+        """
         self._start_transactions()
         try:
             if self._checks_begin:
                 await check_begin(self._transactions, self._begin, self.name)
-            await self._transactions.run(lambda tx: self._transactions.within(tx, "open_inbox", self.name, self.name))
+            await self._transactions.call(lambda tx: self._transactions.within(tx, "open_inbox", self.name, self.name))
         except PostroadError:
             raise
-        except StoreOut as out:
+        except InboxUnavailable as outage:
             raise StoreUnavailable(
-                f"consumer {self.name!r}: a transaction can't be begun: {out}", transient=is_transient(out)
-            ) from out
+                f"consumer {self.name!r}: a transaction can't be begun: {outage}", transient=is_transient(outage)
+            ) from outage
         except Exception as error:  # some connect only when they are first used
             reason = f"{type(error).__name__}: {error}"
             raise StoreUnavailable(
                 f"consumer {self.name!r}: the inbox can't be read: {reason}", transient=is_transient(error)
             ) from error
-        if self._retain is not None and self._chore is None:
-            retention = InboxRetention(self.name, self._attempts, retain=self._retain)
+        if self._retain is not None and self._retention is None:
+            retention = InboxRetention(self.name, self._attempts, self._listeners, retain=self._retain)
             retention.check(may_come_again_for(relay or RelaySettings(), self._message_ttl))
-            self._chore = asyncio.create_task(retention.run(duration("every", CLEAN_EVERY).total_seconds()))
+            self._retention = asyncio.create_task(retention.run(duration("every", CLEAN_EVERY).total_seconds()))
 
     def _start_transactions(self) -> None:
         if not self._handlers.types:
@@ -330,9 +353,9 @@ class Consumer(Generic[Tx]):
         self._transactions.start(is_async=self._handlers.is_async)
 
     async def _end(self) -> None:
-        chore, self._chore = self._chore, None
-        if chore is not None:
-            await cancelled(chore, seconds=END_SECONDS)
+        retention, self._retention = self._retention, None
+        if retention is not None:
+            await cancelled(retention, seconds=END_SECONDS)
         self._transactions.end()
 
 

@@ -18,7 +18,6 @@ from postroad.brokers.rabbitmq.deliveries import DeliveryChannel, DeliveryConnec
 from postroad.brokers.rabbitmq.properties import dead_letter
 from postroad.brokers.rabbitmq.settings import DEFAULT_PREFETCH
 from postroad.errors import BrokerUnavailable, InvalidSetting
-from postroad.listeners import tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -45,8 +44,7 @@ class RabbitMQSubscriber:
             raise InvalidSetting("queue is not set; it must be the name of the queue to receive from")
         self._settings = settings
         self._address = Address(url, settings, connection_name=connection_name)
-        for warning in self._address.warnings():
-            tell(warning)
+        self.warnings = tuple(self._address.warnings())
         self.queue = settings.queue
         self.exchange = settings.exchange
         self.dead_letter_queue = settings.dead_letter_queue or f"{settings.queue}.dead"
@@ -55,8 +53,8 @@ class RabbitMQSubscriber:
         self._arguments |= settings.arguments or {}
         self._connect_timeout = settings.seconds("connect_timeout")
         self._channel: DeliveryChannel | None = None
-        self._burying: DeadLetterChannel | None = None
-        self._one_burial = asyncio.Lock()
+        self._dead_letters: DeadLetterChannel | None = None
+        self._one_dead_letter = asyncio.Lock()
 
     @property
     def name(self) -> str:
@@ -109,25 +107,25 @@ class RabbitMQSubscriber:
         if self._channel is not None:
             self._channel.give_back([each for each in deliveries if each.session is self._channel])
 
-    async def bury(self, delivery: Delivery, notes: Mapping[str, str]) -> None:
+    async def dead_letter(self, delivery: Delivery, notes: Mapping[str, str]) -> None:
         """Publish to the queue for dead letters, persistent, mandatory and confirmed."""
-        async with self._one_burial:
+        async with self._one_dead_letter:
             try:
                 async with asyncio.timeout(self._connect_timeout) as patience:
-                    if self._burying is None or self._burying.is_closed:
-                        self._burying = await self._channel_for_burials()
-                    room = self._burying.connection.connection_tune.frame_max - HEADER_FRAME
+                    if self._dead_letters is None or self._dead_letters.is_closed:
+                        self._dead_letters = await self._dead_letter_channel()
+                    room = self._dead_letters.connection.connection_tune.frame_max - HEADER_FRAME
                     letter = dead_letter(delivery.original.raw, notes, room=room if room > 0 else NO_LIMIT)
                     with translated():
-                        await self._burying.publish(
+                        await self._dead_letters.publish(
                             self.dead_letter_queue,
                             letter,
                             delivery.original,
                             progress=lambda: patience.reschedule(_now() + self._connect_timeout),
                         )
             except (LinkLost, TimeoutError) as lost:
-                burying, self._burying = self._burying, None
-                await self._let_go(burying)
+                dead_letters, self._dead_letters = self._dead_letters, None
+                await self._let_go(dead_letters)
                 raise self._unavailable(lost, f"the dead-letter queue {self.dead_letter_queue!r}") from lost
 
     async def waiting(self) -> int:
@@ -152,12 +150,12 @@ class RabbitMQSubscriber:
     async def close(self) -> None:
         """Send the acks that are due, and close both connections."""
         channel, self._channel = self._channel, None
-        burying, self._burying = self._burying, None
+        dead_letters, self._dead_letters = self._dead_letters, None
         if channel is not None:
             channel.discard()
             channel.flush()
         await self._let_go(channel)
-        await self._let_go(burying)
+        await self._let_go(dead_letters)
 
     # -- connecting --------------------------------------------------------------------------------------------------
 
@@ -174,7 +172,7 @@ class RabbitMQSubscriber:
             raise LinkLost(f"no connection within {self._connect_timeout:g} seconds") from error
         return connection
 
-    async def _channel_for_burials(self) -> DeadLetterChannel:
+    async def _dead_letter_channel(self) -> DeadLetterChannel:
         connection = await self._connected(Connection)
         try:
             channel = DeadLetterChannel(connection)

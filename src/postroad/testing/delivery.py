@@ -1,5 +1,5 @@
-"""Handing events to a consumer's handlers without a broker. The consumer's own code does the rest: inbox, transactions,
-attempts, dead letters; only the queue is in memory, and nothing waits between two attempts.
+"""Hands events to a consumer's handlers without a broker. The consumer's own code does the rest: inbox, transactions,
+attempts, dead letters; only the queue is in memory, and retries happen at once.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import msgspec
 from postroad.brokers.cloudevents import unwrap
 from postroad.brokers.memory import MemoryQueue
 from postroad.message import Message, StoredMessage, encode
-from postroad.testing.asking import Answer
+from postroad.stores.connections.pending import Call, Pending
 from postroad.testing.messages import Messages
-from postroad.testing.reading import outbox_messages
+from postroad.testing.outbox import outbox_messages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DeadLetter", "Delivered", "deliver"]
 
+_DELIVER: Final = Call("deliver", undone="nothing was delivered to")
 SOURCE: Final = "/postroad.testing"
 WITHIN: Final = 60.0
 
@@ -39,7 +40,7 @@ SyncTx = TypeVar("SyncTx", bound="SyncConnection")
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """A message that was given up."""
+    """A message whose handler failed too often, or that can't be read."""
 
     message: Received
     reason: str
@@ -47,7 +48,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
 
 class Delivered(msgspec.Struct, frozen=True):
-    """What became of the messages of one `deliver`."""
+    """The outcome of one `deliver`."""
 
     handled: int
     """Messages whose handler returned, and whose transaction was committed."""
@@ -58,31 +59,30 @@ class Delivered(msgspec.Struct, frozen=True):
     dead: list[DeadLetter]
     """Messages that would be in the dead-letter queue now."""
     added: Messages
-    """What was added to the outbox meanwhile, and committed."""
+    """What was added to the outbox and committed meanwhile."""
 
     @property
     def attempts(self) -> int:
-        """How often a handler was tried, for all messages together."""
+        """How often handlers were called, for all messages together."""
         return self.handled + self.failed
 
 
 @overload
-def deliver(consumer: Consumer[AsyncTx], /, *events: Any, within: float = ...) -> Answer[Delivered]: ...
+def deliver(consumer: Consumer[AsyncTx], /, *events: Any, within: float = ...) -> Pending[Delivered]: ...
 @overload
 def deliver(consumer: Consumer[SyncTx], /, *events: Any, within: float = ...) -> Delivered: ...
 @overload
 def deliver(consumer: Consumer[Any], /, *events: Any, within: float = ...) -> Any: ...
-def deliver(consumer: Consumer[Any], /, *events: Any, within: float = WITHIN) -> Delivered | Answer[Delivered]:
-    """Hand these events to the consumer's handlers, with its own transactions and inbox, and say what became of them.
+def deliver(consumer: Consumer[Any], /, *events: Any, within: float = WITHIN) -> Delivered | Pending[Delivered]:
+    """Hand these events to the consumer's handlers, with its own transactions and inbox, and return the outcome.
 
-    Where handlers are async the answer must be awaited. An event is anything that can be added to an outbox, a
-    `Message` with its key, headers or id, or a message that was read from an outbox. A handler that fails is tried
-    again at once, as often as the consumer's `retry` says. Transactions are the consumer's own: what a test has not
-    committed is not seen. If the messages are not dealt with `within` so many seconds, because the database can't be
-    asked, a TimeoutError is raised.
+    Await it where handlers are async. An event is anything that can be added to an outbox, a `Message` with its key,
+    headers or id, or a message that was read from an outbox. A handler that fails is called again at once, as often as
+    the consumer's `retry` allows. Transactions are the consumer's own: they don't see what a test has not committed.
+    Raises TimeoutError when the messages are not processed `within` so many seconds.
     """
     if consumer.is_async:
-        return Answer(lambda: _deliver(consumer, events, within))
+        return Pending(lambda: _deliver(consumer, events, within), _DELIVER, f"consumer {consumer.name}")
     # A loop of its own: the test may have one that is running.
     with ThreadPoolExecutor(1, thread_name_prefix="postroad-deliver") as thread:
         return thread.submit(copy_context().run, asyncio.run, _deliver(consumer, events, within)).result()
@@ -100,7 +100,7 @@ async def _deliver(consumer: Consumer[Any], events: tuple[Any, ...], within: flo
             added = Messages(each for each in await _log(twin) if each.id not in before)
     except TimeoutError:
         raise TimeoutError(
-            f"consumer {consumer.name!r} has not dealt with these messages within {within:g} s; its log says what it "
+            f"consumer {consumer.name!r} has not processed these messages within {within:g} s; its log says what it "
             "waits for; does the test hold a transaction open that locks what the handlers write?"
         ) from None
     return Delivered(
@@ -129,11 +129,11 @@ def _dead_letter(delivery: Delivery, notes: Mapping[str, str]) -> DeadLetter:
 
 
 class _AtOnce:
-    """Decides as the consumer's policy does, and waits for nothing."""
+    """The consumer's own policy, without its pauses."""
 
     def __init__(self, policy: RetryPolicy) -> None:
         self._policy = policy
 
     def again_in(self, attempts: int, refusal: Refusal) -> timedelta | None:
-        """No time, or None when the message is dead."""
+        """Zero, or None when the message is dead."""
         return None if self._policy.again_in(attempts, refusal) is None else timedelta(0)

@@ -1,4 +1,4 @@
-"""Carrying what was committed to a broker in memory, within a test."""
+"""Runs a relay within a test, from a database to a broker in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["MemorySink", "run_relay_until_empty"]
 
 
 class MemorySink(MemoryBroker):
-    """A broker in memory. `messages` is what arrived: a list, and `assert_added` asks it."""
+    """A broker in memory. `messages` are those that arrived: a list with `assert_added`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,9 +29,9 @@ class MemorySink(MemoryBroker):
 async def run_relay_until_empty(
     database: str | Store, to: Publisher, *, sink: str = "tests", schema: str = DEFAULT_SCHEMA
 ) -> Summary:
-    """Carry all that is committed, and say what was done. `database` is a URL, or a store.
+    """Publish all that is committed, and return the relay's summary. `database` is a URL, or a store.
 
-    A sink remembers how far it has come: a second call carries what was added since.
+    A sink remembers how far it has come: a second call publishes what was added since.
     """
     store = store_for(database, schema=schema) if isinstance(database, str) else database
     return await Relay(store, to, sink=sink).run_until_empty()

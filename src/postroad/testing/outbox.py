@@ -1,29 +1,34 @@
-"""What a connection sees in the log: what is committed, and what its own transaction has added."""
+"""The outbox as a connection sees it: what is committed, and what its own transaction has added."""
 
 from __future__ import annotations
 
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, overload
 from uuid import UUID
 
 from postroad.config import DEFAULT_SCHEMA, checked_schema
 from postroad.message import StoredMessage
-from postroad.testing.asking import ask
+from postroad.stores.connections.pending import Call
 from postroad.testing.messages import Messages
+from postroad.testing.query import query
 
 if TYPE_CHECKING:
-    from postroad.stores.connections import AsyncConnection, SyncConnection
+    from postroad.stores.connections import AsyncConnection, Pending, SyncConnection
     from postroad.stores.dialects import SQLDialect
-    from postroad.testing.asking import Answer
 
 __all__ = ["assert_same_transaction", "outbox_messages", "reset_outbox"]
+
+_READ = Call("outbox_messages", undone="nothing was read from")
+_RESET = Call("reset_outbox", undone="nothing was deleted from")
+_CHECK = Call("assert_same_transaction", undone="nothing was checked about")
 
 
 @overload
 def outbox_messages(connection: SyncConnection, /, *, schema: str = ...) -> Messages: ...
 @overload
-def outbox_messages(connection: AsyncConnection, /, *, schema: str = ...) -> Answer[Messages]: ...
-def outbox_messages(connection: Any, /, *, schema: str = DEFAULT_SCHEMA) -> Messages | Answer[Messages]:
-    """Every message in the log that this connection sees, in order. On an async connection it must be awaited."""
+def outbox_messages(connection: AsyncConnection, /, *, schema: str = ...) -> Pending[Messages]: ...
+def outbox_messages(connection: Any, /, *, schema: str = DEFAULT_SCHEMA) -> Messages | Pending[Messages]:
+    """Every message in the log that this connection sees, in order. Await it on an async connection."""
     schema = checked_schema(schema)
 
     def read(rows: list[tuple[Any, ...]]) -> Messages:
@@ -32,21 +37,22 @@ def outbox_messages(connection: Any, /, *, schema: str = DEFAULT_SCHEMA) -> Mess
             for position, id, topic, key, slot, type, payload, content_type, headers, created in rows
         )
 
-    return ask(connection, lambda dialect: [dialect.log_statement(schema)], read)
+    return query(connection, lambda dialect: [dialect.log_statement(schema)], read, _READ, f"schema {schema}")
 
 
 @overload
 def reset_outbox(connection: SyncConnection, /, *, schema: str = ...) -> None: ...
 @overload
-def reset_outbox(connection: AsyncConnection, /, *, schema: str = ...) -> Answer[None]: ...
-def reset_outbox(connection: Any, /, *, schema: str = DEFAULT_SCHEMA) -> Answer[None] | None:
-    """Delete everything that postroad's tables hold: messages, sinks and their cursors, the inbox, the audit.
+def reset_outbox(connection: AsyncConnection, /, *, schema: str = ...) -> Pending[None]: ...
+def reset_outbox(connection: Any, /, *, schema: str = DEFAULT_SCHEMA) -> Pending[None] | None:
+    """Delete everything in postroad's tables: messages, sinks and their cursors, the inbox, the audit.
 
-    In the connection's own transaction, which has still to be committed. To be called between tests, while no relay and
-    no consumer is running. On an async connection it must be awaited.
+    It runs in the connection's own transaction; commit it. Call it between tests, while no relay and no consumer is
+    running. Await it on an async connection.
     """
     schema = checked_schema(schema)
-    return ask(connection, lambda dialect: dialect.empty_statements(schema), lambda _: None)
+    statements = methodcaller("empty_statements", schema)
+    return query(connection, statements, lambda _: None, _RESET, f"schema {schema}")
 
 
 @overload
@@ -56,14 +62,14 @@ def assert_same_transaction(
 @overload
 def assert_same_transaction(
     connection: AsyncConnection, message: StoredMessage, /, *, table: str, where: str, schema: str = ...
-) -> Answer[None]: ...
+) -> Pending[None]: ...
 def assert_same_transaction(
     connection: Any, message: StoredMessage, /, *, table: str, where: str, schema: str = DEFAULT_SCHEMA
-) -> Answer[None] | None:
-    """Fail unless the row of your table and the message were written by one transaction. PostgreSQL only.
+) -> Pending[None] | None:
+    """Fail unless one transaction wrote both the row of your table and the message. PostgreSQL only.
 
-    `table` and `where` are SQL, and must find one row. What was written inside a savepoint counts when the other
-    was written inside the same one.
+    `table` and `where` are SQL, and must find one row. If the row was written inside a savepoint, the message must have
+    been written inside the same one. Await it on an async connection.
     """
     schema = checked_schema(schema)
 
@@ -84,4 +90,4 @@ def assert_same_transaction(
                 f"and message {message.id} ({message.type}) by transaction {ours[1]}"
             )
 
-    return ask(connection, sql, check)
+    return query(connection, sql, check, _CHECK, f"message {message.id}")
