@@ -90,8 +90,8 @@ class LocalHandler:
         return refusals
 
     async def _run(self, handlers: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-        """The results of all of them. If this is cancelled, they are cancelled too. Those that do not end in time, because
-        their database does not answer, are abandoned: their messages are not confirmed, and are published again.
+        """The results of all of them. If this is cancelled, they are cancelled too. Those that do not end in time are
+        abandoned, because their database does not answer: their messages are not confirmed, and are published again.
         """
         tasks = [asyncio.create_task(each) for each in handlers]
         try:

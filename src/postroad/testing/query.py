@@ -58,9 +58,7 @@ def _target(adapter: ConnectionAdapter, connection: Any) -> Any:
 def _sql_dialect(style: SQLStyle) -> SQLDialect:
     if isinstance(style.dialect, SQLDialect):
         return style.dialect
-    raise UnsupportedConnection(
-        "a transaction of the memory store runs no SQL; its store has the messages: store.added()"
-    )
+    raise UnsupportedConnection("a transaction of the memory store runs no SQL; ask its store: store.added()")
 
 
 def _all(answered: Sequence[Rows]) -> Rows:
