@@ -1,13 +1,13 @@
-"""Where events go. A relay or a consumer hands every event to each of its listeners; logging is one of them.
+"""Where events go: a relay or a consumer hands each event to its listeners. Logging is one of them.
 
 - A listener never costs a message: what it raises is logged, and the other listeners still get the event.
-- Events come once per page at most, never once per message of a page. An event that no listener wants is not made:
-  whoever makes many asks `wants` first.
+- Nothing is emitted per message of a healthy page. The events of a page are made only if a listener wants them.
 - `on_event` is called in the event loop's thread and must return quickly.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,7 +26,7 @@ _log = logging.getLogger("postroad.listeners")
 
 
 class Listener(Protocol):
-    """Gets events. A listener may also have `wants(event_type) -> bool`; without it, it wants every event."""
+    """Gets events. A listener may also have `wants(event_type) -> bool`; without it, it gets every event."""
 
     def on_event(self, event: Event) -> None:
         """Something happened."""
@@ -54,8 +54,14 @@ class Listeners:
         self._listeners = (LogListener(),) if listeners is None else tuple(listeners)
 
     def wants(self, event_type: type[Event]) -> bool:
-        """Whether any listener wants such an event."""
-        return any(_wants(listener, event_type) for listener in self._listeners)
+        """Whether any listener wants such an event. Asked before an event is made that comes with every page."""
+        for listener in self._listeners:
+            try:
+                if _wants(listener, event_type):
+                    return True
+            except (Exception, asyncio.CancelledError):
+                return True  # `emit` asks again, and logs what it raises
+        return False
 
     def emit(self, event: Event) -> None:
         """Hand the event to every listener that wants it. Never raises."""
@@ -63,7 +69,7 @@ class Listeners:
             try:
                 if _wants(listener, type(event)):
                     listener.on_event(event)
-            except Exception:
+            except (Exception, asyncio.CancelledError):  # a CancelledError of its own must not stop a lane
                 _log.exception("listener %r failed on %s", listener, event.name())
 
 

@@ -66,9 +66,9 @@ class Counting:
         self.asked: list[tuple[int, str]] = []
         self._policy = policy
 
-    def again_in(self, attempts: int, refusal: Refusal) -> timedelta | None:
+    def retry_in(self, attempts: int, refusal: Refusal) -> timedelta | None:
         self.asked.append((attempts, refusal.reason))
-        return self._policy.again_in(attempts, refusal)
+        return self._policy.retry_in(attempts, refusal)
 
 
 # -- attempts, backoff, death (the tests that were asked for by name) -------------------------------------------------

@@ -213,7 +213,7 @@ class Attempt:
         return again_in
 
     def _again_in(self, attempts: int, reason: str) -> float | None:
-        pause = self._plan.retry.again_in(attempts, Refusal(0, reason))
+        pause = self._plan.retry.retry_in(attempts, Refusal(0, reason))
         return None if pause is None else pause.total_seconds()
 
     def _was_processed(self, work: Work) -> float | None:

@@ -47,7 +47,7 @@ class Outcome(NamedTuple):
         A relay that runs on and loses lanes has others, or stands by, until a signal stops it.
         """
         done = self.summary
-        left = done.refused or done.died or done.lanes_lost or done.lanes_waiting
+        left = done.refused or done.died or done.lanes_lost or done.lanes_with_deferred
         return 1 if self.until_empty and left else 0
 
 
