@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from postroad.relay.wakeup import Rest
     from postroad.retry import RetryPolicy
     from postroad.stores.base import Claimed, Loaded, Store
-    from postroad.stores.cursor import Cursor, Page
+    from postroad.stores.cursor import Page
 
 __all__ = ["Lane"]
 
@@ -188,8 +188,8 @@ class Lane:
         await self._progress.settle(now=True, last=True)
 
     async def _carry_pages(self, *, until_empty: bool) -> None:
-        progress, deferred = self._progress, self._deferred
-        reading = self._start_reading(progress.cursor)
+        store, progress, deferred = self._store, self._progress, self._deferred
+        reading = asyncio.create_task(store.read(progress.lease, progress.cursor, self._limit))
         try:
             while not self._stopping.is_set():
                 if deferred.is_due(self._clock.now()):
@@ -199,7 +199,8 @@ class Lane:
                     await progress.settle(now=True)
                     raise progress.lease.changed()
                 if page.messages:
-                    reading = self._start_reading(page.after)  # runs while this page waits for its confirms
+                    # The next page is read while this one waits for its confirms.
+                    reading = asyncio.create_task(store.read(progress.lease, page.after, self._limit))
                     self._rest.found_work()
                     await self._publish(page)
                     await progress.settle()
@@ -210,15 +211,12 @@ class Lane:
                     if until_empty:
                         break
                     await self._rest.wait(progress.lease, deferred.wake_in(self._clock.now()))
-                reading = self._start_reading(page.after)
+                reading = asyncio.create_task(store.read(progress.lease, page.after, self._limit))
         finally:
             reading.cancel()
             await asyncio.wait((reading,), timeout=SAVING_SECONDS)
             if reading.done() and not reading.cancelled():
                 reading.exception()  # whatever it was, that page is not needed any more
-
-    def _start_reading(self, cursor: Cursor) -> asyncio.Task[Page]:
-        return asyncio.create_task(self._store.read(self._progress.lease, cursor, self._limit))
 
     async def _publish(self, page: Page) -> None:
         """Publish the page and move the cursor past it. Raises Interrupted with the cursor past its beginning."""
