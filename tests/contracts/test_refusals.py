@@ -133,7 +133,7 @@ async def test_poisoned_at_max_and_then_not_retried(log: Log, caplog: pytest.Log
     await log.add(*numbered(1))
     broker = refusing(1)
     assert (await carry(log, broker)).died == 1
-    assert "is dead after 5 attempts: no 1; it stays in the log until a person decides" in caplog.text
+    assert "is dead after 5 attempts: no 1; it stays in the log until a person retries or skips it" in caplog.text
     mend(broker)
     assert (await carry(log, broker)).published == 0
     assert broker.numbers == []
@@ -340,7 +340,7 @@ async def test_a_route_that_is_out_costs_no_attempts_and_stops_nobody_else(
     await running
     assert policy.asked == []
     assert sorted(broker.numbers) == [1, 2, 3, 4, 5, 6, 7], "and nothing came twice"
-    assert caplog.text.count("the route a is out: nobody takes 'a'") == 1, "said once, however often it is tried"
+    assert caplog.text.count("the route a is blocked: nobody takes 'a'") == 1, "said once, however often it is tried"
     assert "the route a works again" in caplog.text
 
 
