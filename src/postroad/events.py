@@ -137,7 +137,7 @@ class StoreUnavailableAtStart(_OfSink, frozen=True, kw_only=True):
     """The database can't be reached at the start, and the relay waits for it. Emitted ever less often."""
 
     level = logging.WARNING
-    text = "relay {e.sink}: {e.reason}; has waited {e.waited_s:.0f} s for the database so far"
+    text = "relay {e.sink}: {e.reason}; waiting for the database, {e.waited_s:.0f} s so far"
     reason: str
     waited_s: float
 
