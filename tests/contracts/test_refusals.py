@@ -401,7 +401,7 @@ async def test_a_day_without_a_broker_counts_nothing_and_loses_nothing() -> None
         outage_backoff="1m", poll_interval="1m", max_idle_backoff="1m",
     )  # fmt: skip
     running = asyncio.create_task(it.run())
-    await asyncio.wait_for(clock.over.wait(), 60)
+    await asyncio.wait_for(clock.over.wait(), 600)
     broker.come_back()
     clock.limit = float("inf")
     it.stop()
