@@ -24,8 +24,10 @@ HANDLER_TRANSACTION = "postroad/consumer/handler_transaction.py"
 DELIVERY = "postroad/consumer/delivery.py"
 TRANSACTIONS = "postroad/consumer/transactions.py"
 PROBE = "postroad/consumer/probe.py"
-SENDING = "postroad/relay/sending.py"
-TROUBLE = "postroad/relay/deferred.py"
+PUBLISHING = "postroad/relay/publishing.py"
+OUTCOME = "postroad/relay/outcome.py"
+PROGRESS = "postroad/relay/progress.py"
+DEFERRED = "postroad/relay/deferred.py"
 WAKEUP = "postroad/relay/wakeup.py"
 IDLE = "postroad/relay/idle.py"
 PG = "postroad/stores/postgresql.py"
@@ -130,7 +132,7 @@ MUTANTS = [
            "position = max(before.position, rows[-1].position if rows else 0)", (STORES,)),
     Mutant("headers do not count in a page that they cut short", MESSAGE,
            "return len(self.payload) + len(self.headers_json)", "return len(self.payload)", (STORES,)),
-    Mutant("a row that is too large goes out empty", SENDING,
+    Mutant("a row that is too large goes out empty", OUTCOME,
            "if message.is_unread}", "if message.is_unread and False}", (LIMITS,)),
     Mutant("the mover waits for an open transaction", "postroad/stores/postgresql_mover.py",
            "WAIT_MS: Final = 2_000", "WAIT_MS: Final = 0", ("tests/security/test_blocked_relays.py",)),
@@ -234,10 +236,10 @@ MUTANTS = [
     # Publishing
     Mutant("a key's messages go at once", "postroad/relay/waves.py", "if len(set(keys)) == len(keys):",
            "if True:", (RELAY,)),
-    Mutant("the cursor passes what was not confirmed", LANE,
-           "self._note(page.messages[:beginning], outcome, page.cursor_after(beginning))",
-           "self._note(page.messages[:beginning], outcome, page.after)", (RELAY,)),
-    Mutant("what an outage had confirmed goes again", SENDING, "outcome.confirmed |= outage.confirmed", "pass",
+    Mutant("the cursor passes what was not confirmed", PROGRESS,
+           "messages, cursor = page.messages[:beginning], page.cursor_after(beginning)",
+           "messages, cursor = page.messages[:beginning], page.after", (RELAY,)),
+    Mutant("what an outage had confirmed goes again", OUTCOME, "self.confirmed |= outage.confirmed", "pass",
            (RELAY,)),
     # Comparing what was committed with what arrived
     Mutant("a reason is good for all that ever arrived", VERIFY, "self.began - self.reach <= before.at <= self.ended",
@@ -261,23 +263,23 @@ MUTANTS = [
            "and ?7 = (select schema_version from pragma_schema_version)",
            "and ?7 <> -1 - (select schema_version from pragma_schema_version)", (PUT_BACK,), times=2),
     # Trouble
-    Mutant("a refused message is passed without a row", LANE,
+    Mutant("a refused message is passed without a row", PROGRESS,
            "self._deferred += decided", "pass", (REFUSALS,)),
-    Mutant("again, for the property test", LANE, "self._deferred += decided", "pass", (ORDER,)),
-    Mutant("followers go although their head is in trouble", TROUBLE, "    if not heads:\n", "    if True:\n",
+    Mutant("again, for the property test", PROGRESS, "self._deferred += decided", "pass", (ORDER,)),
+    Mutant("followers go although their head is deferred", DEFERRED, "    if not blocked_keys:\n", "    if True:\n",
            (REFUSALS,)),
-    Mutant("again, for the property test", TROUBLE, "    if not heads:\n", "    if True:\n", (ORDER,)),
-    Mutant("what was refused and not decided is passed", SENDING,
+    Mutant("again, for the property test", DEFERRED, "    if not blocked_keys:\n", "    if True:\n", (ORDER,)),
+    Mutant("what was refused and not decided is passed", OUTCOME,
            "or message.position in self.deferred or", "or message.position in self.refused or", (REFUSALS,)),
-    Mutant("followers of a dead message go before its death is recorded", TROUBLE,
-           "if deferral.key is not None:\n            heads",
-           "if deferral.key is not None and deferral.blocks:\n            heads", (ORDER,)),
-    Mutant("an outage counts an attempt", SENDING, "if failures == enough:", "if True:", (REFUSALS,)),
-    Mutant("a route that is out counts attempts", TROUBLE, "if refusal.route is not None and not refusal.permanent:",
+    Mutant("followers of a dead message go before its death is recorded", DEFERRED,
+           "if deferred.key is not None:\n            blocked_keys",
+           "if deferred.key is not None and deferred.blocks:\n            blocked_keys", (ORDER,)),
+    Mutant("an outage counts an attempt", PUBLISHING, "if failures == enough:", "if True:", (REFUSALS,)),
+    Mutant("a blocked route counts attempts", DEFERRED, "if refusal.route is not None and not refusal.permanent:",
            "if False:", (REFUSALS,)),
-    Mutant("the relay goes on from memory after an error", LANE, "                await self._load()\n",
-           "                if not self.pages:\n                    await self._load()\n", (RESTARTS,)),
-    Mutant("an exception ends the lane", SENDING,
+    Mutant("the relay goes on from memory after an error", LANE, "                loaded = await self._load()\n",
+           "                if not self.counts.pages:\n                    loaded = await self._load()\n", (RESTARTS,)),
+    Mutant("an exception ends the lane", PUBLISHING,
            'return await self._take_apart(messages, f"the publisher failed: {error!r}", outcome)', "raise",
            (REFUSALS,)),
     # Retention
@@ -325,13 +327,14 @@ MUTANTS = [
            (CANCELING,)),
     Mutant("what was held after a load is sure (SQLite, memory)", STORE_CONTRACT,
            "unsure=position <= unsure_through", "unsure=False", (CANCELING,)),
-    Mutant("what was refused after a load is sure", SENDING,
-           "return message.position <= self._unsure_through or message.position in self.unanswered",
+    Mutant("what was refused after a load is sure", OUTCOME,
+           "return message.position <= self.unsure_through or message.position in self.unanswered",
            "return message.position in self.unanswered", (CANCELING,)),
-    Mutant("again, for the property test", LANE, "self._unsure_through = loaded.log_end", "pass", (CANCELING_MACHINE,)),
-    Mutant("what a broker did not answer is sure", SENDING,
-           "return message.position <= self._unsure_through or message.position in self.unanswered",
-           "return message.position <= self._unsure_through", (CANCELING,)),
+    Mutant("again, for the property test", PROGRESS, "self.unsure_through = loaded.log_end", "pass",
+           (CANCELING_MACHINE,)),
+    Mutant("what a broker did not answer is sure", OUTCOME,
+           "return message.position <= self.unsure_through or message.position in self.unanswered",
+           "return message.position <= self.unsure_through", (CANCELING,)),
     Mutant("what is poisoned ahead of its lane is sure", PG_ADMIN, "$3, $5, $4::text, true,",
            "$3, $5, $4::text, false,", (CANCELING,)),
     Mutant("what is poisoned ahead of its lane is sure (SQLite)", SQLITE_ADMIN, "?2, ?4, ?3, 1,", "?2, ?4, ?3, 0,",
@@ -512,15 +515,15 @@ MUTANTS = [
            "if relays or lanes:", "if False:", (SINKS,)),
     Mutant("what was moved or removed is served on", OWNERSHIP,
            "        self._check_destination(snapshot)\n", "", (SINKS,)),
-    Mutant("a message whose queue is full is dropped", TROUBLE,
+    Mutant("a message whose queue is full is dropped", DEFERRED,
            "if refusal.unroutable and self._drops_unroutable:",
            "if refusal.route is not None and self._drops_unroutable:", (UNROUTABLE,)),
-    Mutant("a message in trouble waits for another source's", TROUBLE,
-           "key = self.line(message) if self._ordered else None", "key = message.key if self._ordered else None",
+    Mutant("a deferred message waits for another source's", DEFERRED,
+           "key = self.line(message) if self.ordered else None", "key = message.key if self.ordered else None",
            (UNROUTABLE,), times=2),
     Mutant("what a person holds goes out by source", PG_QUERIES, "h.key in (d.key, split_part(d.key, chr(31), 1))",
            "h.key = d.key", (UNROUTABLE,), times=4),
-    Mutant("a message dies of its route before its time", TROUBLE,
+    Mutant("a message dies of its route before its time", DEFERRED,
            "and waited >= self._route_timeout", "", (UNROUTABLE,)),
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What happens while messages are carried, as values. `listeners.py` says where they go.
+"""Events: what happens in a relay, a consumer or a command, as values. `listeners.py` hands them to listeners.
 
 An event's fields are what programs read (`extra` of a log record, keys of a JSON line); its text is what people read,
 and is safe whatever formatter shows it: one line, without passwords or control characters. Fields keep what they were
@@ -120,7 +120,7 @@ class _OfLane(_OfSink, frozen=True):
 
 
 class RelayStarted(_OfSink, frozen=True, kw_only=True):
-    """A relay has reached its database and goes on to the broker."""
+    """A relay has connected to its database, and connects to the broker next."""
 
     text = "relay {e.sink}: started, to {e.to}"
     to: str
@@ -130,32 +130,32 @@ class BrokerUnavailableAtStart(_OfSink, frozen=True, kw_only=True):
     """The broker could not be reached at the start; messages wait."""
 
     level = logging.WARNING
-    text = "relay {e.sink}: {e.reason}; messages wait until it can be reached"
+    text = "relay {e.sink}: {e.reason}; messages wait until the broker can be reached"
     reason: str
 
 
 class StoreUnavailableAtStart(_OfSink, frozen=True, kw_only=True):
-    """The database could not be reached at the start, and is waited for. Told at the first try, then less and less."""
+    """The database can't be reached at the start, and the relay waits for it. Emitted ever less often."""
 
     level = logging.WARNING
-    text = "relay {e.sink}: {e.reason}; waiting for the database, for {e.waited_s:.0f} s so far"
+    text = "relay {e.sink}: {e.reason}; waiting for the database, {e.waited_s:.0f} s so far"
     reason: str
     waited_s: float
 
 
 class BrokerUnavailable(_OfSink, frozen=True, kw_only=True):
-    """The broker could not be asked: all lanes of the sink wait, and no attempt is counted."""
+    """The broker is unavailable: all lanes of the sink wait, and no attempt is counted."""
 
     level = logging.WARNING
-    text = "relay {e.sink}: {e.reason}; messages wait, asking again in {e.retry_ms:,.0f} ms"
+    text = "relay {e.sink}: {e.reason}; messages wait, retrying in {e.retry_ms:,.0f} ms"
     reason: str
     retry_ms: float
 
 
 class BrokerRecovered(_OfSink, frozen=True, kw_only=True):
-    """After an outage the broker has taken a message."""
+    """After an outage the broker has confirmed a message."""
 
-    text = "relay {e.sink}: the broker is back, after {e.probes} probes"
+    text = "relay {e.sink}: the broker is available again, after {e.probes} probes"
     probes: int
 
 
@@ -179,7 +179,7 @@ class LanesTaken(_OfSink, frozen=True, kw_only=True):
 
 
 class RelayFailed(_OfSink, frozen=True, kw_only=True):
-    """A relay that runs in the background of an application has ended with an error; what it carried waits."""
+    """A relay that runs in the background of an application has ended with an error; messages wait."""
 
     level = logging.ERROR
     text = "relay {e.sink}: ended with an error: {e.reason}"
@@ -258,10 +258,10 @@ class LeasesUnavailable(_OfSink, frozen=True, kw_only=True):
 
 
 class Progress(_OfSink, frozen=True, kw_only=True):
-    """Messages moved since the last report."""
+    """Messages were published since the last report."""
 
     text = (
-        "relay {e.sink}: {e.published:,} messages since the last report, in {e.pages:,} pages ({e.per_second:,.0f}/s)"
+        "relay {e.sink}: {e.published:,} published since the last report, in {e.pages:,} pages ({e.per_second:,.0f}/s)"
     )
     published: int
     pages: int
@@ -288,7 +288,7 @@ class RelayEnded(_OfSink, frozen=True, kw_only=True):
     """The summary of a relay that has ended."""
 
     text = (
-        "relay {e.sink}: ended; {e.published:,} published, {e.refused:,} refused, {e.died:,} dead, "
+        "relay {e.sink}: ended; {e.published:,} published, {e.refused:,} attempts failed, {e.died:,} dead, "
         "{e.skipped:,} skipped, {e.lanes_lost} lanes lost"
     )
     published: int
@@ -297,7 +297,7 @@ class RelayEnded(_OfSink, frozen=True, kw_only=True):
     """Attempts that failed."""
     died: int
     skipped: int
-    """Passed over, because a person had decided about them."""
+    """Not published, because a person had decided about them."""
     dropped: int
     """No consumer has subscribed to them, and unroutable = "drop"."""
     lanes_lost: int
@@ -317,7 +317,7 @@ class PageTaken(_OfLane, frozen=True, kw_only=True):
 
 
 class PagePublished(_OfLane, frozen=True, kw_only=True):
-    """A page was published as far as it could be."""
+    """Every message of a page was published, deferred or held; or the relay was stopped in the middle."""
 
     level = logging.DEBUG
     text = (
@@ -326,18 +326,18 @@ class PagePublished(_OfLane, frozen=True, kw_only=True):
     published: int
     refused: int
     held: int
-    """Those behind them, and those whose route is out."""
+    """They wait for an earlier message of their key."""
     duration_ms: float
     position: int
 
 
 class MessageRefused(_OfLane, frozen=True, kw_only=True):
-    """The broker said no to a message, or the publisher broke on it; it is tried again."""
+    """The broker refused a message, or the publisher failed on it; it is retried."""
 
     level = logging.WARNING
     text = (
         "lane {e.sink}/{e.lane}: message {e.id} was refused, attempt {e.attempts} of {e.max_attempts}: {e.reason}; "
-        "trying again in {e.retry_ms:,.0f} ms, later messages of its key wait, others go on"
+        "retrying in {e.retry_ms:,.0f} ms; later messages of its key wait, others go on"
     )
     id: UUID
     position: int
@@ -349,12 +349,12 @@ class MessageRefused(_OfLane, frozen=True, kw_only=True):
 
 
 class MessageDead(_OfLane, frozen=True, kw_only=True):
-    """A message was refused for good, or once too often: it needs a person."""
+    """A message was refused for good, or at its last attempt: a person must decide about it."""
 
     level = logging.ERROR
     text = (
         "lane {e.sink}/{e.lane}: message {e.id} is dead after {e.attempts} attempts: {e.reason}; "
-        "it stays in the log until a person decides"
+        "it stays in the log until a person retries or skips it"
     )
     id: UUID
     position: int
@@ -364,16 +364,16 @@ class MessageDead(_OfLane, frozen=True, kw_only=True):
 
 
 class MessagesSuspected(_OfLane, frozen=True, kw_only=True):
-    """The publisher failed, or the connection broke again and again, and one of these messages may be the cause."""
+    """The publisher failed, or the connection broke several times, and one of these messages may be the cause."""
 
     level = logging.WARNING
-    text = "lane {e.sink}/{e.lane}: one of {e.messages} messages may be at fault, sending them in parts: {e.reason}"
+    text = "lane {e.sink}/{e.lane}: one of {e.messages} messages may be the cause, publishing them in parts: {e.reason}"
     messages: int
     reason: str
 
 
 class DeadLetterRefused(_OfLane, frozen=True, kw_only=True):
-    """The copy of a dead message could not be published to the dead-letter topic; the message itself is in the log."""
+    """The broker refused the copy of a dead message for the dead-letter topic; the message itself is in the log."""
 
     level = logging.WARNING
     text = (
@@ -386,31 +386,31 @@ class DeadLetterRefused(_OfLane, frozen=True, kw_only=True):
 
 
 class RouteBlocked(_OfLane, frozen=True, kw_only=True):
-    """The way to some messages' consumers is out: they wait, no attempt is counted, other messages go on."""
+    """A route is blocked: its messages wait, no attempt is counted, other messages go on."""
 
     level = logging.WARNING
     text = (
-        "lane {e.sink}/{e.lane}: the route {e.route} is out: {e.reason}; its messages wait, and one of them is tried "
-        "from time to time"
+        "lane {e.sink}/{e.lane}: the route {e.route} is blocked: {e.reason}; its messages wait, and one of them is "
+        "retried from time to time"
     )
     route: str
     reason: str
 
 
 class RouteUnblocked(_OfLane, frozen=True, kw_only=True):
-    """A message went through a route that was out; those that wait for it follow."""
+    """A message of a blocked route was confirmed; those that wait for the route follow."""
 
-    text = "lane {e.sink}/{e.lane}: the route {e.route} works again; what waits for it goes on"
+    text = "lane {e.sink}/{e.lane}: the route {e.route} works again; its messages are published"
     route: str
 
 
 class RoutesBlocked(_OfLane, frozen=True, kw_only=True):
-    """Many routes at once are out: their messages wait, no attempt is counted, other messages go on."""
+    """Many routes are blocked at once: their messages wait, no attempt is counted, other messages go on."""
 
     level = logging.WARNING
     text = (
-        "lane {e.sink}/{e.lane}: {e.routes:,} routes are out, {e.some} among them: {e.reason}; their messages wait, "
-        "and one of each is tried from time to time"
+        "lane {e.sink}/{e.lane}: {e.routes:,} routes are blocked, {e.some} among them: {e.reason}; their messages "
+        "wait, and one of each is retried from time to time"
     )
     routes: int
     some: Sequence[str]
@@ -418,15 +418,15 @@ class RoutesBlocked(_OfLane, frozen=True, kw_only=True):
 
 
 class RoutesUnblocked(_OfLane, frozen=True, kw_only=True):
-    """Messages went through many routes that were out; those that wait for them follow."""
+    """Messages of many blocked routes were confirmed; those that wait for the routes follow."""
 
-    text = "lane {e.sink}/{e.lane}: {e.routes:,} routes work again, {e.some} among them; what waits for them goes on"
+    text = "lane {e.sink}/{e.lane}: {e.routes:,} routes work again, {e.some} among them; their messages are published"
     routes: int
     some: Sequence[str]
 
 
 class MessagesDropped(_OfLane, frozen=True, kw_only=True):
-    """No consumer has subscribed to these messages, and unroutable = "drop": they are not sent."""
+    """No consumer has subscribed to these messages, and unroutable = "drop": they are not published."""
 
     level = logging.WARNING
     text = (
@@ -446,9 +446,9 @@ class LaneStopped(_OfLane, frozen=True, kw_only=True):
 
 
 class LanePaused(_OfLane, frozen=True):
-    """A person has paused the sink: nothing is sent until it is resumed."""
+    """A person has paused the sink: nothing is published until it is resumed."""
 
-    text = "lane {e.sink}/{e.lane}: paused; nothing is sent until somebody resumes the sink"
+    text = "lane {e.sink}/{e.lane}: paused; nothing is published until the sink is resumed (postroad resume)"
 
 
 class StoreBlocked(Event, frozen=True, kw_only=True):
@@ -462,16 +462,16 @@ class StoreBlocked(Event, frozen=True, kw_only=True):
 
 
 class StoreUnavailable(_OfLane, frozen=True, kw_only=True):
-    """The database could not be asked; the lane forgets what it knows and tries again."""
+    """The database is unavailable; the lane forgets what it knows, and loads again when it can."""
 
     level = logging.WARNING
-    text = "lane {e.sink}/{e.lane}: {e.reason}; trying again in {e.retry_ms:,.0f} ms"
+    text = "lane {e.sink}/{e.lane}: {e.reason}; retrying in {e.retry_ms:,.0f} ms"
     reason: str
     retry_ms: float
 
 
 class LaneReloaded(_OfLane, frozen=True, kw_only=True):
-    """The lane was changed since it was loaded, so it is loaded again."""
+    """The lane was changed since it was loaded, or its lease was in doubt, so it is loaded again."""
 
     level = logging.WARNING
     text = "lane {e.sink}/{e.lane}: {e.reason}; loading it again"
@@ -671,7 +671,7 @@ class InboxCleaned(_OfConsumer, frozen=True, kw_only=True):
 
 
 class MessagesDeleted(Event, frozen=True, kw_only=True):
-    """Retention has deleted what every sink has had."""
+    """Retention has deleted messages that every sink has passed."""
 
     logger = logging.getLogger("postroad.retention")
     text = "deleted {e.deleted:,} delivered messages older than {e.retain_s:g} s"
@@ -685,7 +685,7 @@ class SinkUnserved(Event, frozen=True, kw_only=True):
     level = logging.WARNING
     logger = logging.getLogger("postroad.retention")
     text = (
-        "sink {e.sink}: no relay has served it for {e.hours:,.0f} hours, and all that it has not had is kept; "
+        "sink {e.sink}: no relay has served it for {e.hours:,.0f} hours, and all messages that it has not passed stay; "
         "start a relay for it, or remove it (postroad sink remove)"
     )
     sink: str
@@ -693,11 +693,11 @@ class SinkUnserved(Event, frozen=True, kw_only=True):
 
 
 class RetentionUnavailable(Event, frozen=True, kw_only=True):
-    """The database could not be asked for what may be deleted; nothing is lost by that."""
+    """The database is unavailable for retention: messages are deleted later."""
 
     level = logging.WARNING
     logger = logging.getLogger("postroad.retention")
-    text = "retention: {e.reason}; trying again in {e.retry_ms:,.0f} ms"
+    text = "retention: {e.reason}; retrying in {e.retry_ms:,.0f} ms"
     reason: str
     retry_ms: float
 
@@ -706,15 +706,15 @@ class MessagesMoved(Event, frozen=True, kw_only=True):
     """Scheduled messages were due and have been moved into the log."""
 
     level = logging.DEBUG
-    text = "moved {e.moved:,} scheduled messages into the log: they are due"
+    text = "moved {e.moved:,} scheduled messages that are due into the log"
     moved: int
 
 
 class SchedulingUnavailable(Event, frozen=True, kw_only=True):
-    """The database could not be asked for scheduled messages; those that are due wait."""
+    """The database is unavailable for scheduled messages: those that are due wait."""
 
     level = logging.WARNING
-    text = "scheduled messages: {e.reason}; trying again in {e.retry_ms:,.0f} ms"
+    text = "scheduled messages: {e.reason}; retrying in {e.retry_ms:,.0f} ms"
     reason: str
     retry_ms: float
 

@@ -1,8 +1,7 @@
-"""Where events go. A relay or a consumer hands every event to each of its listeners; logging is one of them.
+"""Where events go: a relay or a consumer hands each event to its listeners. Logging is one of them.
 
 - A listener never costs a message: what it raises is logged, and the other listeners still get the event.
-- Events come once per page at most, never once per message of a page. An event that no listener wants is not made:
-  whoever makes many asks `wants` first.
+- Nothing is emitted per message of a healthy page. The events of a page are made only if a listener wants them.
 - `on_event` is called in the event loop's thread and must return quickly.
 """
 
@@ -27,7 +26,7 @@ _log = logging.getLogger("postroad.listeners")
 
 
 class Listener(Protocol):
-    """Gets events. A listener may also have `wants(event_type) -> bool`; without it, it wants every event."""
+    """Gets events. A listener may also have `wants(event_type) -> bool`; without it, it gets every event."""
 
     def on_event(self, event: Event) -> None:
         """Something happened."""

@@ -88,7 +88,7 @@ async def test_once_moves_all_that_is_due_however_many(log: Log, caplog: pytest.
     assert await scheduled.run_once() == 0
     assert len(await log.scheduled()) == 1
     (record,) = caplog.records
-    assert record.getMessage() == "moved 10 scheduled messages into the log: they are due"
+    assert record.getMessage() == "moved 10 scheduled messages that are due into the log"
     await log.store.close()
 
 
@@ -125,7 +125,7 @@ async def test_a_database_that_is_away_is_asked_again_with_a_growing_pause(caplo
     assert clock.waited[:9] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0, 1.0]
     assert [message.payload for message in store._log] == [b"1"]
     assert len(caplog.records) == 8
-    assert caplog.records[0].getMessage() == "scheduled messages: the database is away; trying again in 50 ms"
+    assert caplog.records[0].getMessage() == "scheduled messages: the database is away; retrying in 50 ms"
     await ends(task)
 
 

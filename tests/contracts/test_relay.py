@@ -240,7 +240,7 @@ async def test_stopping_waits_for_confirms_and_saves_them(log: Log) -> None:
 
 
 async def test_stopping_does_not_wait_for_ever(log: Log) -> None:
-    await log.add(*numbered(*range(15), key="a"))
+    await log.add(*numbered(*range(45), key="a"))
     broker = Arrivals()
     running = asyncio.create_task((it := relay(log, broker, grace="20ms", settle_interval="1h")).run())
     await broker.until(4)
@@ -252,8 +252,8 @@ async def test_stopping_does_not_wait_for_ever(log: Log) -> None:
     arrived = numbers(broker)
     broker.release()
     await relay(log, broker).run_until_empty()
-    assert numbers(broker) == list(range(15)), "what was confirmed before was saved, and not sent again"
-    assert len(arrived) < 15
+    assert numbers(broker) == list(range(45)), "what was confirmed before was saved, and not sent again"
+    assert len(arrived) < 45
 
 
 async def test_an_idle_relay_stops_at_once(log: Log) -> None:

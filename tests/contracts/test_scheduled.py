@@ -266,7 +266,7 @@ async def test_a_canceled_message_is_never_claimed_and_its_followers_go_on(log: 
     lane = (await log.store.record(lane, page.after, deferred=deferred)).lease
     assert await log.cancel(id) == [CANCELED]
     loaded = await log.store.load(lane)
-    assert loaded.heads == {"k": follower.position}
+    assert loaded.blocked_keys == {"k": follower.position}
     claim = await log.store.claim(loaded.lease, 10)
     assert [each.message.payload for each in claim.claimed] == [b"2"]
     assert await log.cancel(id) == [CANCELED], "asked again it is still true"

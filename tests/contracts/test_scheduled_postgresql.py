@@ -210,7 +210,7 @@ async def test_a_lane_finds_out_what_was_canceled(log: PostgreSQLLog, connect: A
     lane = await log.store.settle(lane, page.after)
     assert page.version > lane.version, "also when the lane has written meanwhile"
     loaded = await log.store.load(lane)
-    assert loaded.heads == {"k": 2}
+    assert loaded.blocked_keys == {"k": 2}
     assert await log.store.is_current(loaded.lease)
     claim = await log.store.claim(loaded.lease, 10)
     assert [each.message.position for each in claim.claimed] == [2]

@@ -398,7 +398,7 @@ async def test_a_record_is_what_is_found_afterwards(log: Log) -> None:
             retrying(1, due_in=3600.0), held(2), held(3, key="r", route="orders"), dead(4, key=None, blocks=False),
         ],
     )  # fmt: skip
-    assert recorded.heads == {}
+    assert recorded.blocked_keys == {}
     assert recorded.lease == lane.settled(page.after)
     first, second, third, fourth = await log.troubles()
     assert first[:6] == ("s", lane.lane, 1, "k", "retrying", 1)
@@ -493,7 +493,7 @@ async def test_a_counted_failure_without_a_word_is_kept_too(log: Log) -> None:
 async def test_published_messages_are_no_longer_in_trouble(log: Log) -> None:
     lane = await lane_with(log, 3, retrying(1), retrying(2, key="b"), held(3, key="b"))
     recorded = await log.store.record(lane, lane.cursor, published=[1, 2])
-    assert recorded.heads == {}
+    assert recorded.blocked_keys == {}
     assert [row.position for row in await log.troubles()] == [3]
     assert [each.position for each in await log.attempts()] == [1, 2], "the history stays"
 
@@ -503,10 +503,10 @@ async def test_the_next_of_a_freed_key_is_due(log: Log) -> None:
         log, 6, retrying(1, due_in=60), held(2), held(3), retrying(4, due_in=60, key="b"), held(5, key="b")
     )
     recorded = await log.store.record(lane, lane.cursor, published=[1], freed=["k"])
-    assert recorded.heads == {"k": 2}
+    assert recorded.blocked_keys == {"k": 2}
     assert await due(log) == [2], "one at a time, and nobody freed the other key"
     recorded = await log.store.record(recorded.lease, lane.cursor, published=[2, 3], freed=["k", "never heard of"])
-    assert recorded.heads == {}
+    assert recorded.blocked_keys == {}
 
 
 async def test_a_freed_key_lets_go_whatever_is_held(log: Log) -> None:
@@ -518,7 +518,7 @@ async def test_a_freed_key_lets_go_whatever_is_held(log: Log) -> None:
         held(8, key="d", due_in=60.0),
     )  # fmt: skip
     recorded = await log.store.record(lane, lane.cursor, published=[1, 3, 5], freed=["a", "b", "c", "d"])
-    assert recorded.heads == {"a": 2, "b": 4, "c": 6, "d": 8}
+    assert recorded.blocked_keys == {"a": 2, "b": 4, "c": 6, "d": 8}
     assert await due(log) == [2, 8], "4 was refused and has a time of its own, and 6 needs a person"
 
 
@@ -526,7 +526,7 @@ async def test_a_dead_head_frees_its_key_unless_it_blocks(log: Log) -> None:
     lane = await lane_with(log, 4, retrying(1, key="a"), held(2, key="a"), retrying(3, key="b"), held(4, key="b"))
     died = [dead(1, key="a", blocks=False), dead(3, key="b", blocks=True)]
     recorded = await log.store.record(lane, lane.cursor, deferred=died, freed=["a", "b"])
-    assert recorded.heads == {"a": 2, "b": 3}
+    assert recorded.blocked_keys == {"a": 2, "b": 3}
     assert await due(log) == [2]
 
 
@@ -535,7 +535,7 @@ async def test_a_record_of_many_is_one_too(log: Log) -> None:
     lane = await lane_with(log, many, *(held(n) for n in range(1, many + 1)))
     assert len(await log.troubles()) == many
     recorded = await log.store.record(lane, lane.cursor, published=range(1, many), freed=["k"])
-    assert recorded.heads == {"k": many}
+    assert recorded.blocked_keys == {"k": many}
 
 
 @pytest.mark.parametrize("how", ["settled", "loaded", "taken"])
@@ -711,10 +711,10 @@ async def test_lanes_and_sinks_leave_each_others_trouble_alone(log: Log) -> None
     ]  # fmt: skip
     assert positions(await log.store.claim(second, 10)) == [2]
     loaded = await log.store.load(one_of_two)
-    assert loaded.heads == {"k": 1}
+    assert loaded.blocked_keys == {"k": 1}
     assert loaded.due_in == pytest.approx(60, abs=30)
     recorded = await log.store.record(claim.lease, mine.cursor, published=[1, 2], freed=["k"])
-    assert recorded.heads == {}
+    assert recorded.blocked_keys == {}
     assert len(await log.troubles()) == 4
 
 
@@ -726,7 +726,7 @@ async def test_a_message_that_is_gone_from_the_log_holds_up_nobody(log: Log, cap
         await log.store.claim(lane, 10)
     assert "2 messages in trouble of lane 0 of sink 's' were deleted from the log" in caplog.text
     loaded = await log.store.load(lane)
-    assert loaded.heads == {"k": 2, "b": 4}
+    assert loaded.blocked_keys == {"k": 2, "b": 4}
     assert loaded.due_in == 0
     assert positions(await log.store.claim(loaded.lease, 10)) == [2, 3, 4]
 
@@ -737,7 +737,7 @@ async def test_a_message_that_is_gone_from_the_log_holds_up_nobody(log: Log, cap
 async def test_a_lane_without_trouble_knows_of_none(log: Log) -> None:
     lane = await lane_with(log, 1)
     loaded = await log.store.load(lane)
-    assert (loaded.heads, list(loaded.routes), loaded.due_in) == ({}, [], None)
+    assert (loaded.blocked_keys, list(loaded.routes), loaded.due_in) == ({}, [], None)
 
 
 async def test_what_is_loaded_is_what_blocks_and_what_is_waited_for(log: Log) -> None:
@@ -749,7 +749,7 @@ async def test_what_is_loaded_is_what_blocks_and_what_is_waited_for(log: Log) ->
         held(8, key=None, route="x"),
     )  # fmt: skip
     loaded = await log.store.load(lane)
-    assert loaded.heads == {"a": 1, "b": 4, "c": 5}
+    assert loaded.blocked_keys == {"a": 1, "b": 4, "c": 5}
     assert sorted(loaded.routes) == ["x", "y"]
     assert loaded.due_in == 0
     assert await due(log) == [4, 7], "the first message of each route"
@@ -776,7 +776,7 @@ async def test_what_was_being_sent_is_due_again(log: Log) -> None:
         ("held", 0, None), ("held", 0, None), ("held", 0, None),
     ]  # fmt: skip
     assert await due(log) == [1, 2, 4, 5], "3 and 6 follow"
-    assert loaded.heads == {"a": 1, "b": 2, "c": 5}
+    assert loaded.blocked_keys == {"a": 1, "b": 2, "c": 5}
     assert loaded.due_in == 0
     assert positions(await log.store.claim(loaded.lease, 10)) == [1, 2, 3, 4, 5]
 
@@ -789,7 +789,7 @@ async def test_a_follower_that_was_refused_before_is_due_but_does_not_overtake(l
     assert positions(claim) == [2]
     await log.store.record(claim.lease, lane.cursor, deferred=[held(1)])  # it was late: its transaction committed last
     loaded = await log.store.load(lane)
-    assert loaded.heads == {"k": 1}
+    assert loaded.blocked_keys == {"k": 1}
     assert await due(log) == [1, 2]
     assert positions(await log.store.claim(loaded.lease, 10)) == [1]
 
@@ -818,7 +818,7 @@ async def test_a_head_that_merely_waited_is_due(log: Log) -> None:
         dead(4, key="c", blocks=True), held(5, key="c"), held(6, key="d", due_in=600.0),
     )  # fmt: skip
     loaded = await log.store.load(lane)
-    assert loaded.heads == {"a": 1, "b": 3, "c": 4, "d": 6}
+    assert loaded.blocked_keys == {"a": 1, "b": 3, "c": 4, "d": 6}
     assert await due(log) == [1, 3, 6]
 
 

@@ -66,7 +66,7 @@ async def test_what_nobody_takes_is_dropped_counted_and_never_tried_again(
     broker = unbound("lost")
     await log.add(*lost_and_found())
     summary = await relay(log, broker, unroutable="drop").run_until_empty()
-    assert (summary.published, summary.dropped, summary.lanes_waiting) == (1, 1, 0)
+    assert (summary.published, summary.dropped, summary.lanes_with_deferred) == (1, 1, 0)
     assert re.search(r"^1 published.*, 1 dropped in .*; no consumer has subscribed to what was dropped", str(summary))
     assert broker.numbers == [2]
     (row,) = await log.troubles()
@@ -82,8 +82,8 @@ async def test_what_was_held_before_is_dropped_too(log: Log) -> None:
     broker = unbound("lost")
     await log.add(*lost_and_found())
     summary = await relay(log, broker).run_until_empty()
-    assert (summary.dropped, summary.lanes_waiting, list(summary.waits_for)) == (0, 1, ["lost"])
-    assert "messages wait in 1 lane for 1 route that is out: 'lost'" in str(summary)
+    assert (summary.dropped, summary.lanes_with_deferred, list(summary.blocked_routes)) == (0, 1, ["lost"])
+    assert re.search(r"; messages of 1 lane are deferred, see .*; 1 blocked route: 'lost'$", str(summary))
     summary = await relay(log, broker, unroutable="drop").run_until_empty()
     assert summary.dropped == 1
     assert broker.numbers == [2]
@@ -95,7 +95,7 @@ async def test_a_full_queue_drops_nothing(log: Log) -> None:
     broker.refuse(lambda message: Refusal(message.position, "a queue is full", route=message.topic))
     await log.add(*numbered(1))
     summary = await relay(log, broker, unroutable="drop").run_until_empty()
-    assert (summary.dropped, summary.lanes_waiting) == (0, 1)
+    assert (summary.dropped, summary.lanes_with_deferred) == (0, 1)
     broker.refuse(lambda _: None)
     await relay(log, broker, unroutable="drop").run_until_empty()
     assert broker.numbers == [1]

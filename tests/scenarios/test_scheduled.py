@@ -167,7 +167,7 @@ FIRST = range(1000, 1020)  # so many that each lane has some
 class AtOnce:
     """Tries a refused message again after a moment, and for ever."""
 
-    def again_in(self, attempts: int, refusal: Refusal) -> timedelta:
+    def retry_in(self, attempts: int, refusal: Refusal) -> timedelta:
         return timedelta(milliseconds=20 * attempts)
 
 

@@ -152,7 +152,7 @@ async def test_a_refusal(log: SQLiteLog, told: Told) -> None:
     assert refused == IN_LANE | {
         "id": id, "position": 3, "attempts": 1, "max_attempts": 5, "reason": "no room for 100%s {e}",
     }  # fmt: skip
-    assert f"message {id} was refused, attempt 1 of 5: no room for 100%s {{e}}; trying again in 2," in texts(told)
+    assert f"message {id} was refused, attempt 1 of 5: no room for 100%s {{e}}; retrying in 2," in texts(told)
     pages = [(page["published"], page["refused"], page["held"]) for page in told.all(events.PagePublished)]
     assert pages == [(4, 1, 1)]
     assert (told.one(events.RelayEnded)["refused"], told.one(events.RelayEnded)["died"]) == (1, 0)

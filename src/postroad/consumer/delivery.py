@@ -200,7 +200,7 @@ class DeliveryProcessor:
             self._listeners.emit(events.DuplicateIgnored(*self._names(item)))
 
     def _retry_in(self, attempts: int, reason: str) -> float | None:
-        pause = self._options.retry.again_in(attempts, Refusal(0, reason))
+        pause = self._options.retry.retry_in(attempts, Refusal(0, reason))
         return None if pause is None else pause.total_seconds()
 
     def _names(self, item: OpenDelivery) -> tuple[str, str, str]:

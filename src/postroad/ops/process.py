@@ -44,7 +44,7 @@ class Outcome(NamedTuple):
     def exit_code(self) -> int:
         """1 if it was to publish everything and left messages that it should have published; otherwise 0."""
         done = self.summary
-        left = done.refused or done.died or done.lanes_lost or done.lanes_waiting
+        left = done.refused or done.died or done.lanes_lost or done.lanes_with_deferred
         return 1 if self.until_empty and left else 0
 
 

@@ -1,13 +1,14 @@
-"""What a lane knows of its messages in trouble, and what it decides about them. Pure: no I/O, no clock.
+"""A lane's deferred messages: which messages must wait for them, what is decided about a refused one, and when the
+next is due. Pure: no I/O, no clock.
 
-- A message may go when no earlier message of its key is in trouble. That is asked when it is about to be published,
-  not when its page is read.
-- What was decided holds once it is recorded, and not before.
-- A refusal counts an attempt, and the policy says when the next one is, or that the message is dead.
-- A refusal that names a route counts none: the message waits for the route. One message of the route is tried from
-  time to time, and when it is confirmed the others follow. One that has waited too long is dead.
-- A refusal because no consumer has subscribed may drop the message instead: that is recorded, and it is
-  never tried again.
+- A message may be published when no earlier message of its key is deferred. That is decided when it is about to be
+  published, not when its page is read.
+- A decision takes effect once it is recorded in the database, and not before.
+- A refusal counts an attempt, and the retry policy says when the next one is, or that the message is dead.
+- A refusal that names a route counts no attempt: the route is blocked, and the message is held until it works. One
+  message of the route is published from time to time as a probe, and when it is confirmed the others follow. A message
+  that has waited longer than `route_timeout` is dead.
+- A refusal because no consumer has subscribed may drop the message instead: that is recorded, and it is not retried.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from postroad.backoff import ExponentialBackoff
 from postroad.lifecycle import State
 from postroad.message import StoredMessage
-from postroad.relay.breaker import FIRST_PAUSE
 from postroad.stores.base import PROBES_PER_SECOND, Deferred, key_of
 
 if TYPE_CHECKING:
@@ -30,40 +31,43 @@ if TYPE_CHECKING:
     from postroad.retry import RetryPolicy
     from postroad.stores.base import Claim, Claimed, Loaded, Recorded
 
-__all__ = ["DeferredMessages", "Heads", "freed_by", "split"]
+__all__ = ["BlockedKeys", "DeferredMessages", "split", "unblocked_by"]
 
 LOCKED_SECONDS: Final = 1.0
-"""How soon a lane loads again when an application was canceling what would have been due."""
+"""How soon a lane reloads when an application, canceling messages, had locked rows that would have been due."""
+_NEVER: Final = float("inf")
 
-Heads = dict[str, int]
-"""For each key (or line) in trouble, the position of the message that later ones wait for."""
+BlockedKeys = dict[str, int]
+"""For each key (or line) with deferred messages, the position of the one that later messages wait for."""
 
 Line = Callable[[StoredMessage], str | None]
-"""What a message is kept in order with: its key, or its key and source."""
+"""What a message is kept in order by: its key, or its key and source."""
 
 
 def split(
-    messages: Sequence[StoredMessage], heads: Mapping[str, int], line: Line = attrgetter("key")
+    messages: Sequence[StoredMessage], blocked_keys: Mapping[str, int], line: Line = attrgetter("key")
 ) -> tuple[Sequence[StoredMessage], Sequence[StoredMessage]]:
-    """Which of the messages may go, and which must wait for an earlier one of their key."""
-    if not heads:
+    """The messages that may be published, and those that must wait for an earlier message of their key."""
+    if not blocked_keys:
         return messages, ()
     free: list[StoredMessage] = []
     held: list[StoredMessage] = []
     for message in messages:
         position, key = message.position, line(message)
-        waits = key is not None and (position > heads.get(key, position) or position > heads.get(key_of(key), position))
+        waits = key is not None and (
+            position > blocked_keys.get(key, position) or position > blocked_keys.get(key_of(key), position)
+        )
         (held if waits else free).append(message)
     return free, held
 
 
-def freed_by(deferred: Iterable[Deferred]) -> set[str]:
-    """The keys whose messages need not wait any more once this is recorded."""
+def unblocked_by(deferred: Iterable[Deferred]) -> set[str]:
+    """The keys whose messages need not wait any more once these decisions are recorded."""
     return {each.key for each in deferred if each.key is not None and not each.blocks}
 
 
 class DeferredMessages:
-    """Kept for one lane, from what it loaded and what it recorded since."""
+    """What a lane knows of its deferred messages, from what it loaded and what it recorded since."""
 
     def __init__(
         self,
@@ -76,82 +80,80 @@ class DeferredMessages:
         drops_unroutable: bool = False,
         route_timeout: float | None = None,
     ) -> None:
+        """`longest_pause` is how many seconds are between two probes of a blocked route at most."""
         self._policy = policy
         self._on_dead = on_dead
         self.line = line
-        self._ordered = ordered
-        self._longest_pause = longest_pause
+        self.ordered = ordered
+        self._probe_backoff = ExponentialBackoff(longest_pause)
         self._drops_unroutable = drops_unroutable
         self._route_timeout = float("inf") if route_timeout is None else route_timeout
-        self.heads: Heads = {}
-        self.released: set[str] = set()
-        """Routes that work again, and whose messages have not all gone yet."""
-        self.due_at: float | None = None
-        """When something is due; None when nothing will be."""
-        self._probes: set[str] = set()
-        """Routes of which a message will be tried in time."""
-        self._pauses: dict[str, float] = {}
-        self._load_at: float | None = None
+        self.blocked_keys: BlockedKeys = {}
+        self.unblocked_routes: set[str] = set()
+        """Routes that work again, and whose messages have not all been published yet."""
+        self._due_at = _NEVER
+        """When the first message is due."""
+        self._probed_routes: set[str] = set()
+        """Blocked routes that have a message with a time to be published as a probe."""
+        self._failed_probes: dict[str, int] = {}
+        self._reload_at = _NEVER
         """When to load again what is locked now."""
 
     def loaded(self, loaded: Loaded, now: float) -> None:
-        """Begin with what the database says, and nothing else."""
-        self.heads = dict(loaded.heads)
-        self.released = set()
-        self._probes = set(loaded.routes)
-        self._pauses = {}
-        self.due_at = None
-        self._load_at = None
-        self._due_in(loaded.due_in, now)
-        self._is_locked(loaded.locked, now)
+        """Begin with what the database has, and nothing else."""
+        self.blocked_keys = dict(loaded.blocked_keys)
+        self.unblocked_routes = set()
+        self._probed_routes = set(loaded.routes)
+        self._failed_probes = {}
+        self._due_at = self._reload_at = _NEVER
+        self._set_due(loaded.due_in, now)
+        self._set_locked(loaded.locked, now)
 
-    def due_in(self, now: float) -> float | None:
-        """Seconds until something may be claimed; 0 when it may be now, None when nothing will be."""
-        if self.released:
+    # -- when --------------------------------------------------------------------------------------------------------
+
+    def is_due(self, now: float) -> bool:
+        """Whether a message may be claimed now, or the lane must reload."""
+        return bool(self.unblocked_routes) or self._due_at <= now or self._reload_at <= now
+
+    def must_reload(self, now: float) -> bool:
+        """Whether messages were locked when they would have been due, and it is time to load them again."""
+        return self._reload_at <= now
+
+    def wake_in(self, now: float) -> float | None:
+        """Seconds until a message may be claimed, or the lane must reload; None when neither will be."""
+        if self.unblocked_routes:
             return 0.0
-        return None if self.due_at is None else max(0.0, self.due_at - now)
-
-    def looks_in(self, now: float) -> float | None:
-        """Seconds until something may be claimed, or is to be loaded again; None when neither will be."""
-        times = [max(0.0, at - now) for at in (self.due_at, self._load_at) if at is not None]
-        return 0.0 if self.released else min(times, default=None)
-
-    def load_again(self, now: float) -> bool:
-        """Some messages were locked when they would have been due, and it is time to see what became of them."""
-        return self._load_at is not None and self._load_at <= now
-
-    def _is_locked(self, locked: bool, now: float) -> None:
-        if locked and self._load_at is None:
-            self._load_at = now + LOCKED_SECONDS
+        at = min(self._due_at, self._reload_at)
+        return None if at == _NEVER else max(0.0, at - now)
 
     @property
-    def waits(self) -> bool:
-        """Something waits: for its time, for its route, for an earlier message of its key, or for a person."""
-        return bool(self.released or self.heads) or self.due_at is not None
+    def any_left(self) -> bool:
+        """Whether a message waits: for its next attempt, its route, an earlier message of its key, or a person."""
+        return bool(self.unblocked_routes or self.blocked_keys) or self._due_at < _NEVER
 
     @property
-    def routes(self) -> frozenset[str]:
+    def blocked_routes(self) -> frozenset[str]:
         """The routes that messages wait for."""
-        return frozenset(self._probes)
+        return frozenset(self._probed_routes)
 
-    def is_out(self, route: str) -> bool:
-        """Messages are known to wait for this route."""
-        return route in self._probes or route in self._pauses
+    def is_blocked(self, route: str) -> bool:
+        """Whether messages are known to wait for this route."""
+        return route in self._probed_routes or route in self._failed_probes
 
-    # -- what became of messages -------------------------------------------------------------------------------------
+    # -- decisions ---------------------------------------------------------------------------------------------------
 
-    def refused(
+    def decide(
         self, message: StoredMessage, refusal: Refusal, attempts: int, waited: float = 0.0, *, unsure: bool = False
     ) -> Deferred:
-        """Decide about a message that was refused, after so many attempts before this one, and after it has waited so
-        many seconds since it was first deferred. Unsure: the broker may have it all the same.
+        """Decide about a refused message, which has failed `attempts` times before this and was first deferred
+        `waited` seconds ago. `unsure`: the broker may have the message although it refuses it now.
         """
-        return msgspec.structs.replace(self._decided(message, refusal, attempts, waited), unsure=unsure)
+        return msgspec.structs.replace(self._decision(message, refusal, attempts, waited), unsure=unsure)
 
-    def _decided(self, message: StoredMessage, refusal: Refusal, attempts: int, waited: float) -> Deferred:
-        key = self.line(message) if self._ordered else None
-        if key is not None and self.heads.get(key, message.position) > message.position:
-            self._ask_anew()
+    def _decision(self, message: StoredMessage, refusal: Refusal, attempts: int, waited: float) -> Deferred:
+        key = self.line(message) if self.ordered else None
+        if key is not None and self.blocked_keys.get(key, message.position) > message.position:
+            self._probe_all()
         if refusal.unroutable and self._drops_unroutable:
             return Deferred(
                 message.position, key, State.DROPPED, attempts, None, refusal.route, refusal.reason, blocks=False
@@ -161,94 +163,99 @@ class DeferredMessages:
             error += f"; it has waited {waited:,.0f} s, and route_timeout is {self._route_timeout:,g} s"
             return self._dead(message.position, key, attempts + 1, error)
         if refusal.route is not None and not refusal.permanent:
-            return self._waits_for_route(message.position, key, refusal.route, refusal.reason, attempts)
+            return self._held(message.position, key, refusal.route, refusal.reason, attempts)
         attempts += 1
-        again = self._policy.again_in(attempts, refusal)
-        if again is None:
+        retry_in = self._policy.retry_in(attempts, refusal)
+        if retry_in is None:
             return self._dead(message.position, key, attempts, error)
-        due_in = again.total_seconds()
+        due_in = retry_in.total_seconds()
         return Deferred(message.position, key, State.RETRYING, attempts, due_in, None, error, counted=True)
 
     def _dead(self, position: int, key: str | None, attempts: int, error: str) -> Deferred:
         return Deferred(position, key, State.DEAD, attempts, None, None, error, self._on_dead == "hold", counted=True)
 
-    def _waits_for_route(self, position: int, key: str | None, route: str, reason: str, attempts: int) -> Deferred:
+    def _held(self, position: int, key: str | None, route: str, reason: str, attempts: int) -> Deferred:
+        """The message waits for its route; it is the next probe if the route has none."""
         due_in = None
-        self.released.discard(route)
-        if route not in self._probes:
-            self._probes.add(route)
-            pause = self._pauses.get(route, min(FIRST_PAUSE, self._longest_pause))
-            self._pauses[route] = min(2 * pause, self._longest_pause)
-            # Whole seconds, so that those that are due in one second go in one round.
-            due_in = max(pause, float(len(self._probes) // PROBES_PER_SECOND))
+        self.unblocked_routes.discard(route)
+        if route not in self._probed_routes:
+            self._probed_routes.add(route)
+            self._failed_probes[route] = self._failed_probes.get(route, 0) + 1
+            pause = self._probe_backoff.after(self._failed_probes[route])
+            # Whole seconds, so that those that are due in one second are published in one page.
+            due_in = max(pause, float(len(self._probed_routes) // PROBES_PER_SECOND))
         return Deferred(position, key, State.HELD, attempts, due_in, route, reason)
 
-    def _ask_anew(self) -> None:
-        """A late message went in front of its key's head, and that may have been the one to ask for a route."""
-        self.released |= self._probes
-        self._probes.clear()
+    def _probe_all(self) -> None:
+        """A late message took the place of its key's first deferred one, which may have been a route's probe."""
+        self.unblocked_routes |= self._probed_routes
+        self._probed_routes.clear()
 
-    def given_back(self, claimed: Claimed, *, due: bool) -> Deferred:
-        """Claimed, and not sent, because an earlier one of its key was refused; or, with `due`, left without an answer
-        because the relay is stopping.
+    def put_back(self, claimed: Claimed, *, due: bool) -> Deferred:
+        """A claimed message that was not published, because an earlier one of its key was refused; or, with `due`,
+        that got no answer because the relay is stopping.
         """
         message, attempts = claimed.message, claimed.attempts
-        key = self.line(message) if self._ordered else None
+        key = self.line(message) if self.ordered else None
         if attempts:
             return Deferred(message.position, key, State.RETRYING, attempts, 0.0, claimed.route, unsure=due)
         return Deferred(message.position, key, State.HELD, 0, 0.0 if due else None, claimed.route, unsure=due)
 
     # -- keeping up with the database --------------------------------------------------------------------------------
 
-    def blocked(self, deferral: Deferred, heads: Heads) -> None:
-        """Later messages of its key wait from now on.
+    def block(self, deferred: Deferred, blocked_keys: BlockedKeys) -> None:
+        """Let later messages of its key wait from now on.
 
-        Also when it is dead and they need not wait for it: only after its death is on disk they may go. Otherwise,
-        after a crash, it would be tried again, and might arrive behind them.
+        Also when it is dead and they need not wait for it: they may go only after its death is recorded. Otherwise,
+        after a crash, it would be retried, and might arrive behind them.
         """
-        if deferral.key is not None:
-            heads[deferral.key] = min(deferral.position, heads.get(deferral.key, deferral.position))
+        if deferred.key is not None:
+            blocked_keys[deferred.key] = min(deferred.position, blocked_keys.get(deferred.key, deferred.position))
 
     def claimed(self, claim: Claim, now: float) -> None:
-        """These are being tried, and nothing else is due before that time."""
+        """These messages are being retried, and no other is due before `claim.due_in`."""
         for each in claim.claimed:
-            if each.route is not None and each.route not in self.released:
-                self._probes.discard(each.route)
-        if claim.due_in != 0 and not any(each.route in self.released for each in claim.claimed):
-            for route in self.released - self._probes:
-                self._pauses.pop(route, None)  # no message waits for it any more
-            self.released.clear()  # else those of a route may be among what was left for the next claim
-        self.due_at = None
-        self._due_in(claim.due_in, now)
-        self._is_locked(claim.locked, now)
+            if each.route is not None and each.route not in self.unblocked_routes:
+                self._probed_routes.discard(each.route)
+        if claim.due_in != 0 and not any(each.route in self.unblocked_routes for each in claim.claimed):
+            for route in self.unblocked_routes - self._probed_routes:
+                self._failed_probes.pop(route, None)  # no message waits for it any more
+            self.unblocked_routes.clear()  # else messages of a route may be left for the next claim
+        self._due_at = _NEVER
+        self._set_due(claim.due_in, now)
+        self._set_locked(claim.locked, now)
 
     def confirmed(self, claimed: Claimed) -> str | None:
-        """The route that is known to work again by this, if it was not known before."""
+        """The route that this message shows to work again, if that was not known before."""
         route = claimed.route
-        if route is None or route in self.released:
+        if route is None or route in self.unblocked_routes:
             return None
-        self.released.add(route)
-        self._probes.discard(route)
-        self._pauses.pop(route, None)
+        self.unblocked_routes.add(route)
+        self._probed_routes.discard(route)
+        self._failed_probes.pop(route, None)
         return route
 
     def answered(self, claimed: Iterable[Claimed]) -> None:
-        """Who asked for a route may have got an answer about itself: then the next of that route asks."""
+        """A probe may have been refused for its own sake: then the next message of its route is the probe."""
         for each in claimed:
-            if each.route is not None and each.route not in self._probes:
-                self.released.add(each.route)
+            if each.route is not None and each.route not in self._probed_routes:
+                self.unblocked_routes.add(each.route)
 
     def recorded(self, deferred: Iterable[Deferred], freed: Iterable[str], recorded: Recorded, now: float) -> None:
-        """What was decided is in the database now."""
-        for deferral in deferred:
-            self._due_in(deferral.due_in, now)
+        """These decisions are in the database now."""
+        for each in deferred:
+            self._set_due(each.due_in, now)
         for key in freed:
-            self.heads.pop(key, None)
-        if recorded.heads:
-            self.heads.update(recorded.heads)
-            self._due_in(0.0, now)
-        self._is_locked(recorded.locked, now)
+            self.blocked_keys.pop(key, None)
+        if recorded.blocked_keys:
+            self.blocked_keys.update(recorded.blocked_keys)
+            self._set_due(0.0, now)
+        self._set_locked(recorded.locked, now)
 
-    def _due_in(self, seconds: float | None, now: float) -> None:
+    def _set_due(self, seconds: float | None, now: float) -> None:
         if seconds is not None:
-            self.due_at = min(now + seconds, self.due_at if self.due_at is not None else now + seconds)
+            self._due_at = min(self._due_at, now + seconds)
+
+    def _set_locked(self, locked: bool, now: float) -> None:
+        if locked:
+            self._reload_at = min(self._reload_at, now + LOCKED_SECONDS)

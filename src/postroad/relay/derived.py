@@ -1,4 +1,4 @@
-"""Messages that are sent in another form than they have in the log: dead letters, and what is published again. Pure."""
+"""Messages that are published in another form than they have in the log: dead letters and rewound messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REWIND_HEADER: Final = "postroad-rewind"
 
 
 def rewound(claimed: Claimed) -> StoredMessage:
-    """As it was published before, with a header that says that it is published again."""
+    """The message as it was published before, with a header that marks it as published again."""
     message = claimed.message
     if message.is_unread:
         return message
@@ -29,15 +29,15 @@ def rewound(claimed: Claimed) -> StoredMessage:
     )
 
 
-def dead_letter(message: StoredMessage, deferral: Deferred, sink: str, topic: str) -> StoredMessage:
-    """A copy for the dead-letter topic: a message of its own, of no key, whose headers say what happened."""
+def dead_letter(message: StoredMessage, deferred: Deferred, sink: str, topic: str) -> StoredMessage:
+    """A copy for the dead-letter topic: with an id of its own, without a key, and with the reason in its headers."""
     why = {
         "postroad-dead-id": str(message.id),
         "postroad-dead-topic": message.topic,
         "postroad-dead-type": message.type,
         "postroad-dead-sink": sink,
-        "postroad-dead-reason": deferral.error_kept or "",
-        "postroad-dead-attempts": str(deferral.attempts),
+        "postroad-dead-reason": deferred.error_kept or "",
+        "postroad-dead-attempts": str(deferred.attempts),
         "postroad-dead-at": datetime.now(UTC).isoformat(),
     }
     if message.key is not None:
@@ -50,6 +50,6 @@ def dead_letter(message: StoredMessage, deferral: Deferred, sink: str, topic: st
 def _with_headers(message: StoredMessage, more: dict[str, str]) -> str:
     try:
         headers = message.all_headers
-    except msgspec.MsgspecError:  # perhaps that is what it died of; or they were too large to be read
+    except msgspec.MsgspecError:  # perhaps the reason why it is dead; or they were too large to be read
         headers = {"source": "postroad"}
     return msgspec.json.encode(headers | more).decode()

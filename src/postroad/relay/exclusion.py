@@ -1,7 +1,7 @@
-"""Whose turn it is to ask the broker. Calls go side by side, and one that is under suspicion goes alone.
+"""A lock that any number of calls share, or that one call has alone.
 
-All lanes share the broker's connection. When a message breaks it, every call under way fails, and only the one that
-fails alone is known to be at fault.
+All lanes share the broker's connection. When a message breaks it, every call under way fails, and only the call that
+fails alone is known to be at fault: so a call that is suspected takes the lock alone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["SharedExclusiveLock"]
 
 
 class SharedExclusiveLock:
-    """For all lanes of a sink. Whoever has begun ends, whatever happens in between."""
+    """For all lanes of a sink. Every `begin` that returned must be followed by one `end`."""
 
     def __init__(self) -> None:
         self._calls = 0
@@ -20,7 +20,7 @@ class SharedExclusiveLock:
         self._alone = asyncio.Lock()
 
     async def begin(self, *, alone: bool) -> None:
-        """Wait for one's turn: alone, when all others have ended, and then none begins."""
+        """Wait until no call has the lock alone; with `alone`, until no call has it at all, and then none begins."""
         if alone:
             await self._alone.acquire()
             try:
@@ -37,7 +37,7 @@ class SharedExclusiveLock:
         self._calls += 1
 
     def end(self, *, alone: bool) -> None:
-        """Let the others have theirs."""
+        """Release the lock."""
         self._calls -= 1
         if not self._calls:
             self._none_left.set()

@@ -1,4 +1,4 @@
-"""The relay: hold a share of the lanes of one sink, and run them side by side."""
+"""The relay: owns a share of the lanes of one sink, and runs them side by side."""
 
 from __future__ import annotations
 
@@ -10,22 +10,20 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
-import msgspec
-
 from postroad import events
 from postroad.config import RelaySettings
 from postroad.errors import BrokerUnavailable, InvalidSetting, LoginRefused
 from postroad.heap import keep_large_blocks
-from postroad.listeners import Listeners, tell
+from postroad.listeners import Listeners
 from postroad.message import new_id
 from postroad.relay.blockers import reporting_blockers
 from postroad.relay.breaker import Breaker
 from postroad.relay.clock import Monotonic
-from postroad.relay.dispatch import FEW_ROUTES
 from postroad.relay.lane import Lane
 from postroad.relay.maintenance import Retention, reporting
 from postroad.relay.ownership import LaneOwnership
 from postroad.relay.scheduled import Scheduled
+from postroad.relay.summary import Summary, Totals
 from postroad.relay.wakeup import Wakeup
 from postroad.retry import Backoff
 from postroad.stores.leases import RelayIdentity
@@ -33,68 +31,28 @@ from postroad.version import __version__
 from postroad.waiting import cancelled, reached
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Iterable
 
     from postroad.brokers.base import Publisher
+    from postroad.listeners import Listener
     from postroad.relay.clock import Clock
     from postroad.relay.idle import IdleWait
     from postroad.relay.owned_lane import OwnedLane
     from postroad.retry import RetryPolicy
     from postroad.stores.base import Store
 
-__all__ = ["Relay", "Summary"]
+__all__ = ["Relay"]
 
 LAST_SECONDS: Final = 1.0
-"""How long a publisher that is being opened is waited for, after it was cancelled because the relay ends."""
-
-
-class Summary(msgspec.Struct, frozen=True):
-    """What a relay did."""
-
-    published: int
-    pages: int
-    seconds: float
-    refused: int
-    """Attempts that failed. Those messages are tried again, or dead."""
-    died: int
-    """Messages that need a person now."""
-    lanes_lost: int
-    """Lanes that another relay took."""
-    lanes_waiting: int = 0
-    """Lanes with messages that wait: for another attempt, for a route, or for one before them."""
-    skipped: int = 0
-    """Passed over: a person had decided about them."""
-    dropped: int = 0
-    """Dropped, because no consumer has subscribed to them, and unroutable = "drop"."""
-    waits_for: Sequence[str] = ()
-    """Routes that messages wait for."""
-
-    def __str__(self) -> str:
-        rate = f" ({self.published / self.seconds:,.0f}/s)" if self.seconds > 0 and self.published else ""
-        text = f"{self.published:,} published"
-        text += f", {self.refused:,} {'attempt' if self.refused == 1 else 'attempts'} failed" if self.refused else ""
-        text += f", {self.died:,} dead" if self.died else ""
-        text += f", {self.skipped:,} skipped" if self.skipped else ""
-        text += f", {self.dropped:,} dropped" if self.dropped else ""
-        text += f" in {self.seconds:.2f} s{rate}"
-        if self.dropped:
-            text += "; no consumer has subscribed to what was dropped"
-        if self.lanes_lost:
-            text += f"; another relay took {self.lanes_lost} {'lane' if self.lanes_lost == 1 else 'lanes'}"
-        if self.lanes_waiting:
-            text += f"; messages wait in {self.lanes_waiting} {'lane' if self.lanes_waiting == 1 else 'lanes'}"
-        if self.waits_for:
-            some = ", ".join(repr(route) for route in self.waits_for[:FEW_ROUTES])
-            number = len(self.waits_for)
-            text += f" for {number:,} {'route that is' if number == 1 else 'routes that are'} out: {some}"
-        return text
+"""How long a relay that ends waits for a publisher that was being opened, after it was cancelled."""
 
 
 class Relay:
-    """Carries what is committed to one destination. It opens and closes the store and the publisher that it is given.
+    """Publishes committed messages to one destination. It opens and closes the store and the publisher it is given.
 
-    Any number of relays may carry for one sink: they share its lanes, and one that dies is not missed. In a process
-    that does other things too, `async with relay:` runs it in the background, and stops it at the end of the block.
+    Any number of relays may serve one sink: they share its lanes, and the others take over the lanes of one that dies.
+    In a process that does other things too, `async with relay:` runs it in the background, and stops it at the end of
+    the block.
     """
 
     def __init__(
@@ -105,16 +63,20 @@ class Relay:
         sink: str = "default",
         settings: RelaySettings | None = None,
         retry: RetryPolicy | None = None,
+        listeners: Iterable[Listener] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """`retry` decides when a refused message is tried again; unless given, it is a `Backoff` of the settings."""
+        """`retry` decides when a refused message is retried; unless given, it is a `Backoff` with the settings' limits.
+
+        `listeners` get the relay's events; unless given, they are logged. To log them too, pass a `LogListener` along.
+        """
         if not sink or not isinstance(sink, str):
             raise InvalidSetting(f"sink is {sink!r}; it must be a name")
         self._store = store
         self._publisher = publisher
         self._sink = sink
-        self._listeners = Listeners()
         self._settings = settings or RelaySettings()
+        self._listeners = Listeners(listeners)
         self._clock = clock or Monotonic()
         self._retry = retry or Backoff(
             max_attempts=self._settings.max_attempts,
@@ -122,28 +84,28 @@ class Relay:
         )
         self._wakeup = Wakeup(store.naps, sink, self._settings, self._listeners, clock=self._clock)
         self._lanes: list[Lane] = []
-        self._past = _Counts()
+        self._totals = Totals()
         self._ownership: LaneOwnership | None = None
         self._started = asyncio.Event()
         self._background: asyncio.Task[Summary] | None = None
         longest = self._settings.seconds("outage_backoff")
-        self._breaker = Breaker(sink, publisher, longest=longest, clock=self._clock)
+        self._breaker = Breaker(sink, publisher, self._listeners, longest=longest, clock=self._clock)
         self._stopping = asyncio.Event()
 
     async def run(self) -> Summary:
-        """Carry messages until `stop` is called. While other relays have all lanes, stand by."""
+        """Carry messages until `stop` is called. While other relays own all lanes, stand by."""
         return await self._run(until_empty=False)
 
     async def run_until_empty(self) -> Summary:
-        """Carry all that is committed in the lanes that no other relay has, and end.
+        """Carry every committed message in the lanes that no other relay owns, and end.
 
-        Raises BrokerUnavailable or StoreUnavailable when one of them is out for longer than `until_empty_timeout`.
+        Raises BrokerUnavailable or StoreUnavailable when that is unavailable for longer than `until_empty_timeout`.
         """
         return await self._run(until_empty=True)
 
     def stop(self) -> None:
-        """Take no new page, wait for the confirms under way, save what is known, and end. For good: make another relay
-        to go on. To be called in the event loop's thread, as by `loop.add_signal_handler`.
+        """Take no new page, wait for the confirms under way, save the cursors, and end. A relay can't be started again:
+        make another one. Call this in the event loop's thread, as `loop.add_signal_handler` does.
         """
         self._stopping.set()
         self._breaker.stop()
@@ -157,8 +119,8 @@ class Relay:
         asyncio.get_running_loop().call_later(self._settings.seconds("grace"), lane.give_up)
 
     async def __aenter__(self) -> Self:
-        """Run in the background. Raises what keeps it from starting; a database or a broker that can't be reached yet
-        is waited for in the background.
+        """Run in the background. Raises what keeps it from starting; for a database or a broker that can't be reached
+        yet it waits in the background.
         """
         self._background = asyncio.create_task(self.run(), name=f"postroad relay {self._sink}")
         started = asyncio.create_task(self._started.wait())
@@ -171,7 +133,7 @@ class Relay:
             started.cancel()
         if self._background.done():
             self._background.result()
-        self._background.add_done_callback(self._tell_failure)
+        self._background.add_done_callback(self._report_failure)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -192,14 +154,14 @@ class Relay:
         self._background.cancel()
         await asyncio.wait((self._background,))
 
-    def _tell_failure(self, background: asyncio.Task[Summary]) -> None:
+    def _report_failure(self, background: asyncio.Task[Summary]) -> None:
         if not background.cancelled() and (error := background.exception()) is not None:
-            tell(events.RelayFailed(self._sink, reason=repr(error)))
+            self._listeners.emit(events.RelayFailed(self._sink, reason=repr(error)))
 
     def wake(self) -> None:
         """Look for messages now: for an application in the same process, after its commit. From any thread.
 
-        An addition, which saves the database's way of telling; nothing depends on it.
+        That saves the time of the database's notification; nothing depends on it.
         """
         self._wakeup.wake()
 
@@ -211,15 +173,17 @@ class Relay:
                 async with reporting_blockers(self._store, self._listeners):
                     await self._serve(until_empty=until_empty)
         except ExceptionGroup as several:
-            raise several.exceptions[0] from None  # what ends one lane for good ends all, and one error says it
+            raise several.exceptions[0] from None  # an error that ends one lane for good ends all of them
         finally:
             await self._breaker.end()
             if self._ownership is not None:
                 await self._ownership.deregister()
             await self._publisher.close()
             await self._store.close()
-        summary = self._summary(time.monotonic() - began)
-        tell(_ended(self._sink, summary))
+        for lane in self._lanes:
+            self._totals.add(lane)
+        summary = self._totals.summary(time.monotonic() - began)
+        self._listeners.emit(_ended(self._sink, summary))
         if self._breaker.given_up is not None:
             raise self._breaker.given_up
         return summary
@@ -228,11 +192,12 @@ class Relay:
         await self._store.leases.create(
             self._sink, self._publisher.destination, lanes=self._settings.lanes, start=self._settings.start
         )
-        tell(events.RelayStarted(self._sink, to=self._publisher.name))
+        self._listeners.emit(events.RelayStarted(self._sink, to=self._publisher.name))
         if until_empty:
             self._breaker.limit(self._settings.seconds("until_empty_timeout"), self.stop)
         await self._open_publisher(wait=until_empty)
-        with reporting(self._sink, self._counts, every=self._settings.seconds("report_interval")):
+        every = self._settings.seconds("report_interval")
+        with reporting(self._sink, self._published, self._listeners, every=every):
             await self._carry(until_empty=until_empty)
         await self._wakeup.end_naps()
 
@@ -240,7 +205,7 @@ class Relay:
         """Open the store, and wait for a database that is starting; False when the relay was stopped meanwhile."""
 
         def waits(reason: str, waited: float) -> None:
-            tell(events.StoreUnavailableAtStart(self._sink, reason=reason, waited_s=waited))
+            self._listeners.emit(events.StoreUnavailableAtStart(self._sink, reason=reason, waited_s=waited))
             self._started.set()  # an application that waited at its start could not be stopped by a signal
 
         return await reached(
@@ -252,7 +217,11 @@ class Relay:
 
     async def _carry(self, *, until_empty: bool) -> None:
         scheduled = Scheduled(
-            self._store, wakeup=self._wakeup, longest_pause=self._settings.seconds("outage_backoff"), clock=self._clock
+            self._store,
+            wakeup=self._wakeup,
+            longest_pause=self._settings.seconds("outage_backoff"),
+            listeners=self._listeners,
+            clock=self._clock,
         )
         if until_empty:
             await scheduled.run_once()
@@ -284,6 +253,7 @@ class Relay:
             retain=timedelta(seconds=self._settings.seconds("retain")),
             interval=self._settings.seconds("cleanup_interval"),
             longest_pause=self._settings.seconds("outage_backoff"),
+            listeners=self._listeners,
         )
 
     def _start_lane(
@@ -306,6 +276,7 @@ class Relay:
             rest=rest,
             breaker=self._breaker,
             retry=self._retry,
+            listeners=self._listeners,
             clock=self._clock,
         )
 
@@ -315,7 +286,7 @@ class Relay:
         await lane.run(until_empty=until_empty)
         self._wakeup.remove_lane(rest)
         self._lanes.remove(lane)
-        self._past.add(lane)
+        self._totals.add(lane)
         await ownership.release(owned)
 
     async def _open_publisher(self, *, wait: bool) -> None:
@@ -324,13 +295,15 @@ class Relay:
         except BrokerUnavailable as outage:
             if isinstance(outage, LoginRefused):
                 raise  # only now: a relay that has run waits until its login is right again, as in any outage
-            tell(events.BrokerUnavailableAtStart(self._sink, reason=str(outage)))
+            self._listeners.emit(events.BrokerUnavailableAtStart(self._sink, reason=str(outage)))
             if wait:
                 self._breaker.trip(outage)
                 await self._breaker.closed(asyncio.Event())
 
     async def _unless_stopped(self, opening: Coroutine[Any, Any, None]) -> None:
-        """A broker, or the database of handlers in this process, may take a connection and say nothing."""
+        """Open the publisher. A broker, or the database of handlers in this process, may accept a connection and never
+        answer, so a relay that is stopped does not wait for it.
+        """
         task, stopped = asyncio.create_task(opening), asyncio.create_task(self._stopping.wait())
         try:
             await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -339,51 +312,10 @@ class Relay:
         if task.done() and not (task.cancelled() and self._stopping.is_set()):
             task.result()
 
-    def _counts(self) -> tuple[int, int]:
+    def _published(self) -> tuple[int, int]:
         """How many messages, and in how many pages, so far."""
-        every: list[Lane | _Counts] = [self._past, *self._lanes]
+        every = [self._totals.counts, *(lane.counts for lane in self._lanes)]
         return sum(each.published for each in every), sum(each.pages for each in every)
-
-    def _summary(self, seconds: float) -> Summary:
-        for lane in self._lanes:
-            self._past.add(lane)
-        return Summary(
-            published=self._past.published,
-            pages=self._past.pages,
-            seconds=seconds,
-            refused=self._past.refused,
-            died=self._past.died,
-            skipped=self._past.skipped,
-            lanes_lost=self._past.lost,
-            lanes_waiting=self._past.waiting,
-            dropped=self._past.dropped,
-            waits_for=sorted(self._past.waits_for),
-        )
-
-
-class _Counts(msgspec.Struct):
-    """What lanes that have ended have done."""
-
-    published: int = 0
-    pages: int = 0
-    refused: int = 0
-    died: int = 0
-    lost: int = 0
-    skipped: int = 0
-    waiting: int = 0
-    dropped: int = 0
-    waits_for: set[str] = msgspec.field(default_factory=set)
-
-    def add(self, lane: Lane) -> None:
-        self.published += lane.published
-        self.pages += lane.pages
-        self.refused += lane.refused
-        self.died += lane.died
-        self.lost += lane.lost
-        self.skipped += lane.skipped
-        self.waiting += lane.waits
-        self.dropped += lane.dropped
-        self.waits_for |= set(lane.waits_for)
 
 
 def _ended(sink: str, summary: Summary) -> events.RelayEnded:

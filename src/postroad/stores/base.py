@@ -117,43 +117,44 @@ class Lease(msgspec.Struct, frozen=True):
             )
 
     def without_messages(self, gone: int) -> LaneChanged:
-        """What a store raises when messages in trouble are no longer in the log."""
+        """What a store raises when deferred messages are no longer in the log."""
         return LaneChanged(
-            f"{gone} messages in trouble of lane {self.lane} of sink {self.sink!r} were deleted from the log by hand; "
-            "they can't be sent, and were forgotten"
+            f"{gone} deferred messages of lane {self.lane} of sink {self.sink!r} were deleted from the log by hand; "
+            "they can't be published, and their rows were deleted"
         )
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """All that a lane may know of itself when it begins, from one snapshot."""
+    """All that a lane knows of itself when it begins, from one snapshot."""
 
     lease: Lease
-    heads: Mapping[str, int]
-    """For each key with messages in trouble, the position of the first one that later messages wait for; 0 for a key
+    blocked_keys: Mapping[str, int]
+    """For each key with deferred messages, the position of the first one that later messages wait for; 0 for a key
     that a person holds.
     """
     routes: Collection[str]
-    """The routes that messages of the lane wait for."""
+    """The blocked routes that messages of the lane wait for."""
     due_in: float | None
-    """Seconds until the first message in trouble is due, by the database's clock; None when none will be."""
-    ahead: Collection[int] = frozenset()
-    """Messages behind the cursor's end that a person has decided about: they are passed over."""
+    """Seconds until the first deferred message is due, by the database's clock; None when none will be."""
+    skipped: Collection[int] = frozenset()
+    """Messages after the cursor that a person has decided about: they are not published."""
     paused: bool = False
-    """A person has paused the sink: nothing is to be sent."""
+    """A person has paused the sink: nothing is to be published."""
     log_end: int = 0
     """The highest position in the log, asked after all earlier owners had lost the right to publish. A message up to
-    here that the cursor has not passed may have been published before; a message behind it can't have been.
+    here that the cursor has not passed may have been published before; a message after it can't have been.
     """
     locked: bool = False
-    """An application is canceling messages that would be due: they were passed over. Load again soon."""
+    """An application that is canceling messages has locked rows that would be due: they were left out. Load again soon.
+    """
 
 
 class Deferred(msgspec.Struct, frozen=True):
-    """What is to be written of one message in trouble; it replaces what was written before."""
+    """The row of one deferred message; it replaces the row that it had before."""
 
     position: int
     key: str | None
-    """None also when no order is to be kept."""
+    """None also when no order is kept."""
     state: State
     attempts: int = 0
     due_in: float | None = None
@@ -162,14 +163,14 @@ class Deferred(msgspec.Struct, frozen=True):
     blocks: bool = True
     unsure: bool = False
     """The broker may have the message: it was sent without an answer, or a lane may have published it before its cursor
-    was saved. Such a message can't be canceled. Once written, only the deletion of the row ends it.
+    was saved. Such a message can't be canceled. Once written, it stays true as long as the row is there.
     """
     counted: bool = False
-    """An attempt has failed just now: it goes into the history."""
+    """An attempt has failed just now: it is added to the history."""
 
     @property
     def error_kept(self) -> str | None:
-        """The error as any database takes it: not too long, without NUL, and text."""
+        """The error as any database stores it: not too long, without NUL, and valid UTF-8."""
         if self.error is None:
             return None
         return self.error[:_LONGEST_ERROR].replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
@@ -180,21 +181,21 @@ Held = tuple[int, str | None]
 
 
 def as_held(held: Iterable[Held], unsure_through: int) -> list[Deferred]:
-    """What is to be written of those that wait for an earlier message of their key."""
+    """The rows of messages that wait for an earlier one of their key."""
     return [Deferred(position, key, State.HELD, unsure=position <= unsure_through) for position, key in held]
 
 
 def line(message: StoredMessage) -> str | None:
-    """What a message is kept in order with when keys are those of their source: its key and its source.
+    """What a message is kept in order by with ordering = "source-key": its key and its source.
 
-    The key comes first, so that what a person asks of a key can be found by it (`key_of`; in SQL, split_part).
+    The key comes first, so that the lines of a key can be found by it (`key_of`; in SQL, split_part).
     """
     return None if message.key is None else f"{message.key}{_SEPARATOR}{_source(message)}"
 
 
 def _source(message: StoredMessage) -> str:
-    """The source as a key can have it. An application may have written headers that are no texts, or a NUL into them,
-    which PostgreSQL can't keep: such a message has none.
+    """The source as part of a line. It is empty if the headers, which an application may have written by itself, are
+    not all texts, or have a NUL, which PostgreSQL can't store.
     """
     try:
         source = message.all_headers.get("source", "")
@@ -204,26 +205,26 @@ def _source(message: StoredMessage) -> str:
 
 
 def key_of(line: str) -> str:
-    """The key in a line; a key is its own."""
+    """The key in a line; a key without a source is returned as it is."""
     return line.partition(_SEPARATOR)[0]
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """A message in trouble that its lane is sending."""
+    """A deferred message that its lane is publishing."""
 
     message: StoredMessage
     attempts: int
     route: str | None
     rewind: str | None = None
-    """It is published again, because of this rewind."""
+    """The rewind because of which it is published again."""
     new_id: UUID | None = None
-    """The id to publish it under, unless it is its own."""
+    """The id to publish it with; None: its own."""
     waited: float = 0.0
     """Seconds since it was first deferred."""
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """What may go now, in the order to publish it in."""
+    """The deferred messages that may be published now, in the order to publish them in."""
 
     lease: Lease
     claimed: Sequence[Claimed]
@@ -237,14 +238,14 @@ class Recorded(msgspec.Struct, frozen=True):
     """What a record has changed."""
 
     lease: Lease
-    heads: Mapping[str, int]
-    """Of the keys that were freed, those that still have a message that others wait for, and where."""
+    blocked_keys: Mapping[str, int]
+    """Of the keys that were freed, those that still have a message that later ones wait for, and its position."""
     locked: bool = False
     """As in `Loaded`."""
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """What became of scheduled messages."""
+    """What one call has moved."""
 
     moved: int
     due_in: float | None
@@ -252,12 +253,12 @@ class Moved(msgspec.Struct, frozen=True):
 
 
 def not_moved(id: UUID | str) -> str:
-    """What a store warns of when a scheduled message is due and its id is taken."""
+    """The warning when a scheduled message is due and the log has another message with its id."""
     return f"the scheduled message {id} was due and was dropped: the log has another message with its id"
 
 
 class Tally(msgspec.Struct, frozen=True):
-    """What a lane did since it last said so."""
+    """How many messages a lane has published, and how many attempts have failed, since its last tally."""
 
     published: int
     refused: int
@@ -274,7 +275,7 @@ class Cleaned(msgspec.Struct, frozen=True):
     behind: int = 0
     """How far the last of all lanes has come: what stays in the log up to there stays for another reason."""
     busy: bool = False
-    """Somebody else is deleting just now, so nothing was looked at."""
+    """Another cleanup is running, so no row was looked at."""
 
 
 class Blocker(msgspec.Struct, frozen=True):
@@ -328,35 +329,36 @@ class Store(Protocol):
         """Let go of all connections."""
 
     async def load(self, lease: Lease, *, by_source: bool = False) -> Loaded:
-        """The lane as it is now, put in order: this is how every owner begins, and how it begins again.
+        """The lane as it is now: every owner begins with this, and begins again with it.
 
-        In one transaction that writes (so that an owner who can't write finds out before it publishes): what was being
-        sent, by whomever, is due; so is the head of each key that merely waited for one before it, and the first
-        message of each route, which is asked anew (PROBES_PER_SECOND of them in a second). Nothing is due of a
-        key that a person holds. `by_source`: messages of a key are kept in order by source, see `line`.
+        One transaction that writes, so that an owner that can't write finds out before it publishes. These become due:
+        messages that were being sent, by any owner; the first deferred message of each key, if it only waited for an
+        earlier one; and the first message of each blocked route, as its probe (PROBES_PER_SECOND of them in a second).
+        No message is due of a key that a person holds. `by_source`: messages of a key are kept in order by source, see
+        `line`.
         Raises LeaseLost when the lane has another owner or epoch.
         """
         ...
 
     async def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> Page:
-        """What the lane has not dealt with, from `cursor` on, in one snapshot. Reading changes nothing.
+        """The next messages that the lane has not dealt with, from `cursor` on, in one snapshot. Writes nothing.
 
-        The page tells the lane's version too: a lane that was changed is noticed before what was added after that is
-        published. Raises LaneChanged when the lane is not this owner's any more, or the database was put back to an
-        earlier time: the lane's row is older than `lease`, or the log ends before `cursor`.
+        The page has the lane's version too, so that a change of the lane takes effect before messages that were added
+        after it are published. Raises LaneChanged when the lane is not this owner's any more, or when the database was
+        put back to an earlier time: the lane's row is older than `lease`, or the log ends before `cursor`.
 
-        Raises StoreUnavailable also when the server was started anew since this store took or loaded the lane.
+        Raises StoreUnavailable also when the server was restarted since this store took or loaded the lane.
         """
         ...
 
     async def is_current(self, lease: Lease) -> bool:
-        """Whether the lane is as `lease` says. Asked by a lane that has nothing to write, and so would not find out."""
+        """Whether the lane is as `lease` says. For a lane that has nothing to write, and so would not find out."""
         ...
 
     async def settle(self, lease: Lease, cursor: Cursor, tally: Tally | None = None) -> Lease:
         """Save the cursor. Raises LaneChanged, and writes nothing, unless the lane is as `lease` says.
 
-        With a tally, it is noted too, with the time: so people find out when a message was published.
+        A tally is saved too, with the time: operators see from it when a message was published.
         """
         ...
 
@@ -372,12 +374,12 @@ class Store(Protocol):
         freed: Collection[str] = (),
         tally: Tally | None = None,
     ) -> Recorded:
-        """Save the cursor and what became of messages in trouble, in one transaction that is on disk when it returns.
+        """Save the cursor and the rows of deferred messages, in one transaction that is on disk when it returns.
 
-        `deferred` is written, with its history, and an error that was there is kept unless there is a new one; `held`
-        are those that merely wait for an earlier message of their key, perhaps very many, and of these the ones up to
-        position `unsure_through` are unsure (see `Deferral.unsure`); rows of `published` positions are deleted; of the
-        `freed` keys, the message that is now the first to be held is due.
+        `deferred` rows are written, with their history; an earlier error is kept unless there is a new one. `held`
+        messages only wait for an earlier one of their key; there may be very many, and those up to position
+        `unsure_through` are unsure (see `Deferred.unsure`). Rows of `published` positions are deleted. Of each of the
+        `freed` keys, the message that is now the first deferred one becomes due, if it is held.
         Raises LaneChanged, and writes nothing, unless the lane is as `lease` says.
         """
         ...
@@ -385,38 +387,38 @@ class Store(Protocol):
     async def claim(
         self, lease: Lease, limit: int, *, payload_bytes: int = ANY_SIZE, routes: Collection[str] = ()
     ) -> Claim:
-        """Mark up to `limit` messages in trouble as being sent, and give them, by position.
+        """Mark up to `limit` deferred messages as being sent, and return them by position.
 
-        It ends with the message whose payload and headers reach `payload_bytes`.
+        The claim ends with the message whose payload and headers reach `payload_bytes`.
 
-        Those are the ones that are due, or wait for one of `routes`, and whose key has no earlier message that blocks;
-        and of a key whose head was only held, also some that follow it: the lane sends them one after the other. A head
-        that asks whether a route works goes alone.
+        Claimed are messages that are due, or that wait for one of `routes`, and whose key has no earlier message that
+        blocks; and if the first message of a key was only held, also some that follow it: the lane publishes them one
+        after the other. A message that probes a blocked route is claimed without those that follow it.
         Raises LaneChanged, and writes nothing, unless the lane is as `lease` says.
 
-        Messages in trouble that somebody deleted from the log by hand are forgotten, with a warning. That is a change
-        too: LaneChanged is raised, because keys may be free that the lane takes for blocked.
+        The rows of deferred messages that were deleted from the log by hand are deleted, with a warning. That is a
+        change too: LaneChanged is raised, because the lane may take keys for blocked that are not.
         """
         ...
 
     async def move_scheduled(self, limit: int) -> Moved:
-        """Move up to `limit` scheduled messages that are due into the log, in the order in which they were due, and
-        of those that were due at the same time, in the order in which they were added.
+        """Move up to `limit` scheduled messages that are due into the log, in the order in which they were due; those
+        that were due at the same time, in the order in which they were added.
 
-        In one transaction that is on disk when it returns: a message is in one place or in the other. Several may try
-        at once; one moves, so that a key's messages keep their order, and the others are told to look again soon. Nor
-        does anybody wait for an application that is canceling a message: that one is passed over. An id that is in the
-        log already is not moved there again.
+        One transaction that is on disk when it returns: a message is in exactly one of the two tables. If several
+        relays call this at once, one moves messages, so that a key's messages keep their order, and the others get a
+        `due_in` that makes them call again soon. A message that an application is canceling is left out. A message
+        whose id is in the log already is dropped, with a warning.
         """
         ...
 
     async def delete_passed(self, *, after: int, older_than: timedelta, batch: int, key: str | None = None) -> Cleaned:
         """Delete, of the first `batch` rows after a position, those that every lane of every sink has passed, that are
-        older than that, and that no message in trouble refers to; with `key`, only those of that key. With no sink at
-        all nothing has been passed.
+        older than that, and that are not deferred; with `key`, only those of that key. Without any sink, no row has
+        been passed.
 
-        What is in a final state in `deferred`, and the history, go with their messages. Who finds somebody else at
-        it deletes nothing.
+        Rows in a final state in `deferred`, and the history, are deleted with their messages. If another cleanup is
+        running, nothing is deleted, and `busy` is returned.
         """
         ...
 
@@ -428,7 +430,7 @@ class Store(Protocol):
         ...
 
     async def forget_progress(self, *, older_than: timedelta, batch: int) -> int:
-        """Of the first `batch` tallies that are older than that, delete all but the last one of each lane, and let that
-        one say no more when it was. How many were deleted.
+        """Of the first `batch` tallies that are older than that, delete all but the last one of each lane, and clear
+        the time of that one. Returns how many were deleted.
         """
         ...

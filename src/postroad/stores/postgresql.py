@@ -25,7 +25,7 @@ from postroad.stores.connections.errors import is_transient
 from postroad.stores.cursor import Cursor, turn_page
 from postroad.stores.dialects import POSTGRESQL
 from postroad.stores.migrations import check_version, not_migrated
-from postroad.stores.postgresql_deferred import PostgreSQLTrouble
+from postroad.stores.postgresql_deferred import PostgreSQLDeferred
 from postroad.stores.postgresql_leases import PostgreSQLLeases
 from postroad.stores.postgresql_lock_waits import LONG_SECONDS, LockWaits
 from postroad.stores.postgresql_mover import Mover
@@ -162,9 +162,9 @@ class PostgreSQLStore:
             if row is None:
                 raise lease.lost()
             *lane, paused = row
-            trouble = PostgreSQLTrouble(connection, self._sql, lease)
-            heads, routes = await trouble.put_in_order(by_source=by_source)
-            ahead = await trouble.ahead()
+            trouble = PostgreSQLDeferred(connection, self._sql, lease)
+            heads, routes = await trouble.make_ready(by_source=by_source)
+            ahead = await trouble.skipped()
             log_end = await connection.fetchval(self._sql["log_end"])
             due_in = await trouble.due_in()
             loaded = Loaded(_lease(lane), heads, list(routes), due_in, ahead, paused, log_end, trouble.locked)
@@ -308,17 +308,17 @@ class PostgreSQLStore:
         self._loaded[lease.sink, lease.lane] = self._servers
         return lease
 
-    def _tell_of_locks(self, trouble: PostgreSQLTrouble) -> None:
+    def _tell_of_locks(self, trouble: PostgreSQLDeferred) -> None:
         if trouble.locked:
             self._lock_waits.skipped("deferred")
 
     @asynccontextmanager
-    async def _fenced(self, lease: Lease, cursor: Cursor) -> AsyncIterator[PostgreSQLTrouble]:
+    async def _fenced(self, lease: Lease, cursor: Cursor) -> AsyncIterator[PostgreSQLDeferred]:
         """A transaction of a lane's owner, who is the only one to write for it until it is over."""
         async with self._connection(lease) as connection, in_transaction(connection):
             if await connection.execute(self._sql["fence"], *_fence(lease, cursor)) != "UPDATE 1":
                 raise lease.changed()
-            yield PostgreSQLTrouble(connection, self._sql, lease)
+            yield PostgreSQLDeferred(connection, self._sql, lease)
 
     @asynccontextmanager
     async def _session(self, connection: Any) -> AsyncIterator[None]:

@@ -1,4 +1,4 @@
-"""Messages in trouble in PostgreSQL: what a lane's transaction does once it is past the fence.
+"""Deferred messages in PostgreSQL: what a lane's transaction does after the fence has held.
 
 Every step is one statement, however many messages it is about. "Now" is when the transaction began, in all of them.
 """
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
     from postroad.stores.base import Deferred, Held, Lease, Tally
 
-__all__ = ["PostgreSQLTrouble"]
+__all__ = ["PostgreSQLDeferred"]
 
 _MESSAGE = slice(0, len(StoredMessage.__struct_fields__))
 
 
-class PostgreSQLTrouble:
-    """The messages in trouble of one lane, within one transaction."""
+class PostgreSQLDeferred:
+    """The deferred messages of one lane, within one transaction."""
 
     def __init__(self, connection: Any, sql: Mapping[str, str], lease: Lease) -> None:
         self._connection = connection
@@ -31,28 +31,30 @@ class PostgreSQLTrouble:
         self._slots = (lease.first_slot, lease.last_slot)
         self._epoch = lease.epoch
         self.locked = False
-        """An application is canceling a message that would be due: it was passed over."""
+        """An application that is canceling has locked a row that would be due: it was left out."""
 
     # -- loading -----------------------------------------------------------------------------------------------------
 
-    async def put_in_order(self, *, by_source: bool) -> tuple[dict[str, int], dict[str, int]]:
-        """Let what was being sent be due, and what nothing holds; the heads, and the routes that are waited for."""
+    async def make_ready(self, *, by_source: bool) -> tuple[dict[str, int], dict[str, int]]:
+        """Make due what was being sent, and what waits for nothing else; the blocked keys, and the blocked routes."""
         await self._connection.execute(self._sql["notice"], *self._lane)
         await self._connection.execute(self._sql["scope_keys"], *self._lane, by_source)
         await self._connection.execute(self._sql["put_back"], *self._lane)
-        heads = dict(await self._connection.fetch(self._sql["heads"], *self._lane))
+        blocked_keys = dict(await self._connection.fetch(self._sql["heads"], *self._lane))
         routes = dict(await self._connection.fetch(self._sql["routes"], *self._lane))
         held = {key for (key,) in await self._connection.fetch(self._sql["holds"], self._sink, *self._slots)}
-        await self._make_due(position for key, position in heads.items() if not held.intersection((key, key_of(key))))
+        await self._make_due(
+            position for key, position in blocked_keys.items() if not held.intersection((key, key_of(key)))
+        )
         await self._make_due(sorted(routes.values()), routed=True, per_second=PROBES_PER_SECOND)
-        return heads | dict.fromkeys(held, 0), routes
+        return blocked_keys | dict.fromkeys(held, 0), routes
 
-    async def ahead(self) -> frozenset[int]:
-        """What a person has decided about, and the lane has not read yet."""
+    async def skipped(self) -> frozenset[int]:
+        """Messages that the lane has not read yet, and that a person has decided about."""
         return frozenset(position for (position,) in await self._connection.fetch(self._sql["ahead"], *self._lane))
 
     async def due_in(self, *, later_than_now: bool = False) -> float | None:
-        """Seconds until something is due; 0 when something is already, unless that is not asked for."""
+        """Seconds until a message is due; 0 when one is due already, unless those are left out (`later_than_now`)."""
         seconds = await self._connection.fetchval(self._sql["due_in"], *self._lane, not later_than_now)
         return None if seconds is None else max(0.0, seconds)
 
@@ -68,7 +70,7 @@ class PostgreSQLTrouble:
     # -- recording ---------------------------------------------------------------------------------------------------
 
     async def defer(self, deferred: Sequence[Deferred]) -> None:
-        """Write what became of messages, and the attempts that failed."""
+        """Write the rows of deferred messages, and the attempts that failed."""
         if not deferred:
             return
         rows = [
@@ -82,32 +84,32 @@ class PostgreSQLTrouble:
             await self._connection.execute(self._sql["note_attempts"], self._sink, *_columns(failed))
 
     async def hold(self, held: Sequence[Held], unsure_through: int) -> None:
-        """Write who waits for an earlier message of its key: they may be many, and there is little to say of each."""
+        """Write the rows of messages that wait for an earlier one of their key: they may be very many."""
         if held:
             await self._connection.execute(self._sql["hold_behind"], *self._lane, *_columns(held), unsure_through)
 
     async def forget(self, published: Sequence[int]) -> None:
-        """They are published: no row says so, because most messages never had one."""
+        """Delete the rows of published messages: without a row, a message that the cursor has passed is published."""
         if published:
             await self._connection.execute(self._sql["forget_published"], self._sink, list(published))
 
     async def note(self, tally: Tally | None) -> None:
-        """Say how far the lane has come by now, and what it did since it last said so."""
+        """Save how far the lane has come by now, and what it did since its last tally."""
         if tally is not None:
             await self._connection.execute(self._sql["note_progress"], *self._lane, tally.published, tally.refused)
 
     async def free(self, keys: Collection[str]) -> dict[str, int]:
-        """Let the heads of these keys be due; where those are that there still are."""
+        """Make due the first deferred message of each of these keys, if there is one; their positions."""
         if not keys:
             return {}
-        heads = dict(await self._connection.fetch(self._sql["heads_of"], *self._lane, list(keys)))
-        await self._make_due(heads.values(), routed=True)
-        return heads
+        blocked_keys = dict(await self._connection.fetch(self._sql["heads_of"], *self._lane, list(keys)))
+        await self._make_due(blocked_keys.values(), routed=True)
+        return blocked_keys
 
     # -- claiming ----------------------------------------------------------------------------------------------------
 
     async def claim(self, limit: int, payload_bytes: int, routes: Collection[str]) -> tuple[list[Claimed] | None, bool]:
-        """Mark what may go, and give it, with whether more of it was left; None when the log has lost some of it."""
+        """Mark and return what may be published, and whether more was left; None when the log has not all of it."""
         rows = await self._connection.fetch(
             self._sql["claim"], *self._lane, self._epoch, limit, list(routes), FOLLOWERS, payload_bytes
         )
@@ -129,7 +131,7 @@ class PostgreSQLTrouble:
         return claimed, bool(rows) and rows[0]["more"]
 
     async def forget_gone(self) -> int:
-        """Messages that are no longer in the log can't be sent; how many there were."""
+        """Delete the rows of messages that are no longer in the log; how many there were."""
         deleted: str = await self._connection.execute(self._sql["forget_gone"], *self._lane)
         return int(deleted.split()[1])
 

@@ -23,7 +23,7 @@ from postroad.stores.connections.errors import is_transient
 from postroad.stores.cursor import Cursor, turn_page
 from postroad.stores.dialects import SQLITE
 from postroad.stores.migrations import check_version, not_migrated
-from postroad.stores.sqlite_deferred import SQLiteTrouble
+from postroad.stores.sqlite_deferred import SQLiteDeferred
 from postroad.stores.sqlite_leases import SQLiteLeases
 from postroad.stores.sqlite_naps import SQLiteNaps
 
@@ -75,9 +75,9 @@ class SQLiteStore:
                 if not rows:
                     raise lease.lost()
                 *lane, paused, now = rows[0]
-                trouble = SQLiteTrouble(connection, self._sql, lease, now)
-                heads, routes = trouble.put_in_order(by_source=by_source)
-                ahead = trouble.ahead()
+                trouble = SQLiteDeferred(connection, self._sql, lease, now)
+                heads, routes = trouble.make_ready(by_source=by_source)
+                ahead = trouble.skipped()
                 ((log_end,),) = connection.execute(self._sql["log_end"])
                 return Loaded(_lease(lane), heads, list(routes), trouble.due_in(), ahead, bool(paused), log_end)
 
@@ -106,7 +106,7 @@ class SQLiteStore:
             with self._immediate() as connection:
                 changed = connection.execute(self._sql["settle"], fence).rowcount
                 if changed:
-                    SQLiteTrouble(connection, self._sql, lease, now=0).note(tally)
+                    SQLiteDeferred(connection, self._sql, lease, now=0).note(tally)
                 return changed
 
         if await self._run(settle) != 1:
@@ -242,13 +242,13 @@ class SQLiteStore:
             connection.execute("pragma synchronous = normal")
 
     @contextmanager
-    def _fenced(self, lease: Lease, cursor: Cursor) -> Iterator[SQLiteTrouble]:
+    def _fenced(self, lease: Lease, cursor: Cursor) -> Iterator[SQLiteDeferred]:
         """A transaction of a lane's owner, who is the only one to write for it until it is over."""
         with self._on_disk() as connection:
             rows = connection.execute(self._sql["fence"], _fence(lease, cursor)).fetchall()
             if not rows:
                 raise lease.changed()
-            yield SQLiteTrouble(connection, self._sql, lease, now=rows[0][0])
+            yield SQLiteDeferred(connection, self._sql, lease, now=rows[0][0])
 
     async def _fetch(self, query: str, *values: object) -> list[Any]:
         return await self._run(lambda: self._open().execute(self._sql[query], values).fetchall())

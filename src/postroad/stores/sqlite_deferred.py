@@ -1,4 +1,4 @@
-"""Messages in trouble in SQLite: what a lane's transaction does once it is past the fence.
+"""Deferred messages in SQLite: what a lane's transaction does after the fence has held.
 
 Here a query costs no round trip, so a claim asks for one thing after the other. Times are microseconds since 1970.
 """
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from postroad.stores.base import Deferred, Lease, Tally
 
-__all__ = ["SQLiteTrouble"]
+__all__ = ["SQLiteDeferred"]
 
 
 class _Ready(NamedTuple):
-    """A message that may go."""
+    """A message that may be published."""
 
     position: int
     key: str | None
@@ -32,8 +32,8 @@ class _Ready(NamedTuple):
     route: str | None
 
 
-class SQLiteTrouble:
-    """The messages in trouble of one lane, within one transaction."""
+class SQLiteDeferred:
+    """The deferred messages of one lane, within one transaction."""
 
     def __init__(self, connection: sqlite3.Connection, sql: Mapping[str, str], lease: Lease, now: int) -> None:
         self._connection = connection
@@ -46,24 +46,24 @@ class SQLiteTrouble:
 
     # -- loading -----------------------------------------------------------------------------------------------------
 
-    def put_in_order(self, *, by_source: bool) -> tuple[dict[str, int], dict[str, int]]:
-        """Let what was being sent be due, and what nothing holds; the heads, and the routes that are waited for."""
+    def make_ready(self, *, by_source: bool) -> tuple[dict[str, int], dict[str, int]]:
+        """Make due what was being sent, and what waits for nothing else; the blocked keys, and the blocked routes."""
         self._connection.execute(self._sql["scope_keys"], (*self._lane, by_source))
         self._connection.execute(self._sql["put_back"], (*self._lane, self._now))
-        heads = dict(self._fetch("heads", *self._lane))
+        blocked_keys = dict(self._fetch("heads", *self._lane))
         routes = dict(self._fetch("routes", *self._lane))
         held = {key for (key,) in self._fetch("holds", self._sink, *self._slots)}
-        self._make_due(position for key, position in heads.items() if not held.intersection((key, key_of(key))))
+        self._make_due(position for key, position in blocked_keys.items() if not held.intersection((key, key_of(key))))
         self._make_due(sorted(routes.values()), routed=True, per_second=PROBES_PER_SECOND)
-        return heads | dict.fromkeys(held, 0), routes
+        return blocked_keys | dict.fromkeys(held, 0), routes
 
-    def ahead(self) -> frozenset[int]:
-        """What a person has decided about, and the lane has not read yet."""
+    def skipped(self) -> frozenset[int]:
+        """Messages that the lane has not read yet, and that a person has decided about."""
         self._connection.execute(self._sql["forget_ahead"], self._lane)
         return frozenset(position for (position,) in self._fetch("ahead", *self._lane))
 
     def due_in(self, *, later_than_now: bool = False) -> float | None:
-        """Seconds until something is due; 0 when something is already, unless that is not asked for."""
+        """Seconds until a message is due; 0 when one is due already, unless those are left out (`later_than_now`)."""
         ((microseconds,),) = self._fetch("due_in", *self._lane, self._now, self._now if later_than_now else -1)
         return None if microseconds is None else max(0.0, microseconds / 1e6)
 
@@ -77,7 +77,7 @@ class SQLiteTrouble:
     # -- recording ---------------------------------------------------------------------------------------------------
 
     def defer(self, deferred: Sequence[Deferred]) -> None:
-        """Write what became of messages, and the attempts that failed."""
+        """Write the rows of deferred messages, and the attempts that failed."""
         self._connection.executemany(
             self._sql["defer"],
             [
@@ -96,32 +96,32 @@ class SQLiteTrouble:
         )
 
     def forget(self, published: Sequence[int]) -> None:
-        """They are published: no row says so, because most messages never had one."""
+        """Delete the rows of published messages: without a row, a message that the cursor has passed is published."""
         values = [(self._sink, position) for position in published]
         self._connection.executemany(self._sql["forget_published"], values)
         self._connection.executemany(self._sql["forget_rewound"], values)
         self._connection.executemany(self._sql["note_delivered"], [(*each, self._now) for each in values])
 
     def note(self, tally: Tally | None) -> None:
-        """Say how far the lane has come by now, and what it did since it last said so."""
+        """Save how far the lane has come by now, and what it did since its last tally."""
         if tally is not None:
             self._connection.execute(self._sql["note_progress"], (*self._lane, tally.published, tally.refused))
 
     def free(self, keys: Collection[str]) -> dict[str, int]:
-        """Let the heads of these keys be due; where those are that there still are."""
-        heads = dict(row for key in keys for row in self._fetch("heads_of", *self._lane, key))
-        self._make_due(heads.values(), routed=True)
-        return heads
+        """Make due the first deferred message of each of these keys, if there is one; their positions."""
+        blocked_keys = dict(row for key in keys for row in self._fetch("heads_of", *self._lane, key))
+        self._make_due(blocked_keys.values(), routed=True)
+        return blocked_keys
 
     # -- claiming ----------------------------------------------------------------------------------------------------
 
     def claim(self, limit: int, payload_bytes: int, routes: Collection[str]) -> tuple[list[Claimed] | None, bool]:
-        """Mark what may go, and give it, with whether more of it was left; None when the log has lost some of it."""
+        """Mark and return what may be published, and whether more was left; None when the log has not all of it."""
         ready = {row[0]: _Ready(*row) for row in self._fetch("find_due", *self._lane, self._now, limit + 1)}
         for route in routes:
             ready |= {row[0]: _Ready(*row) for row in self._fetch("find_routed", *self._lane, route, limit + 1)}
         heads = sorted(ready.values(), key=_by_time_then_position)[:limit]
-        # One that asks for a route goes alone: those behind it would only come back with it.
+        # A message that probes a route is claimed alone: those that follow it would only be refused with it.
         sure = [head for head in heads if head.route is None or head.route in routes]
         behind = sorted(position for head in sure for position in self._behind(head, limit - len(heads)))
         going = [head.position for head in heads] + behind[: limit - len(heads)]
@@ -138,7 +138,7 @@ class SQLiteTrouble:
         return sorted(claimed, key=_position), len(ready) > min(len(claimed), len(heads))
 
     def _behind(self, head: _Ready, room: int) -> list[int]:
-        """Those that follow in an unbroken line: one that waits for something of its own ends it."""
+        """The messages that follow the head, up to the first that waits for something else."""
         if head.key is None or head.state != State.HELD:
             return []
         line = self._fetch("find_followers", *self._lane, head.key, head.position, min(FOLLOWERS, room))
@@ -154,7 +154,7 @@ class SQLiteTrouble:
         return Claimed(_stored_message(message[0]), attempts, route, rewind, other_id, waited)
 
     def forget_gone(self) -> int:
-        """Messages that are no longer in the log can't be sent; how many there were."""
+        """Delete the rows of messages that are no longer in the log; how many there were."""
         return self._connection.execute(self._sql["forget_gone"], self._lane).rowcount
 
     def _fetch(self, query: str, *values: object) -> list[Any]:

@@ -134,6 +134,6 @@ class _AtOnce:
     def __init__(self, policy: RetryPolicy) -> None:
         self._policy = policy
 
-    def again_in(self, attempts: int, refusal: Refusal) -> timedelta | None:
-        """Zero, or None when the message is dead."""
-        return None if self._policy.again_in(attempts, refusal) is None else timedelta(0)
+    def retry_in(self, attempts: int, refusal: Refusal) -> timedelta | None:
+        """No time, or None when the message is dead."""
+        return None if self._policy.retry_in(attempts, refusal) is None else timedelta(0)

@@ -12,7 +12,7 @@ from postroad.testing.messages import Messages
 
 if TYPE_CHECKING:
     from postroad.brokers.base import Publisher
-    from postroad.relay.relay import Summary
+    from postroad.relay.summary import Summary
     from postroad.stores.base import Store
 
 __all__ = ["MemorySink", "run_relay_until_empty"]
