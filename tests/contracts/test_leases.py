@@ -1,4 +1,4 @@
-"""The words of `Leases`, tested on every store; and on PostgreSQL, those about sessions and locks."""
+"""The contract of `Leases`, tested on every store; and on PostgreSQL, its part about sessions and locks."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def peers(snapshot: SinkSnapshot) -> dict[object, int]:
     return {peer.owner: peer.lanes for peer in snapshot.peers}
 
 
-# -- taking and giving up --------------------------------------------------------------------------------------------
+# -- taking and releasing --------------------------------------------------------------------------------------------
 
 
 async def test_a_sink_that_is_there_stays_as_it_is(log: Log) -> None:
@@ -72,7 +72,7 @@ async def test_a_sink_that_is_there_stays_as_it_is(log: Log) -> None:
     assert (await log.store.leases.inspect(A)).lanes == 4
 
 
-async def test_a_taken_lane_is_nobody_elses_until_its_lease_is_over(log: Log) -> None:
+async def test_a_taken_lane_is_not_taken_by_another_before_its_lease_has_expired(log: Log) -> None:
     leases = log.store.leases
     mine = await leases.take(A, 3, LONG)
     assert [lease.lane for lease in mine] == [0, 1, 2]
@@ -82,7 +82,7 @@ async def test_a_taken_lane_is_nobody_elses_until_its_lease_is_over(log: Log) ->
     assert await leases.take(B, 4, LONG) == []
 
 
-async def test_who_takes_a_lane_shuts_out_who_had_it(log: Log) -> None:
+async def test_taking_a_lane_fences_off_its_previous_owner(log: Log) -> None:
     leases = log.store.leases
     (old, *_) = await leases.take(A, 1, OVER)
     (new, *_) = await leases.take(B, 1, LONG)
@@ -94,7 +94,7 @@ async def test_who_takes_a_lane_shuts_out_who_had_it(log: Log) -> None:
     await log.store.settle(new, new.cursor)
 
 
-async def test_ones_own_are_taken_again_only_where_that_is_asked_for(log: Log) -> None:
+async def test_own_lanes_are_reclaimed_only_where_that_is_asked_for(log: Log) -> None:
     leases = log.store.leases
     first = await leases.take(A, 4, OVER)
     assert await leases.take(A, 4, LONG) == []
@@ -104,13 +104,13 @@ async def test_ones_own_are_taken_again_only_where_that_is_asked_for(log: Log) -
     assert (await leases.inspect(A)).mine == {2: 2}
 
 
-async def test_what_is_to_be_left_alone_is_not_taken(log: Log) -> None:
+async def test_excluded_lanes_are_not_taken(log: Log) -> None:
     leases = log.store.leases
     assert [lease.lane for lease in await leases.take(A, 2, LONG, exclude=[0, 2])] == [1, 3]
     assert await leases.take(A, 4, LONG, reclaim=[1], exclude=[0, 1, 2]) == []
 
 
-async def test_a_lane_that_was_given_up_is_free(log: Log) -> None:
+async def test_a_released_lane_is_free(log: Log) -> None:
     leases = log.store.leases
     (lease, *_) = await leases.take(A, 4, LONG)
     await leases.release(lease)
@@ -122,7 +122,7 @@ async def test_a_lane_that_was_given_up_is_free(log: Log) -> None:
     assert [each.lane for each in await leases.take(B, 4, LONG)] == [0]
 
 
-async def test_who_gives_up_a_lane_that_another_has_changes_nothing(log: Log) -> None:
+async def test_releasing_a_lane_of_another_owner_changes_nothing(log: Log) -> None:
     leases = log.store.leases
     (old, *_) = await leases.take(A, 1, OVER)
     (new, *_) = await leases.take(B, 1, LONG)
@@ -145,7 +145,7 @@ async def test_a_lane_goes_on_where_the_last_owner_settled(log: Log) -> None:
 # -- beating and looking ---------------------------------------------------------------------------------------------
 
 
-async def test_a_heartbeat_renews_what_is_ones_own(log: Log) -> None:
+async def test_a_heartbeat_renews_own_lanes(log: Log) -> None:
     leases = log.store.leases
     await leases.take(A, 2, OVER)
     snapshot = await leases.heartbeat(A, LONG)
@@ -153,7 +153,7 @@ async def test_a_heartbeat_renews_what_is_ones_own(log: Log) -> None:
     assert [lease.lane for lease in await leases.take(B, 4, LONG)] == [2, 3]
 
 
-async def test_a_heartbeat_does_not_bring_back_what_another_has(log: Log) -> None:
+async def test_a_heartbeat_does_not_bring_back_a_lane_of_another_owner(log: Log) -> None:
     leases = log.store.leases
     await leases.take(A, 4, OVER)
     await leases.take(B, 1, LONG)
@@ -182,7 +182,7 @@ async def test_relays_that_live_are_peers_in_the_order_in_which_they_came(log: L
     assert list(snapshot.suspects) == [], "who never said that it holds a lock is suspected of nothing"
 
 
-async def test_who_leaves_leaves_nothing_behind(log: Log) -> None:
+async def test_deregistering_leaves_nothing_behind(log: Log) -> None:
     leases = log.store.leases
     await leases.heartbeat(A, LONG)
     await leases.take(A, 4, LONG)
@@ -192,7 +192,7 @@ async def test_who_leaves_leaves_nothing_behind(log: Log) -> None:
     assert [relay.owner for relay in await leases.relays()] == [B.owner]
 
 
-async def test_who_died_more_than_a_day_ago_is_forgotten(log: Log) -> None:
+async def test_a_relay_that_died_more_than_a_day_ago_is_forgotten(log: Log) -> None:
     leases = log.store.leases
     await leases.heartbeat(A, -23 * LONG)
     await leases.heartbeat(B, -25 * LONG)
@@ -226,7 +226,7 @@ async def test_what_an_operator_sees(log: Log) -> None:
 # -- PostgreSQL: nobody waits ----------------------------------------------------------------------------------------
 
 
-async def test_a_lane_that_somebody_has_locked_is_neither_waited_for_nor_renewed(served: PostgreSQLLog) -> None:
+async def test_a_locked_lane_is_neither_waited_for_nor_renewed(served: PostgreSQLLog) -> None:
     """As an application that cancels a message, and takes its time to commit."""
     leases = served.store.leases
     await leases.take(A, 2, OVER)
@@ -243,7 +243,7 @@ async def test_a_lane_that_somebody_has_locked_is_neither_waited_for_nor_renewed
     assert sorted((await leases.heartbeat(A, LONG)).renewed) == [0, 1]
 
 
-async def test_many_who_take_at_once_share_the_lanes_without_waiting(served: PostgreSQLLog) -> None:
+async def test_many_relays_that_take_at_once_share_the_lanes_without_waiting(served: PostgreSQLLog) -> None:
     stores = [PostgreSQLStore(served.url, connections=1) for _ in range(6)]
     for store in stores:
         await store.open()
@@ -257,7 +257,7 @@ async def test_many_who_take_at_once_share_the_lanes_without_waiting(served: Pos
     assert len(numbers) + len(rest) == 64
 
 
-async def test_a_new_sink_is_created_while_others_beat(served: PostgreSQLLog) -> None:
+async def test_a_new_sink_is_created_while_others_send_heartbeats(served: PostgreSQLLog) -> None:
     beating = await served.connect()
     async with asyncio.timeout(30), beating.transaction():
         await beating.execute("update postroad.lanes set lease_until = now()")
@@ -311,7 +311,7 @@ async def watched(served: PostgreSQLLog) -> AsyncIterator[Watched]:
     it.liveness_lock.close()
 
 
-async def test_who_holds_its_lock_is_no_suspect(watched: Watched) -> None:
+async def test_a_relay_that_holds_its_lock_is_no_suspect(watched: Watched) -> None:
     await watched.make_older()
     assert watched.liveness_lock.held
     assert await watched.suspects() == []
@@ -347,7 +347,7 @@ async def test_a_relay_that_sends_another_heartbeat_is_not_dead(watched: Watched
     again.close()
 
 
-async def test_who_has_beaten_since_it_was_suspected_is_not_dead(watched: Watched) -> None:
+async def test_a_suspect_that_has_sent_a_heartbeat_since_is_not_dead(watched: Watched) -> None:
     """Whatever its row says of a lock: it was suspected of something else than what is true now."""
     await watched.cut()
     suspects = await watched.suspects()
@@ -357,7 +357,7 @@ async def test_who_has_beaten_since_it_was_suspected_is_not_dead(watched: Watche
     assert await watched.leases.evict(B, await watched.suspects()) == [watched.identity.owner]
 
 
-async def test_a_server_that_was_started_anew_makes_nobody_a_suspect(watched: Watched) -> None:
+async def test_a_restarted_server_makes_no_suspects(watched: Watched) -> None:
     """Its locks are gone, whoever lives."""
     await watched.log.execute("update postroad.relays set server_started = 'before'")
     await watched.cut()
@@ -366,7 +366,7 @@ async def test_a_server_that_was_started_anew_makes_nobody_a_suspect(watched: Wa
     assert await watched.leases.evict(B, [Suspect(watched.identity.owner, 1)]) == []
 
 
-async def test_a_lane_that_somebody_has_locked_is_come_back_for(watched: Watched) -> None:
+async def test_a_suspect_with_a_locked_lane_stays_a_suspect(watched: Watched) -> None:
     """As by an application that cancels a message, and takes its time to commit."""
     await watched.cut()
     await watched.make_older()
@@ -382,7 +382,7 @@ async def test_a_lane_that_somebody_has_locked_is_come_back_for(watched: Watched
     assert list((await watched.leases.inspect(B)).free) == [0, 1, 2, 3]
 
 
-async def test_who_leaves_a_locked_lane_behind_is_come_back_for(watched: Watched) -> None:
+async def test_a_relay_that_deregisters_with_a_locked_lane_becomes_a_suspect(watched: Watched) -> None:
     application = await watched.log.connect()
     async with asyncio.timeout(30), application.transaction():
         await application.execute("select from postroad.lanes where lane = 2 for update")
@@ -408,7 +408,7 @@ async def test_a_session_that_is_gone_without_a_word_is_known_to_be_gone(watched
     assert watched.liveness_lock.process == process
 
 
-async def test_a_crash_of_the_server_makes_nobody_a_suspect(database: PostgreSQL) -> None:
+async def test_a_crash_of_the_server_makes_no_suspects(database: PostgreSQL) -> None:
     """When one of its processes is killed the server ends all sessions, and the time of its start stays."""
     log = await PostgreSQLLog.fresh(database)
     await log.store.open()
@@ -437,7 +437,7 @@ async def starts(log: PostgreSQLLog) -> list[object]:
     return list(row)
 
 
-async def test_who_said_nothing_of_a_lock_is_no_suspect(served: PostgreSQLLog) -> None:
+async def test_a_relay_without_a_lock_is_no_suspect(served: PostgreSQLLog) -> None:
     """As behind a pooler."""
     await served.store.leases.heartbeat(A, LONG)
     await served.execute("update postroad.relays set heartbeat_at = heartbeat_at - interval '1 min'")
@@ -464,7 +464,7 @@ async def test_one_lock_for_all_is_held_by_one(served: PostgreSQLLog) -> None:
     second.liveness_lock.close()
 
 
-async def test_who_gives_up_or_comes_is_heard(watched: Watched) -> None:
+async def test_other_relays_are_notified_of_released_lanes_and_new_relays(watched: Watched) -> None:
     watched.changed.clear()
     (lease, *_) = await watched.leases.take(watched.identity, 1, LONG, reclaim=[0])
     await watched.leases.release(lease)
@@ -500,9 +500,7 @@ async def test_a_pooler_lends_no_session(served: PostgreSQLLog, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("in_a_transaction", [False, True])
-async def test_who_has_waited_long_enough_does_not_wait_for_a_silent_server(
-    served: PostgreSQLLog, *, in_a_transaction: bool
-) -> None:
+async def test_a_timeout_ends_the_wait_for_a_silent_server(served: PostgreSQLLog, *, in_a_transaction: bool) -> None:
     """asyncpg would wait until the server has said that it has cancelled the statement."""
     port = urlsplit(served.url).port
     assert port is not None

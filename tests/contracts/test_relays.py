@@ -140,9 +140,9 @@ async def test_what_another_has_taken_is_lost_in_one_line(log: Log, caplog: pyte
         await log.add(*numbered(*range(20)))
         await asyncio.wait_for(team.broker.asked.wait(), 30)
         await expire(log)
-        robber = identity("s")
-        await other.leases.heartbeat(robber, LONG)
-        taken = await other.leases.take(robber, 1, LONG)
+        newcomer = identity("s")
+        await other.leases.heartbeat(newcomer, LONG)
+        taken = await other.leases.take(newcomer, 1, LONG)
         assert len(taken) == 1
         team.broker.release()
 
@@ -150,10 +150,10 @@ async def test_what_another_has_taken_is_lost_in_one_line(log: Log, caplog: pyte
             return "was taken by another relay" in caplog.text
 
         await team.until(told)
-        assert (await other.leases.inspect(robber)).mine == {0: taken[0].epoch}
+        assert (await other.leases.inspect(newcomer)).mine == {0: taken[0].epoch}
         settled = await other.settle(taken[0], taken[0].cursor)
         assert settled.cursor == taken[0].cursor, "what the first one published meanwhile was not saved"
-        await other.leases.deregister(robber)
+        await other.leases.deregister(newcomer)
         await other.close()
         await team.until_lanes(2)
         await team.broker.until(*range(20))

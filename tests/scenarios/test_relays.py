@@ -153,7 +153,7 @@ async def test_a_long_transaction_delays_nobody_else(log: PostgreSQLLog, vhost: 
         await OUTBOX.add_many(writer, numbered(0))
         await log.add(*numbered(*range(1, 101)))
         await running.until(100)
-        await until_beaten(log, 6)  # two leases later
+        await until_heartbeats(log, 6)  # two leases later
         await log.add(*numbered(*range(101, 201)))
         await running.until(200)
         await transaction.commit()
@@ -162,8 +162,8 @@ async def test_a_long_transaction_delays_nobody_else(log: PostgreSQLLog, vhost: 
     assert sorted(await arrivals(vhost)) == list(range(201))
 
 
-async def until_beaten(log: PostgreSQLLog, times: int) -> None:
-    """Wait until the relay has been heard of so often again."""
+async def until_heartbeats(log: PostgreSQLLog, times: int) -> None:
+    """Wait until the relay has sent so many more heartbeats."""
     query = "select sum(beats) from postroad.relays"
     ((before,),) = await log.execute(query)
     async with asyncio.timeout(60):

@@ -132,15 +132,15 @@ async def test_a_lease_counts_from_when_its_renewal_was_sent(held: Held) -> None
     assert {owned.valid_until for owned in held.owned_lanes} == {held.leases.sent[-1] + LEASE * (1 - MARGIN)}
 
 
-async def test_a_relay_alone_leaves_it_to_its_tick_to_beat_three_times_in_a_lease(held: Held) -> None:
-    """And when that is a little late, it heartbeats by itself."""
+async def test_a_relay_alone_leaves_its_heartbeats_to_its_tick(held: Held) -> None:
+    """When the tick is a little late, it sends one by itself."""
     await held.once()
     assert await held.once() == LEASE / HEARTBEATS_PER_LEASE * LATE_FACTOR
     assert len(held.owned_lanes) == 4
     assert len(held.leases.sent) == 1
 
 
-async def test_who_has_less_than_its_share_looks_often(held: Held) -> None:
+async def test_a_relay_with_less_than_its_share_looks_often(held: Held) -> None:
     other = identity()
     await held.leases.create("s", HERE, lanes=4, start="oldest")
     await held.leases.heartbeat(other, LEASE)
@@ -149,7 +149,7 @@ async def test_who_has_less_than_its_share_looks_often(held: Held) -> None:
     assert held.owned_lanes == []
 
 
-async def test_what_is_too_much_is_given_up_after_the_page(held: Held) -> None:
+async def test_lanes_beyond_the_share_are_released_after_the_page(held: Held) -> None:
     await held.once()
     await held.leases.heartbeat(identity(), LEASE)
     held.clock.time += 1
@@ -178,7 +178,7 @@ async def test_a_suspect_must_miss_two_probes(held: Held) -> None:
     assert len(held.leases.evicted) == 1, "it has sent a heartbeat since: the two probes begin anew"
 
 
-async def test_what_could_not_be_given_up_is_taken_again(held: Held) -> None:
+async def test_a_lane_that_could_not_be_released_is_reclaimed(held: Held) -> None:
     await held.once()
     del held.ownership._lanes[2]
     held.clock.time += 1
@@ -215,7 +215,7 @@ async def test_until_empty_takes_what_a_dead_one_had_when_its_lease_is_over(held
     assert held.ownership._started
 
 
-async def test_a_lane_that_was_given_up_while_it_looked_is_not_taken_back(held: Held) -> None:
+async def test_a_lane_that_was_released_while_it_asked_is_not_taken_back(held: Held) -> None:
     await held.once()
     leaving = held.owned_lanes[3]
     leaving.releasing = True
@@ -242,30 +242,30 @@ async def test_a_database_that_does_not_answer_keeps_no_lane_from_ending(
     assert 3 not in held.ownership._lanes
 
 
-async def test_one_that_is_lost_and_has_not_ended_keeps_it_from_no_other(held: Held) -> None:
-    """Nor is it taken back beneath the feet of the lane that runs."""
+async def test_a_lost_lane_that_has_not_ended_does_not_keep_it_from_taking_others(held: Held) -> None:
+    """Nor is it taken back while the lane still runs."""
     await held.once()
-    robber = identity()
+    newcomer = identity()
     held.leases._until |= {("s", 0): 0.0, ("s", 1): 0.0}
-    robbed = await held.leases.take(robber, 2, LEASE)
+    taken_over = await held.leases.take(newcomer, 2, LEASE)
     held.clock.time += 1
     await held.once()
     first, second, *_ = held.owned_lanes
     assert (first.lost, second.lost) == (True, True)
     await held.ownership.release(second)
-    for lease in robbed:
+    for lease in taken_over:
         await held.leases.release(lease)
     held.owned_lanes.clear()
     await held.once()
     assert held.lanes == [1]
-    assert list((await held.leases.inspect(robber)).free) == [0]
+    assert list((await held.leases.inspect(newcomer)).free) == [0]
     await held.ownership.release(first)
     await held.once()
     assert held.lanes == [0, 1]
 
 
-async def test_what_one_that_does_not_come_leaves_free_is_taken(held: Held) -> None:
-    """It lives, as far as is known, and is frozen."""
+async def test_lanes_that_a_frozen_relay_leaves_free_are_taken(held: Held) -> None:
+    """Its heartbeat has not expired."""
     frozen = identity()
     await held.leases.create("s", HERE, lanes=4, start="oldest")
     await held.leases.heartbeat(frozen, LEASE)
@@ -279,7 +279,7 @@ async def test_what_one_that_does_not_come_leaves_free_is_taken(held: Held) -> N
     assert not any(owned.releasing for owned in held.owned_lanes), "and kept"
     await held.leases.heartbeat(frozen, LEASE)
     await held.once()
-    assert [owned.lease.lane for owned in held.owned_lanes if owned.releasing] == [2, 3], "until it is heard of again"
+    assert [owned.lease.lane for owned in held.owned_lanes if owned.releasing] == [2, 3], "until its next heartbeat"
 
 
 # -- the session -----------------------------------------------------------------------------------------------------
