@@ -167,8 +167,8 @@ class Outbox:
 
         A message can be canceled while it is scheduled, and while it is deferred: the broker refused it, or it waits
         behind such a message. Until this transaction ends, the messages of its key that wait for it are not sent. A
-        message that was canceled while it was scheduled is unknown afterwards. Under REPEATABLE READ and above, PostgreSQL
-        raises its own serialization failure when a relay was faster: try the transaction again.
+        message that was canceled while it was scheduled is unknown afterwards. Under REPEATABLE READ and above,
+        PostgreSQL raises its own serialization failure when a relay was faster: try the transaction again.
 
         Raises what `add` does, and in each case nothing was changed. On PostgreSQL, NotOwner when another role added it
         and this one is neither a member of that role nor an operator.
