@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["AsyncConnection", "SyncConnection"]
 
 
-class InMemory(Protocol):
+class MemoryConnection(Protocol):
     """A transaction of a MemoryStore."""
 
     rows: list[NewRow]
@@ -108,5 +108,5 @@ class Django(Protocol):
     def vendor(self) -> str: ...
 
 
-SyncConnection = SQLite3 | Psycopg | SQLAlchemySession | SQLAlchemyConnection | Django | InMemory
+SyncConnection = SQLite3 | Psycopg | SQLAlchemySession | SQLAlchemyConnection | Django | MemoryConnection
 AsyncConnection = AsyncPG | AsyncPsycopg | AioSQLite | SQLAlchemyAsyncSession | SQLAlchemyAsyncConnection
