@@ -1,4 +1,4 @@
-"""RECEIVE: note in the handler's own transaction that a message was processed. Nothing here commits or connects."""
+"""RECEIVE: record in the handler's own transaction that a message was processed. Nothing here commits or connects."""
 
 from __future__ import annotations
 
@@ -91,13 +91,13 @@ class Inbox:
         type: str = "",
         source: str | None = None,
     ) -> bool | Coroutine[Any, Any, bool]:
-        """Note the message as processed, in the connection's own transaction, and say whether this is the first time.
+        """Record the message as processed, in the connection's own transaction; True if this is the first time.
 
         A message is known by its `source` and its id: give both, as they came with the message. Without a source, only
         the id counts, and whatever else comes without a source and with that id is taken for the same message.
 
-        When another transaction is about to process it, this one waits: it is told False after a commit and True after
-        a rollback. On an async connection the answer must be awaited. The driver's error is raised when waiting took
+        When another transaction is about to process it, this one waits: it gets False after a commit and True after a
+        rollback. On an async connection the result must be awaited. The driver's error is raised when waiting took
         longer than `lock_timeout`, and in the isolation levels above READ COMMITTED when the other has committed: roll
         back and try again. On PostgreSQL a consumer's name belongs to the role that first used it. Raises
         InvalidMessage, NotOwner, NoTransaction, ConnectionClosed, NotMigrated or UnsupportedConnection, and in each

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import re
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -170,6 +171,31 @@ def test_our_migration_inside_a_revision(place: Place, tmp_path: Path) -> None:
     command.downgrade(config, "base")
     command.upgrade(config, "head")
     assert versions(place) == ALL, "what is there stays, and is not made twice"
+
+
+def test_a_later_revision_applies_what_a_newer_version_brings(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newer version has two more migrations. `through` stops at one of them; what is there is not made again."""
+    config = alembic(place, tmp_path, "op.postroad_migrate()")
+    command.upgrade(config, "head")
+    dialect = DIALECTS[place.dialect]
+    newer = tmp_path / "newer"
+    shutil.copytree(str(dialect.folder), newer)
+    for number in (2, 3):
+        table = f"{{schema}}{dialect.separator}"
+        (newer / f"000{number}_more.sql").write_text(
+            f"create table {table}more{number} (id integer);\n"
+            f"insert into {table}migrations (version) values ({number});\n"
+        )
+    monkeypatch.setattr(dialect, "folder", newer)
+    config = alembic(
+        place, tmp_path, "op.postroad_migrate()", "op.postroad_migrate(through=2)", "op.postroad_migrate()"
+    )
+    command.upgrade(config, "r2")
+    assert versions(place) == [1, 2]
+    command.upgrade(config, "head")
+    assert versions(place) == [1, 2, 3]
 
 
 async def test_what_a_revision_made_is_what_postroad_makes(

@@ -55,7 +55,7 @@ async def test_the_relay_says_so_polls_and_carries_everything(log: Pooled, caplo
     broker = Arrivals()
     async with running(pooled(log, broker, max_idle_backoff="10ms", lanes=4)) as it:
         await until_said(caplog, "listen_lost")
-        assert "behind a pooler, where nobody can listen; set direct to its own URL" in caplog.text
+        assert "behind a pooler, and LISTEN does not work there; set direct to the server's own URL" in caplog.text
         await asyncio.gather(*(log.add(*numbered(*range(n, n + 20))) for n in range(0, 200, 20)))
         await broker.until(*range(200))
         assert not any(wait.nap or wait.asleep for wait in it._wakeup._waits)

@@ -57,7 +57,7 @@ class ApplyMigration(Operation):
         _run(schema_editor, dialect.restore_statements)
 
     def describe(self) -> str:
-        """What `migrate` says it does."""
+        """The line that `migrate` prints."""
         return f"Apply postroad's migration {self.number}"
 
 

@@ -1,7 +1,7 @@
-"""How long a server is waited for by one who does not want its answer any more.
+"""Connections and transactions that are left quickly after an error or a cancellation.
 
-asyncpg asks the server to cancel, and gives a connection back only when the server has said that it did: a server that
-is silent, because the way to it is broken, would be waited for as long as a statement may take.
+asyncpg asks the server to cancel the statement, and releases the connection only after the server has answered. If the
+network is broken, that would take as long as a statement may take; here it takes at most a second.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from postroad.errors import StoreUnavailable
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-__all__ = ["holder_named", "in_transaction", "lent"]
+__all__ = ["acquired", "holder_named", "in_transaction"]
 
-FAREWELL_SECONDS: Final = 1.0
+CANCEL_SECONDS: Final = 1.0
 
 
 @asynccontextmanager
-async def lent(pool: Any) -> AsyncIterator[Any]:
-    """A connection of the pool, until the block is over."""
+async def acquired(pool: Any) -> AsyncIterator[Any]:
+    """A connection of the pool, released at the end of the block."""
     connection = await pool.acquire()
     try:
         yield connection
     except BaseException:
-        with suppress(Exception):  # then it is gone, and the next one who asks has another
-            await pool.release(connection, timeout=FAREWELL_SECONDS)
+        with suppress(Exception):  # then the connection was closed, and the pool makes another
+            await pool.release(connection, timeout=CANCEL_SECONDS)
         raise
     finally:
-        await pool.release(connection)  # which does nothing the second time
+        await pool.release(connection)  # a no-op the second time
 
 
 @asynccontextmanager
@@ -45,7 +45,7 @@ async def in_transaction(connection: Any) -> AsyncIterator[None]:
         yield
     except BaseException:
         try:
-            async with asyncio.timeout(FAREWELL_SECONDS):
+            async with asyncio.timeout(CANCEL_SECONDS):
                 await transaction.rollback()
         except Exception:
             connection.terminate()
@@ -56,7 +56,7 @@ async def in_transaction(connection: Any) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def holder_named(connection: Any, sql: Mapping[str, str], lock: str) -> AsyncIterator[None]:
-    """Around a transaction that waits for a row of `locks`: if it waits in vain, the error says for which process."""
+    """Around a transaction that waits for a row of `locks`: if the wait times out, the error names the process."""
     try:
         yield
     except asyncpg.LockNotAvailableError as error:
@@ -64,6 +64,6 @@ async def holder_named(connection: Any, sql: Mapping[str, str], lock: str) -> As
         if holder is None:
             raise
         raise StoreUnavailable(
-            f"PostgreSQL: the row {lock!r} of the table locks is locked by {holder}, and the wait for it is over; "
+            f"PostgreSQL: the row {lock!r} of the table locks is locked by {holder}, and the wait for it timed out; "
             "try again when that transaction has ended, or end it"
         ) from error

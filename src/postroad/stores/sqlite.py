@@ -144,9 +144,9 @@ class SQLiteStore:
                     due_in = 0.0 if more else trouble.due_in(later_than_now=True)
                     return Claim(lease.settled(lease.cursor), claimed, due_in)
                 gone = trouble.forget_gone()
-            complaint = lease.without_messages(gone)
-            logger.warning("%s", complaint)
-            raise complaint
+            changed = lease.without_messages(gone)
+            logger.warning("%s", changed)
+            raise changed
 
         return await self._run(claim)
 
@@ -156,7 +156,7 @@ class SQLiteStore:
             return None if seconds is None else max(0.0, seconds)
 
         def move() -> Moved:
-            first = due_in()  # asked without the write lock: mostly there is nothing to do
+            first = due_in()  # without the write lock: mostly there is nothing to do
             if first != 0.0:
                 return Moved(0, first)
             with self._on_disk() as connection:
@@ -218,7 +218,7 @@ class SQLiteStore:
             isolation_level=None,
             check_same_thread=False,
         )
-        # A cursor move need not wait for the disk: after a power cut the last pages go out again.
+        # Moving a cursor need not wait for the disk: after a power cut the last pages are published again.
         self._connection.execute("pragma synchronous = normal")
         check_version(self._connection.execute(self._sql["schema_version"]).fetchone(), self._schema)
 
@@ -232,7 +232,7 @@ class SQLiteStore:
 
     @contextmanager
     def _on_disk(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that a power cut does not undo once it is over."""
+        """A transaction whose commit survives a power cut."""
         connection = self._open()
         connection.execute("pragma synchronous = full")
         try:
@@ -243,7 +243,7 @@ class SQLiteStore:
 
     @contextmanager
     def _fenced(self, lease: Lease, cursor: Cursor) -> Iterator[SQLiteDeferred]:
-        """A transaction of a lane's owner, who is the only one to write for it until it is over."""
+        """A transaction that has checked the lane. Raises LaneChanged if the lane has changed."""
         with self._on_disk() as connection:
             rows = connection.execute(self._sql["fence"], _fence(lease, cursor)).fetchall()
             if not rows:
@@ -265,7 +265,7 @@ class SQLiteStore:
 
 
 class _Immediate:
-    """A transaction that has the write lock from its beginning, so that it never has to give up half-way."""
+    """A transaction that holds the write lock from its beginning, so it never fails half-way because of another."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -278,13 +278,13 @@ class _Immediate:
         try:
             self._connection.execute("commit" if kind is None else "rollback")
         except sqlite3.Error:
-            if self._connection.in_transaction:  # a commit that failed must not leave the next one no room to begin
+            if self._connection.in_transaction:  # after a failed commit; the next `begin` would fail
                 self._connection.execute("rollback")
             raise
 
 
 def migrate_sqlite(path: Path | str, schema: str = DEFAULT_SCHEMA) -> list[int]:
-    """Apply what is missing, in one transaction, and say which numbers those were. Two at once wait for each other."""
+    """Apply the missing migrations in one transaction, and return their numbers. Of two at the same time, one waits."""
     try:
         with closing(sqlite3.connect(path, isolation_level=None, timeout=30)) as connection:
             connection.execute("pragma journal_mode = wal")  # writers and the relay must not block each other

@@ -1,4 +1,4 @@
-"""asyncpg. It is in a transaction only when it was told to be."""
+"""asyncpg. A connection is in a transaction only inside `connection.transaction()`."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ async def _fetch(connection: Any, statements: Sequence[Statement]) -> list[Rows]
 
 
 def asyncpg_state(connection: Any) -> State:
-    """The driver knows whether there is a transaction; it does not tell whether an error has aborted it."""
+    """The driver knows whether there is a transaction; it does not know whether an error has aborted it."""
     try:
-        if connection.is_closed():  # by a handler, or lost: the driver does not tell which
+        if connection.is_closed():  # by a handler, or lost: the driver does not know which
             return State.LOST
         return State.OPEN if connection.is_in_transaction() else State.ENDED
     except Exception:  # a pool's proxy raises when its connection was given back

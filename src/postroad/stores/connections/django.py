@@ -39,7 +39,7 @@ def _check(connection: Any) -> Any:
         if connection.closed_in_transaction:
             raise ConnectionClosed("Django's connection was closed inside its transaction")
         return connection
-    # A connection that is not open yet will be what the settings say.
+    # A connection that is not open yet will have the autocommit mode of the settings.
     opened = connection.connection is not None
     if connection.autocommit if opened else connection.settings_dict["AUTOCOMMIT"]:
         raise NoTransaction(

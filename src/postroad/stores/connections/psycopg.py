@@ -35,7 +35,7 @@ def check_psycopg(connection: Any) -> Any:
 
 
 def _in_transaction(connection: Any) -> bool:
-    # In a pipeline libpq says only that something is under way, a BEGIN or anything else. psycopg itself knows how many
+    # In a pipeline libpq reports only that a statement is under way, a BEGIN or another. psycopg itself knows how many
     # `connection.transaction()` it is in.
     return connection.pgconn.transaction_status in _IN_TRANSACTION or getattr(connection, "_num_transactions", 0) > 0
 
@@ -70,7 +70,7 @@ async def _fetch_async(connection: Any, statements: Sequence[Statement]) -> list
 
 
 def psycopg_state(connection: Any) -> State:
-    """As libpq has heard from the server; in a pipeline it has not yet. psycopg 2, below Django, is asked too."""
+    """As the server has reported it to libpq; in a pipeline it has not yet. Also for psycopg 2, below Django."""
     if getattr(connection, "broken", connection.closed == _BROKEN):
         return State.LOST
     if connection.closed:

@@ -1,7 +1,7 @@
 """SQLAlchemy 2: its sessions and connections, sync and async. The statement goes to the driver as it is.
 
-A session is flushed before it adds, so that the message's position comes after the rows that it tells of; what an async
-object does happens in its sync one, inside SQLAlchemy's own `run_sync`.
+A session is flushed before it adds, so that the message comes after the rows that it is about; what an async object
+does happens in its sync one, inside SQLAlchemy's own `run_sync`.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _ready_connection(connection: Any) -> Any:
         _check_driver(connection)
         return connection
     # What SQLAlchemy would do by itself before the INSERT. An application's "begin" listeners run now, and only then
-    # does the driver's state tell the truth.
+    # is the driver's state right.
     begun = connection.begin()
     try:
         _check_driver(connection)

@@ -1,4 +1,4 @@
-"""sqlite3 and aiosqlite. Python begins a transaction before an INSERT by itself, unless it was told not to."""
+"""sqlite3 and aiosqlite. Python begins a transaction before an INSERT by itself, except in autocommit mode."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _run_sqlite3(connection: Any, statement: Statement) -> None:
 def _fetch_sqlite3(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
     # Closed also after an error: while a traceback keeps an open cursor, a closed connection keeps its locks.
     with closing(connection.cursor()) as cursor:
-        cursor.row_factory = None  # tuples, whatever the connection was told to give
+        cursor.row_factory = None  # tuples, whatever row type the user has set
         return [cursor.execute(statement.sql, statement.values).fetchall() for statement in statements]
 
 
@@ -55,8 +55,8 @@ def _check_aiosqlite(connection: Any) -> Any:
     return connection
 
 
-# From Python 3.12 on, sqlite3 tells its `autocommit` to the connection's own thread only, and aiosqlite has no way to
-# ask. So its queue is used directly: check and INSERT are one visit to that thread, as a plain executemany would be.
+# From Python 3.12 on, `autocommit` can be read only in the connection's own thread, and aiosqlite has no call for that.
+# So its queue is used directly: check and INSERT are one visit to that thread, as a plain executemany would be.
 
 
 def _run_aiosqlite(connection: Any, statement: Statement) -> Awaitable[None]:
@@ -84,7 +84,7 @@ def check_in_its_thread(connection: Any) -> Awaitable[Any]:
 
 
 def sqlite_state(connection: Any) -> State:
-    """Whether it is in a transaction; a savepoint tells whether that is the same one."""
+    """Whether it is in a transaction; a savepoint shows whether that is the same one."""
     try:
         return State.OPEN if connection.in_transaction else State.ENDED
     except Exception:  # it was closed
