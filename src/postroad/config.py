@@ -44,7 +44,7 @@ def checked_schema(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandSettings(SettingsGroup):
-    """What the command line needs to know beside a relay's own settings."""
+    """The settings of the command line, beside those of a relay."""
 
     database: str | None = setting(
         None,
@@ -59,17 +59,17 @@ class CommandSettings(SettingsGroup):
     direct: str | None = setting(
         None,
         url("postgresql://user@host/name"),
-        "The same PostgreSQL database without the pooler in between, to be woken by it (LISTEN); only with a pooler.",
+        "The same PostgreSQL database without the pooler in between, for the LISTEN connection; only with a pooler.",
     )
     schema: str = setting(
         DEFAULT_SCHEMA,
         _SCHEMA,
-        "Where postroad's tables are: a schema in PostgreSQL, the beginning of their names in SQLite.",
+        "The schema of postroad's tables in PostgreSQL; in SQLite the prefix of their names.",
     )
     to: str | None = setting(
         None,
         url("amqp://user@host/vhost or null://"),
-        "Where the messages go: the broker's URL, amqp://user@host/vhost; null:// takes all and keeps nothing.",
+        "The destination: a broker's URL, such as amqp://user@host/vhost; null:// confirms all and keeps nothing.",
     )
     sink: str = setting("default", NAME, "The name of this destination; each has its own cursors.")
     app: str | None = setting(
@@ -78,10 +78,14 @@ class CommandSettings(SettingsGroup):
         "A Consumer in your own code, module:name; with relay, its handlers are the destination instead of a broker.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = setting(
-        "info", choice("debug", "info", "warning", "error", any_case=True), "How much of the log is shown, on stderr."
+        "info",
+        choice("debug", "info", "warning", "error", any_case=True),
+        "The lowest level of the log that is shown, on stderr.",
     )
     log_format: Literal["text", "json"] = setting(
-        "text", choice("text", "json", any_case=True), "Lines for people, or a JSON object per line for programs."
+        "text",
+        choice("text", "json", any_case=True),
+        "The format of the log: lines for people, or a JSON object per line for programs.",
     )
 
 
@@ -93,95 +97,95 @@ class RelaySettings(SettingsGroup):
     start: Literal["oldest", "now"] = setting(
         "oldest",
         choice("oldest", "now"),
-        "Where a new sink begins: at the oldest message that is kept, or at what is added from now on.",
+        "Where a new sink begins: at the oldest message in the log, or with messages added from now on.",
     )
     ordering: Literal["key", "source-key", "none"] = setting(
         "key",
         choice("key", "source-key", "none"),
-        "Keep each key's messages in order; or each key's of one source; or none, which sends what was read at once.",
+        "What is kept in order: messages of one key; of one key and source; or none, so that a page is sent at once.",
     )
-    batch_size: int = setting(1000, whole_number(1, 100_000), "The most messages that a lane reads at once.")
+    batch_size: int = setting(
+        1000, whole_number(1, 100_000), "The most messages in a page, which is what a lane reads at once."
+    )
     page_bytes: int = setting(
         4 * 1024 * 1024,
         whole_number(1, 1 << 30),
-        "What is read at once ends with the message whose payload and headers reach this many bytes.",
+        "A page ends with the message whose payload and headers reach this many bytes in all.",
     )
     wakeup: Literal["notify", "off"] = setting(
         "notify",
         choice("notify", "off"),
-        "A lane with nothing to do sleeps until the database wakes it; or off, and it only polls.",
+        "An idle lane sleeps until a NOTIFY wakes it; with off it polls.",
     )
-    channel: str = setting(
-        "postroad", identifier(63), "The channel on which PostgreSQL wakes this relay (LISTEN, NOTIFY)."
-    )
+    channel: str = setting("postroad", identifier(63), "The PostgreSQL channel of LISTEN and NOTIFY for this relay.")
     linger: Duration = setting(
-        "150ms", time_span(zero=True), "How long a lane stays awake, and polls, after its last message."
+        "150ms", time_span(zero=True), "How long a lane goes on polling after its last message before it sleeps."
     )
     tick: Duration = setting(
-        "5s", time_span(), "How often a sleeping relay looks by itself, and tests whether it can be woken."
+        "5s", time_span(), "How often a sleeping relay polls anyway, and tests its LISTEN connection."
     )
     poll_interval: Duration = setting(
-        "20ms", time_span(), "While a lane is awake or can't be woken: how soon it looks again when it found nothing."
+        "20ms", time_span(), "The polling interval of a lane that is awake, or whose LISTEN connection is lost."
     )
     max_idle_backoff: Duration = setting(
-        "1s", time_span(), "While a lane can't be woken: how long that interval grows while nothing comes."
+        "1s",
+        time_span(),
+        "The longest polling interval while LISTEN is unavailable: it grows up to this while no message comes.",
     )
     settle_interval: Duration = setting(
         "50ms",
         time_span(zero=True),
-        "Under load a lane's cursor is saved this often; a crash publishes at most that much again.",
+        "How often a lane saves its cursor under load; after a crash at most that much is published again.",
     )
     outage_backoff: Duration = setting(
-        "5s", time_span(), "The longest pause between two tries to reach a database or a broker that is out."
+        "5s", time_span(), "The longest pause between two attempts to reach an unavailable database or broker."
     )
     grace: Duration = setting("10s", time_span(zero=True), "How long a stopping relay waits for the broker's confirms.")
     report_interval: Duration = setting(
-        "10s", time_span(), "While messages move, the log says this often how many, and how fast."
+        "10s", time_span(), "How often the relay logs its throughput while it publishes."
     )
     until_empty_timeout: Duration = setting(
         "30s",
         time_span(zero=True),
-        "With --until-empty: how long a database or broker that is out is waited for before it ends with an error.",
+        "With --until-empty: how long the relay waits for an unavailable database or broker before it fails.",
     )
-    max_attempts: int = setting(
-        5, whole_number(1, 1000), "How often a message that is refused is tried before it is dead."
-    )
-    max_backoff: Duration = setting(
-        "5m", time_span(), "The longest pause between two attempts of a message that is refused."
-    )
+    max_attempts: int = setting(5, whole_number(1, 1000), "How many attempts a refused message gets before it is dead.")
+    max_backoff: Duration = setting("5m", time_span(), "The longest pause between two attempts of a refused message.")
     on_dead: Literal["release", "hold"] = setting(
         "release",
         choice("release", "hold"),
-        "What happens to a key's later messages when one is dead: they go on, or they stay until a person decides.",
+        "What happens to the later messages of a key when one is dead: they go on, or are held until an operator acts.",
     )
     dead_letter_topic: str | None = setting(
-        None, NAME, "A copy of each message that dies goes to this topic, with headers that say why. Unset: none goes."
+        None,
+        NAME,
+        "A copy of each dead message is published to this topic, with the reason in its headers. Unset: no copy.",
     )
     unroutable: Literal["hold", "drop"] = setting(
         "hold",
         choice("hold", "drop"),
-        "What happens to a message that no consumer has subscribed to: it waits for one, or it is dropped for good.",
+        "What happens to a message that the broker can't route to any queue: it is held until it can, or dropped.",
     )
     route_timeout: Duration | None = setting(
         None,
         time_span(),
-        "A message that has waited this long, and whose route is still out, is dead. Unset: it waits without a limit.",
+        "A message whose route is still blocked after this time is dead. Unset: it waits without a limit.",
     )
     retain: Duration = setting(
-        "7d", time_span(zero=True), "How long a message that every sink has had stays in the log."
+        "7d", time_span(zero=True), "How long a message stays in the log after every sink has delivered it."
     )
     cleanup_interval: Duration = setting(
-        "1m", time_span(), "How often a relay looks for messages that need not stay in the log any more."
+        "1m", time_span(), "How often a relay deletes messages whose retention has ended."
     )
     lease: Duration = setting(
         "15s",
         time_span(),
-        "How long a relay that is heard of no more keeps its lanes. It beats three times as often.",
+        "How long a relay keeps its lanes without a heartbeat. It sends three in that time.",
     )
     lock_id: int | None = setting(
         None,
         whole_number(-(1 << 63), (1 << 63) - 1),
-        "Only one relay works at a time: the one that holds PostgreSQL's advisory lock with this number.",
+        "Only one relay works at a time: the one that holds PostgreSQL's advisory lock of this number.",
     )
 
     def __post_init__(self) -> None:

@@ -364,13 +364,14 @@ def _source_settings(
 ) -> SettingsGroup | None:
     """The settings of the broker's subscriber. Refuses those that would have no effect, or no order."""
     own = inspect.signature(Consumer).parameters
-    if source is None:  # its handlers run in a relay; where its URL is optional, its settings may be there all the same
-        check_subscriber_settings("a consumer without a source", given, similar=own)
+    if source is None:
+        if given:  # an app whose broker is optional has its settings in any case; its handlers run in a relay
+            check_subscriber_settings("a consumer without a source", given, similar=own)
         return None
     if isinstance(source, str):
         return subscriber_settings(source, given, similar=own)
-    for setting, value in given.items():
-        raise InvalidSetting(f"{setting} is {value!r} beside {source!r}, which has its own; give it to that one")
+    for setting in given:  # its value is not shown: it may be a password
+        raise InvalidSetting(f"{setting} is given beside {source!r}, which has its own; give it to that one")
     if keep_order and getattr(source, "single_active", True) is False:
         raise InvalidSetting(
             f"ordering is 'key', and {source!r} has single_active=False, so a key's messages could be with two "
