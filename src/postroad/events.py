@@ -659,7 +659,7 @@ class InboxCleaned(_OfConsumer, frozen=True, kw_only=True):
 
 
 class MessagesDeleted(Event, frozen=True, kw_only=True):
-    """Retention has deleted what every sink has had."""
+    """Retention has deleted messages that every sink has had."""
 
     logger = logging.getLogger("postroad.retention")
     text = "deleted {e.deleted:,} delivered messages older than {e.retain_s:g} s"
@@ -673,15 +673,15 @@ class SinkUnserved(Event, frozen=True, kw_only=True):
     level = logging.WARNING
     logger = logging.getLogger("postroad.retention")
     text = (
-        "sink {e.sink}: no relay has served it for {e.hours:,.0f} hours, and all that it has not had is kept; "
-        "start a relay for it, or remove it (postroad sink remove)"
+        "sink {e.sink}: no relay has served it for {e.hours:,.0f} hours, so retention keeps all messages that "
+        "it has not had; start a relay for it, or remove it (postroad sink remove)"
     )
     sink: str
     hours: float
 
 
 class RetentionUnavailable(Event, frozen=True, kw_only=True):
-    """The database could not be asked for what may be deleted; nothing is lost by that."""
+    """Retention could not reach the database; it tries again, and nothing is lost."""
 
     level = logging.WARNING
     logger = logging.getLogger("postroad.retention")
@@ -699,7 +699,7 @@ class MessagesMoved(Event, frozen=True, kw_only=True):
 
 
 class SchedulingUnavailable(Event, frozen=True, kw_only=True):
-    """The database could not be asked for scheduled messages; those that are due wait."""
+    """The relay could not read scheduled messages from the database; those that are due wait."""
 
     level = logging.WARNING
     text = "scheduled messages: {e.reason}; trying again in {e.retry_ms:,.0f} ms"
@@ -708,37 +708,34 @@ class SchedulingUnavailable(Event, frozen=True, kw_only=True):
 
 
 class Stopping(Event, frozen=True, kw_only=True):
-    """A first signal asks the relay, or the consumer, to stop."""
+    """The first signal asks the relay, or the consumer, to stop."""
 
     logger = logging.getLogger("postroad.ops")
-    text = "stopping: {e.signal}; waiting for what is under way; a second signal ends it at once"
+    text = "stopping: {e.signal}; waiting for messages in flight; a second signal ends it at once"
     signal: str
 
 
 class PasswordInArguments(Event, frozen=True, kw_only=True):
-    """An option has a password in it."""
+    """An option contains a password."""
 
     level = logging.WARNING
     logger = logging.getLogger("postroad.ops")
-    text = (
-        "{e.option} has a password in it, and the command line is visible to every user of this machine; "
-        "use {e.instead}"
-    )
+    text = "{e.option} contains a password, and every user of this machine can see the command line; use {e.instead}"
     option: str
     instead: str
 
 
 class FileReadable(Event, frozen=True, kw_only=True):
-    """The file with the settings has a password in it, and everybody may read it."""
+    """The settings file contains a password, and every user of the machine may read it."""
 
     level = logging.WARNING
     logger = logging.getLogger("postroad.ops")
-    text = "{e.file} has a password in it, and every user of this machine may read it; run: chmod o-r {e.file}"
+    text = "{e.file} contains a password, and every user of this machine may read it; run: chmod o-r {e.file}"
     file: str
 
 
 class PasswordFileReadable(Event, frozen=True, kw_only=True):
-    """A file that has a password in it can be read by everybody."""
+    """A file with a password can be read by every user of the machine."""
 
     level = logging.WARNING
     logger = logging.getLogger("postroad.ops")
@@ -748,13 +745,13 @@ class PasswordFileReadable(Event, frozen=True, kw_only=True):
 
 
 class CertificateUnverified(Event, frozen=True, kw_only=True):
-    """A connection is encrypted, at best, but the other side's certificate is not checked."""
+    """A connection may be encrypted, but the server's certificate is not verified."""
 
     level = logging.WARNING
     logger = logging.getLogger("postroad.ops")
     text = (
-        "{e.setting} has {e.option}, so the server's certificate is not verified, and another machine could take its "
-        "place; use {e.instead}"
+        "{e.setting} has {e.option}, so the server's certificate is not verified, and another machine could "
+        "impersonate it; use {e.instead}"
     )
     setting: str
     option: str
@@ -762,7 +759,7 @@ class CertificateUnverified(Event, frozen=True, kw_only=True):
 
 
 class CommandFailed(Event, frozen=True, kw_only=True):
-    """A command ends with an error. Only with `log_format` json; otherwise it is a line of its own."""
+    """A command failed. Only with `log_format` json; otherwise the error is printed as a line of its own."""
 
     level = logging.ERROR
     logger = logging.getLogger("postroad.ops")

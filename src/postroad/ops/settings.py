@@ -1,7 +1,7 @@
-"""Where settings come from: the file, then `POSTROAD_*` variables, then the command line; the later wins.
+"""Loads settings from the file, then `POSTROAD_*` variables, then the command line; the later wins.
 
-Only this module reads the environment and the file. What it finds is checked by the settings' own kinds in `config`,
-also what is overruled later; an error names the setting and where its value stands, and never shows a secret.
+Only this module reads the environment and the file. `config` validates every value, also those that a later source
+overrides; an error names the setting and its source, and never shows a secret.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ DEFAULT_FILE: Final = "postroad.toml"
 FILE_VARIABLE: Final = "POSTROAD_CONFIG"
 
 _NO_SETTINGS: Final = frozenset({FILE_VARIABLE, "POSTROAD_DEBUG"})
-# Kubernetes tells every container of a namespace where its services are, by variables that begin with their names. One
-# may well be called postroad, or postroad-db.
+# Kubernetes gives every container of a namespace variables with the addresses of its services, which begin with their
+# names. A service may be called postroad, or postroad-db.
 _OF_KUBERNETES: Final = re.compile(
     r"POSTROAD_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)"
 )
@@ -64,7 +64,7 @@ COMMAND_LINE: Final = Origin("command line")
 
 
 class Given(NamedTuple):
-    """A value as somebody gave it."""
+    """A value and its source."""
 
     value: Any
     origin: Origin
@@ -72,7 +72,7 @@ class Given(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All settings, checked, and where each comes from."""
+    """All settings, validated, and where each comes from."""
 
     command: CommandSettings = field(default_factory=CommandSettings)
     relay: RelaySettings = field(default_factory=RelaySettings)
@@ -80,7 +80,7 @@ class Settings:
     file: Path | None = None
     origins: Mapping[str, Origin] = field(default_factory=dict)
     warnings: Sequence[Event] = ()
-    """What is not wrong, but unwise."""
+    """Settings that are valid but unsafe."""
 
     @classmethod
     def load(
@@ -90,7 +90,7 @@ class Settings:
         file: str | Path | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Settings:
-        """Gather the settings; `options` are those of the command line, by their names, as texts.
+        """Load the settings. `options` are those of the command line, by name, as texts.
 
         Without `file`, it is the one that the environment names, or postroad.toml in the working directory if there is
         one. Without `environment`, it is the process's. Raises InvalidSetting.
@@ -147,7 +147,7 @@ _SECTIONS: Final = [(table, each) for table, classes in TABLES.items() for each 
 
 
 def shown(setting: Setting, value: Any) -> str | int | None:
-    """A setting's value as everybody may see it."""
+    """A setting's value with secrets masked."""
     if value is None:
         return None
     if setting.kind.hides == "all":
@@ -158,7 +158,7 @@ def shown(setting: Setting, value: Any) -> str | int | None:
 
 
 def ways_to_set(names: Sequence[str]) -> str:
-    """How these settings can be set, as an error ends."""
+    """How these settings can be set, for the end of an error."""
     return "set by " + ", ".join(all_settings()[name].ways for name in names)
 
 
@@ -176,7 +176,7 @@ def _check(setting: Setting, given: Given) -> Any:
 def _merged(*sources: Mapping[str, Given]) -> dict[str, Given]:
     merged: dict[str, Given] = {}
     for source in sources:
-        if not _PASSWORDS.isdisjoint(source):  # the later says where the password is, whatever the earlier said
+        if not _PASSWORDS.isdisjoint(source):  # the later source decides where the password is
             merged = {name: each for name, each in merged.items() if name not in _PASSWORDS}
         merged |= source
     return merged
@@ -257,7 +257,7 @@ def _warnings_of_tls(given: Mapping[str, Given]) -> Iterable[Event]:
         url = urlsplit(given[name].value)
         options = dict(parse_qsl(url.query))
         mode = options.get("sslmode", "")
-        checked = mode == "require" and "sslrootcert" in options  # then drivers check the authority, if not the name
+        checked = mode == "require" and "sslrootcert" in options  # then drivers verify the authority, not the name
         if url.scheme.startswith("postgres") and mode in _UNVERIFIED and not checked:
             yield CertificateUnverified(setting=name, option=f"sslmode={mode}", instead="sslmode=verify-full")
         if url.scheme == "amqps" and options.get("no_verify_ssl") == "1":
