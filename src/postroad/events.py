@@ -685,8 +685,8 @@ class SinkUnserved(Event, frozen=True, kw_only=True):
     level = logging.WARNING
     logger = logging.getLogger("postroad.retention")
     text = (
-        "sink {e.sink}: no relay has served it for {e.hours:,.0f} hours, and all messages that it has not passed stay; "
-        "start a relay for it, or remove it (postroad sink remove)"
+        "sink {e.sink}: no relay has served it for {e.hours:,.0f} hours, so retention keeps all messages that "
+        "it has not passed; start a relay for it, or remove it (postroad sink remove)"
     )
     sink: str
     hours: float
@@ -720,37 +720,34 @@ class SchedulingUnavailable(Event, frozen=True, kw_only=True):
 
 
 class Stopping(Event, frozen=True, kw_only=True):
-    """A first signal asks the relay, or the consumer, to stop."""
+    """The first signal asks the relay, or the consumer, to stop."""
 
     logger = logging.getLogger("postroad.ops")
-    text = "stopping: {e.signal}; waiting for what is under way; a second signal ends it at once"
+    text = "stopping: {e.signal}; waiting for messages in flight; a second signal ends it at once"
     signal: str
 
 
 class PasswordInArguments(Event, frozen=True, kw_only=True):
-    """An option has a password in it."""
+    """An option contains a password."""
 
     level = logging.WARNING
     logger = logging.getLogger("postroad.ops")
-    text = (
-        "{e.option} has a password in it, and the command line is visible to every user of this machine; "
-        "use {e.instead}"
-    )
+    text = "{e.option} contains a password, and every user of this machine can see the command line; use {e.instead}"
     option: str
     instead: str
 
 
 class FileReadable(Event, frozen=True, kw_only=True):
-    """The file with the settings has a password in it, and everybody may read it."""
+    """The settings file contains a password, and every user of the machine may read it."""
 
     level = logging.WARNING
     logger = logging.getLogger("postroad.ops")
-    text = "{e.file} has a password in it, and every user of this machine may read it; run: chmod o-r {e.file}"
+    text = "{e.file} contains a password, and every user of this machine may read it; run: chmod o-r {e.file}"
     file: str
 
 
 class PasswordFileReadable(Event, frozen=True, kw_only=True):
-    """A file that has a password in it can be read by everybody."""
+    """A file with a password can be read by every user of the machine."""
 
     level = logging.WARNING
     logger = logging.getLogger("postroad.ops")
@@ -760,13 +757,13 @@ class PasswordFileReadable(Event, frozen=True, kw_only=True):
 
 
 class CertificateUnverified(Event, frozen=True, kw_only=True):
-    """A connection is encrypted, at best, but the other side's certificate is not checked."""
+    """A connection may be encrypted, but the server's certificate is not verified."""
 
     level = logging.WARNING
     logger = logging.getLogger("postroad.ops")
     text = (
-        "{e.setting} has {e.option}, so the server's certificate is not verified, and another machine could take its "
-        "place; use {e.instead}"
+        "{e.setting} has {e.option}, so the server's certificate is not verified, and another machine could "
+        "impersonate it; use {e.instead}"
     )
     setting: str
     option: str
@@ -774,7 +771,7 @@ class CertificateUnverified(Event, frozen=True, kw_only=True):
 
 
 class CommandFailed(Event, frozen=True, kw_only=True):
-    """A command ends with an error. Only with `log_format` json; otherwise it is a line of its own."""
+    """A command failed. Only with `log_format` json; otherwise the error is printed as a line of its own."""
 
     level = logging.ERROR
     logger = logging.getLogger("postroad.ops")

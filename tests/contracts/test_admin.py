@@ -22,7 +22,18 @@ from postroad.message import new_id
 from postroad.relay import Relay, Summary
 from postroad.retry import Backoff
 from postroad.stores.admin.admin import Admin
-from postroad.stores.admin.contract import MINUTES, By, Done, Filter, KeyCount, MessageRow, Rewind
+from postroad.stores.admin.contract import (
+    MINUTES,
+    By,
+    Count,
+    Done,
+    Filter,
+    KeyCount,
+    KeyPreview,
+    MessageRow,
+    Rewind,
+    totals,
+)
 from postroad.stores.admin.postgresql import PostgreSQLAdminDatabase
 from postroad.stores.admin.sqlite import SQLiteAdminDatabase
 from tests.contracts.test_progress import query
@@ -160,7 +171,49 @@ async def test_a_change_that_is_canceled_leaves_nothing_and_its_connection_to_ot
             assert await admin.release("default", "other", ME) == Done(1)
 
 
-# -- looking ---------------------------------------------------------------------------------------------------------
+# -- previews --------------------------------------------------------------------------------------------------------
+
+
+async def test_previews_tell_what_a_change_would_do_and_change_nothing(log: Log, ops: Admin) -> None:
+    await log.add(*numbered(1, 2, key="customer-1"), *numbered(3, key="customer-2"), *numbered(4))
+    await carry(log, refusing(1, 3), retry=Backoff(max_attempts=1))
+    await log.add(*numbered(5, key="customer-1"))
+    dead = await id_of(ops, 1)
+    published, waiting = await id_of(ops, 4), await id_of(ops, 5)
+    assert await ops.preview_dead(Filter(ids=[dead])) == Count(1)
+    assert await ops.preview_dead(Filter(all=True)) == Count(2)
+    assert await ops.preview_dead(Filter(key="none")) == Count(0)
+    with pytest.raises(NotFound, match="is published at sink 'default'; only a message that is dead can be"):
+        await ops.preview_dead(Filter(ids=[published]))
+    assert [row.state for row in await ops.preview_skip(waiting)] == [State.WAITING]
+    assert [row.state for row in await ops.preview_skip(dead, "default")] == [State.DEAD]
+    assert [row.id for row in await ops.preview_poison(waiting)] == [waiting]
+    with pytest.raises(NotFound, match="can be poisoned"):
+        await ops.preview_poison(published)
+    with pytest.raises(NotFound, match="there is no message"):
+        await ops.preview_skip(new_id())
+    assert await ops.preview_hold("default", "customer-1") == KeyPreview(1, known=True, similar=None)
+    assert await ops.preview_hold("default", "customer-3") == KeyPreview(0, known=False, similar="customer-2")
+    assert await ops.preview_hold("default", "something else") == KeyPreview(0, known=False, similar=None)
+    assert [await ops.preview_skip_key("default", key) for key in ("customer-1", "customer-2", "customer-3")] == [
+        1,
+        1,
+        0,
+    ]
+    assert (await ops.preview_remove_sink("default")).relays == 0
+    assert (await ops.preview_retarget("default", "elsewhere")).destination == "memory"
+    with pytest.raises(NotFound, match="delivers to memory already"):
+        await ops.preview_retarget("default", "memory")
+    report = await ops.sink("default")
+    assert (report.paused, totals([report]).undelivered) == (False, Count(3))
+    assert await ops.find_id(dead.hex[-9:]) == await ops.find_id(dead.hex) == dead
+    for call in (ops.sink("defalt"), ops.preview_hold("defalt", "k"), ops.preview_skip(dead, "defalt")):
+        with pytest.raises(InvalidSetting, match="there is no sink 'defalt'; did you mean 'default'"):
+            await call
+    assert list(await ops.audit()) == []
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------
 
 
 async def test_what_there_is_before_there_is_anything(ops: Admin) -> None:
@@ -174,7 +227,7 @@ async def test_what_there_is_before_there_is_anything(ops: Admin) -> None:
     assert list(await ops.audit()) == []
 
 
-async def test_status_tells_what_waits_and_what_is_in_trouble(log: Log, ops: Admin) -> None:
+async def test_status_tells_what_waits_and_what_is_deferred(log: Log, ops: Admin) -> None:
     await log.add(*numbered(1, 2, 3, key="a"), *numbered(4, 5, 6))
     await carry(log, refusing(1, 5), retry=LATER, lanes=1, max_attempts=2)
     await log.make_older(timedelta(minutes=10))
@@ -212,7 +265,7 @@ async def test_a_message_is_waiting_then_published_and_that_has_a_time(log: Log,
     assert oldest.created_at <= oldest.published_at < oldest.created_at + timedelta(minutes=5)
 
 
-async def test_who_was_in_trouble_was_published_when_that_was_over(log: Log, ops: Admin) -> None:
+async def test_who_was_deferred_was_published_when_that_was_over(log: Log, ops: Admin) -> None:
     await log.add(*numbered(1), *numbered(2))
     broker = refusing(1)
     await carry(log, broker, retry=LATER)
@@ -370,7 +423,7 @@ async def test_what_may_not_move_is_not_moved_and_is_reported(log: Log, ops: Adm
     assert (await ops.retry(Filter(ids=[new_id()]), ME)) == Done(0)
 
 
-async def test_poison_kills_what_is_in_trouble_and_says_who_did_it(log: Log, ops: Admin) -> None:
+async def test_poison_kills_what_is_deferred_and_says_who_did_it(log: Log, ops: Admin) -> None:
     await log.add(*numbered(1, 2, key="a"))
     broker = refusing(1)
     await carry(log, broker, retry=LATER)
@@ -422,7 +475,7 @@ async def test_a_running_relay_passes_over_what_is_skipped(log: Log, ops: Admin)
     assert broker.numbers == [1, 3]
 
 
-async def test_skip_what_is_in_trouble(log: Log, ops: Admin) -> None:
+async def test_skip_what_is_deferred(log: Log, ops: Admin) -> None:
     await log.add(*numbered(1, 2, key="a"), *numbered(3))
     broker = refusing(1, 3)
     await carry(log, broker, retry=LATER)
@@ -501,7 +554,7 @@ async def test_a_held_key_waits_and_others_go_on(log: Log, ops: Admin) -> None:
     assert [entry.command for entry in await ops.audit()] == ["release", "hold"]
 
 
-async def test_a_hold_survives_restarts_and_holds_what_is_in_trouble(log: Log, ops: Admin) -> None:
+async def test_a_hold_survives_restarts_and_holds_what_is_deferred(log: Log, ops: Admin) -> None:
     await log.add(*numbered(1, 2, key="a"), *numbered(3, key="b"))
     broker = refusing(1)
     await carry(log, broker, retry=LATER)
@@ -544,7 +597,7 @@ async def test_a_held_key_is_no_probe_for_its_route(log: Log, ops: Admin) -> Non
     assert broker.numbers == [2]
 
 
-async def test_skip_key_skips_what_is_in_trouble_of_it(log: Log, ops: Admin) -> None:
+async def test_skip_key_skips_what_is_deferred_of_it(log: Log, ops: Admin) -> None:
     await log.add(*numbered(1, 2, key="a"), *numbered(3, key="b"))
     broker = refusing(1)
     await carry(log, broker, retry=LATER)

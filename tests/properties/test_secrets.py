@@ -212,7 +212,7 @@ def test_a_password_and_the_command_line(secret: str, command: list[str]) -> Non
     finally:
         logging.getLogger().handlers = before
     assert result.exit_code == (0 if command[0] == "config" else 1)
-    assert "--database has a password in it" in result.stderr
+    assert "--database contains a password" in result.stderr
     assert_hidden(secret, [result.stdout, result.stderr])
 
 

@@ -95,7 +95,7 @@ def test_nothing_of_ours_depends_on_another_schema(neighbours: Neighbours) -> No
 
 def test_no_function_that_takes_a_table_or_sequence_is_given_an_untyped_literal(neighbours: Neighbours) -> None:
     """A function of another role that takes text would fit such a literal better."""
-    for name in (*POSTGRESQL.migrations.values(), "queries.sql", "leases.sql", "operating.sql"):
+    for name in (*POSTGRESQL.migrations.values(), "queries.sql", "leases.sql", "admin.sql"):
         text = (files("postroad.stores") / "sql" / "postgresql" / name).read_text(encoding="utf-8")
         assert _REGCLASS.findall(text) == [], name
 

@@ -161,8 +161,8 @@ def test_what_is_unwise_is_warned_about() -> None:
     done = postroad("config", "--to", f"amqp://me:{SECRET}@rabbit/")
     assert done.returncode == 0
     first, second = done.stderr.splitlines()
-    assert "WARNING  postroad.toml has a password in it, and every user of this machine may read it; run: ch" in first
-    assert "WARNING  --to has a password in it, and the command line is visible to every user" in second
+    assert "WARNING  postroad.toml contains a password, and every user of this machine may read it; run: ch" in first
+    assert "WARNING  --to contains a password, and every user of this machine can see the command line" in second
     assert second.endswith("use POSTROAD_TO or rabbitmq.password_file")
     assert SECRET not in done.stdout + done.stderr
     quiet = postroad("config", "--to", f"amqp://me:{SECRET}@rabbit/", "--log-level", "error")

@@ -1,7 +1,7 @@
-"""Settings as options of a command. A command that takes settings is called with all of them, checked.
+"""Settings as options of a command.
 
-An option is a text, or None when it was not given; whether the text is right is for the settings to say, so that a
-wrong value gets the same one line wherever it came from.
+An option is a text, or None if it was not given. Settings validate it, so that a wrong value has the same error whether
+it comes from an option, a variable or the file.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PANELS = {
     "log_level": _LOG,
     "log_format": _LOG,
 }
-"""Where the help of a command with all options lists those that most people need. The others are for --help-all."""
+"""The sections of the help for the most used options. The others are shown by --help-all only."""
 _FINE_TUNING = "Fine tuning"
 
 _FILE = typer.Option(
@@ -64,7 +64,7 @@ _HELP_ALL = typer.Option(
 
 
 def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command these settings as options, beside its own, and call it with `settings`."""
+    """Add these settings to a command's options, and call it with all settings, validated, as `settings`."""
     panels = _PANELS if names == ALL else None
     help_all = [_parameter("help_all", Annotated[bool, _HELP_ALL], default=False)] if panels else []
 

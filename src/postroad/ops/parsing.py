@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from postroad.admin import Filter
 from postroad.errors import InvalidSetting
 from postroad.kinds import duration
 from postroad.lifecycle import State
-from postroad.stores.admin.contract import Filter
 from postroad.stores.admin.names import suggestion
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
+from postroad.admin import Admin, By, Count, open_admin
 from postroad.errors import InvalidSetting, NotFound
 from postroad.ops.options import FOR_ANY_DATABASE, takes
 from postroad.ops.parsing import AsJson, DryRun, Reason, Who, Yes
@@ -23,13 +24,10 @@ from postroad.ops.prompts import actor, confirm, optional_reason, progress, requ
 from postroad.ops.rendering.text import count
 from postroad.ops.settings import Settings
 from postroad.ops.terminal import as_json as in_json
-from postroad.stores import open_admin
-from postroad.stores.admin.admin import Admin
-from postroad.stores.admin.contract import By, Count
 from postroad.stores.admin.names import suggestion
 
 if TYPE_CHECKING:
-    from postroad.stores.admin.contract import Done, OnProgress
+    from postroad.admin import Done, OnProgress
 
 __all__ = ["Plan", "Planning", "about", "changes", "resolve_sink", "with_admin"]
 

@@ -1,4 +1,4 @@
-"""Where settings come from: the file, then `POSTROAD_*` variables, then the command line; the later wins.
+"""Loads settings from the file, then `POSTROAD_*` variables, then the command line; the later wins.
 
 Only this module reads the environment and the file. Each value is checked by the kind that its setting is declared
 with, also a value that a later source replaces; an error names the setting and its source, and never shows a secret.
@@ -38,8 +38,8 @@ DEFAULT_FILE: Final = "postroad.toml"
 FILE_VARIABLE: Final = "POSTROAD_CONFIG"
 
 _NO_SETTINGS: Final = frozenset({FILE_VARIABLE, "POSTROAD_DEBUG"})
-# Kubernetes tells every container of a namespace where its services are, by variables that begin with their names. One
-# may well be called postroad, or postroad-db.
+# Kubernetes gives every container of a namespace variables with the addresses of its services, which begin with their
+# names. A service may be called postroad, or postroad-db.
 _OF_KUBERNETES: Final = re.compile(
     r"POSTROAD_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)"
 )
@@ -89,7 +89,7 @@ class Given(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All settings, checked, and where each comes from."""
+    """All settings, validated, and where each comes from."""
 
     command: CommandSettings = field(default_factory=CommandSettings)
     relay: RelaySettings = field(default_factory=RelaySettings)
@@ -98,7 +98,7 @@ class Settings:
     file: Path | None = None
     origins: Mapping[str, Origin] = field(default_factory=dict)
     warnings: Sequence[Event] = ()
-    """What is not wrong, but unwise."""
+    """Settings that are valid but unsafe."""
 
     @classmethod
     def load(
@@ -108,7 +108,7 @@ class Settings:
         file: str | Path | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Settings:
-        """Gather the settings; `options` are those of the command line, by their names, as texts.
+        """Load the settings. `options` are those of the command line, by name, as texts.
 
         Without `file`, it is the one that the environment names, or postroad.toml in the working directory if there is
         one. Without `environment`, it is the process's. Raises InvalidSetting.
@@ -161,7 +161,7 @@ _UNVERIFIED: Final = frozenset({"allow", "prefer", "require"})
 
 
 def shown(setting: Setting, value: Any) -> str | int | None:
-    """A setting's value without what is secret in it."""
+    """A setting's value with secrets masked."""
     if value is None:
         return None
     if setting.kind.secrecy == "all":
@@ -172,7 +172,7 @@ def shown(setting: Setting, value: Any) -> str | int | None:
 
 
 def ways_to_set(names: Sequence[str]) -> str:
-    """How these settings can be set, as an error ends."""
+    """How these settings can be set, for the end of an error."""
     return "set by " + ", ".join(all_settings()[name].ways for name in names)
 
 
@@ -285,7 +285,7 @@ def _warnings_of_urls(given: Mapping[str, Given]) -> Iterable[Event]:
         url = urlsplit(given[name].value if name in given else "")
         options = dict(parse_qsl(url.query))
         mode = options.get("sslmode", "")
-        checked = mode == "require" and "sslrootcert" in options  # then drivers check the authority, if not the name
+        checked = mode == "require" and "sslrootcert" in options  # then drivers verify the authority, not the name
         if url.scheme.startswith("postgres") and mode in _UNVERIFIED and not checked:
             yield CertificateUnverified(setting=name, option=f"sslmode={mode}", instead="sslmode=verify-full")
     if "to" in given:

@@ -15,8 +15,8 @@ from postroad.ops.runner import with_admin
 from postroad.ops.terminal import as_json as in_json
 
 if TYPE_CHECKING:
+    from postroad.admin import AuditEntry
     from postroad.ops.settings import Settings
-    from postroad.stores.admin.contract import AuditEntry
 
 __all__ = ["audit"]
 

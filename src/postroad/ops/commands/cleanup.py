@@ -12,8 +12,8 @@ from postroad.ops.parsing import parse_age
 from postroad.ops.runner import Plan, Planning, about, changes
 
 if TYPE_CHECKING:
+    from postroad.admin import Admin
     from postroad.ops.settings import Settings
-    from postroad.stores.admin.admin import Admin
 
 __all__ = ["cleanup"]
 

@@ -34,9 +34,8 @@ from postroad.ops.terminal import Command, Group
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from postroad.admin import Admin, Count, Filter
     from postroad.ops.settings import Settings
-    from postroad.stores.admin.admin import Admin
-    from postroad.stores.admin.contract import Count, Filter
 
 __all__ = ["dead"]
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from postroad.admin import Count
 from postroad.ops.parsing import parse_text
 from postroad.ops.rendering.text import count
 from postroad.ops.runner import Plan, Planning, changes
-from postroad.stores.admin.contract import Count
 
 if TYPE_CHECKING:
+    from postroad.admin import Admin
     from postroad.ops.settings import Settings
-    from postroad.stores.admin.admin import Admin
 
 __all__ = ["forget"]
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from postroad.admin import Count
 from postroad.errors import NotFound
 from postroad.ops.options import FOR_ANY_DATABASE, takes
 from postroad.ops.parsing import AsJson, AtSink, Key, OfSink, parse_text
@@ -14,13 +15,11 @@ from postroad.ops.rendering.text import count, one_line, time_text, without_secr
 from postroad.ops.runner import Plan, Planning, changes, resolve_sink, with_admin
 from postroad.ops.terminal import Command, Group
 from postroad.ops.terminal import as_json as in_json
-from postroad.stores.admin.contract import Count
 from postroad.stores.admin.names import suggestion
 
 if TYPE_CHECKING:
+    from postroad.admin import Admin, HeldKey
     from postroad.ops.settings import Settings
-    from postroad.stores.admin.admin import Admin
-    from postroad.stores.admin.contract import HeldKey
 
 __all__ = ["key"]
 

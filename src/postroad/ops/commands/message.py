@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from postroad.admin import Count, Filter
 from postroad.errors import NotFound
 from postroad.ops.options import FOR_ANY_DATABASE, takes
 from postroad.ops.parsing import AsJson, MessageId, OfSink, WithPayload, parse_id_digits
@@ -13,15 +14,13 @@ from postroad.ops.rendering.messages import history_as_json, show_history
 from postroad.ops.rendering.text import LARGEST_SHOWN, one_line
 from postroad.ops.runner import Plan, Planning, changes, with_admin
 from postroad.ops.terminal import Command, Group
-from postroad.stores.admin.contract import Count, Filter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from postroad.admin import Admin, MessageHistory, MessageRow
     from postroad.lifecycle import State
     from postroad.ops.settings import Settings
-    from postroad.stores.admin.admin import Admin
-    from postroad.stores.admin.contract import MessageHistory, MessageRow
 
 __all__ = ["message", "show_message"]
 

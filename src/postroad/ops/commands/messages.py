@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from postroad.admin import Count
 from postroad.ops.options import FOR_ANY_DATABASE, takes
 from postroad.ops.parsing import (
     AsJson,
@@ -20,12 +21,10 @@ from postroad.ops.parsing import (
 )
 from postroad.ops.rendering.messages import Listing, show_listing
 from postroad.ops.runner import with_admin
-from postroad.stores.admin.contract import Count
 
 if TYPE_CHECKING:
+    from postroad.admin import Admin, Filter
     from postroad.ops.settings import Settings
-    from postroad.stores.admin.admin import Admin
-    from postroad.stores.admin.contract import Filter
 
 __all__ = ["list_messages", "messages"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from postroad.admin import Count
 from postroad.ops.parsing import SinkName  # noqa: TC001 - options are read from annotations
 from postroad.ops.runner import Plan, Planning, changes
-from postroad.stores.admin.contract import Count
 
 if TYPE_CHECKING:
+    from postroad.admin import Admin
     from postroad.ops.settings import Settings
-    from postroad.stores.admin.admin import Admin
 
 __all__ = ["pause", "resume"]
 

@@ -15,8 +15,8 @@ from postroad.ops.runner import with_admin
 from postroad.ops.terminal import as_json as in_json
 
 if TYPE_CHECKING:
+    from postroad.admin import RelayStatus
     from postroad.ops.settings import Settings
-    from postroad.stores.leases import RelayStatus
 
 __all__ = ["relays"]
 

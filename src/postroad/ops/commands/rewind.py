@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from postroad.admin import Rewind
 from postroad.ops.parsing import AtSink, OfKey, OfType, parse_time_or_position
 from postroad.ops.rendering.text import time_text
 from postroad.ops.runner import Plan, Planning, about, changes, resolve_sink
-from postroad.stores.admin.contract import Rewind
 
 if TYPE_CHECKING:
+    from postroad.admin import Admin
     from postroad.ops.settings import Settings
-    from postroad.stores.admin.admin import Admin
 
 __all__ = ["rewind"]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from postroad.admin import Count, totals
 from postroad.brokers.registry import known_schemes, publisher_for, url_examples
 from postroad.errors import InvalidSetting
 from postroad.ops.options import FOR_ANY_DATABASE, takes
@@ -17,14 +18,12 @@ from postroad.ops.rendering.text import age, number_text, one_line
 from postroad.ops.runner import Plan, Planning, about, changes, with_admin
 from postroad.ops.terminal import Command, Group
 from postroad.ops.terminal import as_json as in_json
-from postroad.stores.admin.contract import Count, totals
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from postroad.admin import Admin, SinkReport
     from postroad.ops.settings import Settings
-    from postroad.stores.admin.admin import Admin
-    from postroad.stores.admin.contract import SinkReport
 
 __all__ = ["sink"]
 

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 import typer
 
+from postroad.admin import Count, totals
 from postroad.ops.options import FOR_ANY_DATABASE, takes
 from postroad.ops.parsing import AsJson  # noqa: TC001 - options are read from annotations
 from postroad.ops.rendering.tables import Column, Row, only_ascii, show_rows
 from postroad.ops.rendering.text import age, bars, count, number_text, one_line, time_text, without_secrets
 from postroad.ops.runner import about, with_admin
 from postroad.ops.terminal import as_json as in_json
-from postroad.stores.admin.contract import Count, totals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from postroad.admin import SinkReport, StatusReport, Totals
     from postroad.ops.settings import Settings
-    from postroad.stores.admin.contract import SinkReport, StatusReport, Totals
 
 __all__ = ["status"]
 

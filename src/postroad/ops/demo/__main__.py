@@ -1,4 +1,4 @@
-"""What runs in a process of its own: `python -m postroad.ops.demo shop|relay|drain PLAN`. For `story` only."""
+"""The processes that `story` starts: `python -m postroad.ops.demo shop|relay|drain PLAN`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from postroad.ops.demo.warehouse import relay_to_warehouse
 
 
 def main(role: str, plan: str) -> None:
-    """Play a role until it is over."""
+    """Run a role until it ends."""
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(message)s")
     known = msgspec.json.decode(plan, type=Plan)

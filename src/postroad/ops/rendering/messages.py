@@ -16,7 +16,7 @@ from postroad.ops.terminal import as_json as in_json
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from postroad.stores.admin.contract import Count, MessageAtSink, MessageHistory, MessagePage, MessageRow
+    from postroad.admin import Count, MessageAtSink, MessageHistory, MessagePage, MessageRow
 
 __all__ = ["Listing", "history_as_json", "show_history", "show_listing"]
 

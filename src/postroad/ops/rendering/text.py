@@ -16,7 +16,7 @@ from postroad.safe_text import harmless, without_passwords
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from postroad.stores.admin.contract import Count
+    from postroad.admin import Count
 
 __all__ = [
     "LARGEST_SHOWN",

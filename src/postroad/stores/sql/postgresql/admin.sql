@@ -1,11 +1,11 @@
--- Named queries for operators, PostgreSQL. The same names stand in ../sqlite/operating.sql.
--- Times come and go as microseconds since 1970. Where a filter's value is null, it does not count.
+-- The named queries of `Admin`, PostgreSQL. ../sqlite/admin.sql has the same names.
+-- Times are microseconds since 1970, in parameters and results. A filter's parameter that is null matches everything.
 
 -- name: sinks
 select distinct sink from {schema}.lanes order by sink
 
 -- name: sink_reports
--- Where each sink delivers to, when a relay last served it, how many relays do so now, and what time it is.
+-- Each sink's destination, when a relay last served it, how many relays serve it now, and the current time.
 select s.sink, s.destination,
        greatest(s.served_at,
                 (select max(heartbeat_at) from {schema}.relays r where r.sink = s.sink),
@@ -21,20 +21,20 @@ select s.sink, s.destination,
 select destination from {schema}.sinks where sink = $1 for update
 
 -- name: count_serving
--- How many relays serve a sink, and how many lanes have a lease that is not over.
+-- How many relays serve a sink, and how many lanes have a lease that has not expired.
 select (select count(*) from {schema}.relays where sink = $1 and alive_until > clock_timestamp()) as relays,
        (select count(*) from {schema}.lanes
          where sink = $1 and owner is not null and lease_until > clock_timestamp()) as lanes
 
 -- name: release_lanes
--- The owner of a lane has lost it: a relay that was frozen must not go on with the old destination.
+-- Take the lanes from their owners: a relay that was suspended must not deliver to the old destination when it resumes.
 update {schema}.lanes set owner = null, lease_until = null where sink = $1
 
 -- name: retarget
 update {schema}.sinks set destination = $2 where sink = $1
 
 -- name: remove_sink
--- The sink itself; the next queries remove what is known of it.
+-- The sink itself; the next queries delete everything about it.
 delete from {schema}.sinks where sink = $1
 
 -- name: remove_lanes
@@ -68,8 +68,8 @@ delete from {schema}.ahead where sink = $1
 delete from {schema}.rewound where sink = $1
 
 -- name: lane_reports
--- Per lane what waits, from the first $1 rows ahead of its position, and the first $1 that its snapshot does not see.
--- All slots are walked, so that the walk ends; `seen` says how many rows those were, and `mine` how many are the lane's.
+-- Pending messages per lane, among the first $1 rows after its position, and the first $1 that its snapshot does not see.
+-- Rows of all slots are read, so that the number of rows is bounded; `seen` counts them, `mine` those of the lane's slots.
 select l.sink, l.lane, l.position, l.owner,
        exists (select from {schema}.pauses p where p.sink = l.sink) as paused,
        next.seen, next.mine, next.through, coalesce((select max(position) from {schema}.outbox), 0) as log_end,
@@ -100,19 +100,18 @@ select l.sink, l.lane, l.position, l.owner,
  order by l.sink, l.lane
 
 -- name: deferred_reports
--- How many messages of each lane are in which state, and the age of the first.
--- "position > 0" lets the planner take the primary key; else, with sequential scans forbidden, every plan costs too much
--- for it to see that hashing is cheaper than sorting.
--- The last column: how many of them name a route.
+-- How many deferred messages each lane has, by state, and the age of the oldest.
+-- "position > 0" lets the planner use the primary key. Without it, with sequential scans disabled, every plan costs so much
+-- that the planner does not see that hashing is cheaper than sorting. `routed`: how many of them wait for a route.
 select sink, lane, state, number,
        extract(epoch from now() - (select created_at from {schema}.outbox o where o.position = first))::float8 as age, routed
   from (select sink, lane, state, count(*) as number, min(position) as first, count(route) as routed
           from {schema}.deferred
          where position > 0
-         group by sink, lane, state) troubles
+         group by sink, lane, state) counts
 
 -- name: throughput
--- What was published and refused, per minute of the clock; the last one is 0. $1: minutes.
+-- Published and refused messages per minute of the clock, by how many minutes ago. $1: minutes.
 select sink, lane, (extract(epoch from date_trunc('minute', now()) - date_trunc('minute', at)) / 60)::integer as ago,
        sum(published)::bigint as published, sum(refused)::bigint as refused
   from {schema}.progress
@@ -120,7 +119,7 @@ select sink, lane, (extract(epoch from date_trunc('minute', now()) - date_trunc(
  group by sink, lane, ago
 
 -- name: scheduled_report
--- What is to be sent later, counted up to $1; when the first is due; and what time it is.
+-- Scheduled messages, counted up to $1; when the first is due; and the current time.
 select (select count(*) from (select from {schema}.scheduled order by due_at limit $1) first) as number,
        (select min(due_at) from {schema}.scheduled) as due_at,
        now() as at
@@ -138,23 +137,24 @@ select number, at, who, role, command, arguments::text, reason,
  order by number desc limit $1
 
 -- name: log_ends
--- The first and the last position of the log, and how far the lanes of a sink have come.
+-- The first and the last position of the log, and the lowest and highest position of a sink's lanes.
 select (select min(position) from {schema}.outbox) as first,
        (select max(position) from {schema}.outbox) as last,
        coalesce(min(position), 0) as behind, coalesce(max(position), 0) as before
   from {schema}.lanes where $1::text is null or sink = $1
 
 -- name: look_back
--- How many rows lie at or below $1, up to $2 of them, and the lowest position among those.
+-- Count the rows at or below position $1, at most $2, and return the lowest position among them.
 select count(*) as rows, min(position) as position
   from (select position from {schema}.outbox where position <= $1 order by position desc limit $2) looked_at
 
 -- name: created_at
--- When the youngest of some rows was added, from a position on: a long transaction's rows are older than their place.
+-- The newest time at which one of the 100 rows from a position on was added: rows of a long transaction are older than
+-- their neighbours.
 select max(created_at) from (select created_at from {schema}.outbox where position >= $1 order by position limit 100) few
 
 -- name: list_log
--- Messages between two positions, the newest first. $1: from; $2: to; $3: sink; $4: states; $5: key; $6: type; $7: topic;
+-- Messages between two positions, newest first. $1: from; $2: to; $3: sink; $4: states; $5: key; $6: type; $7: topic;
 -- $8: error; $9: since; $10: before; $11: rows.
 select sink, lane, position, id, type, topic, key, state, attempts, error, route, created_at, next_attempt_at, published_at
   from {schema}.outbox_status
@@ -185,7 +185,7 @@ select count(*)
    and ($10::bigint is null or created_at < timestamptz 'epoch' + $10 * interval '1 microsecond')
 
 -- name: list_added
--- As list_log, where no sink reads the log yet: every message waits. Parameters as there.
+-- As list_log, for a log without a sink: every message is waiting. Parameters as there.
 select '' as sink, 0 as lane, position, id, type, topic, key, 'waiting' as state, 0 as attempts, null::text as error,
        null::text as route, created_at, null::timestamptz as next_attempt_at, null::timestamptz as published_at
   from {schema}.outbox
@@ -202,8 +202,8 @@ select '' as sink, 0 as lane, position, id, type, topic, key, 'waiting' as state
  limit $11
 
 -- name: find_ids
--- Ids that begin with some digits, which are those from $1 to $2; and, among the newest $4 messages, those that wait for
--- their time and those in trouble, ids that end with the digits $3. At most $5.
+-- Ids between $1 and $2, which begin with the same digits; and, among the newest $4 messages of the log, the scheduled and
+-- the deferred ones, ids that end with the digits $3. At most $5.
 select id from {schema}.outbox where id between $1 and $2
 union
 select id from {schema}.scheduled where id between $1 and $2
@@ -214,22 +214,22 @@ union
 select id from (select id from {schema}.scheduled order by due_at, number limit $4) waiting
  where replace(id::text, '-', '') like '%' || $3::text
 union
-select id from (select position from {schema}.deferred order by position desc limit $4) trouble
+select id from (select position from {schema}.deferred order by position desc limit $4) newest
   join {schema}.outbox using (position)
  where replace(id::text, '-', '') like '%' || $3::text
  limit $5
 
 -- name: list_ids
--- Messages by their ids, or by their positions; at one sink or at all.
+-- Messages by id, at one sink or at all.
 select sink, lane, position, id, type, topic, key, state, attempts, error, route, created_at, next_attempt_at, published_at
   from {schema}.outbox_status
  where id = any($1::uuid[]) and ($2::text is null or sink = $2)
  order by position desc, sink
 
 -- name: find_deferred
--- Messages in trouble behind a place, in order. What the log knows is asked for only if $5, message by message: the
--- planner would otherwise read all of the log at once.
--- $1: sink; $2: states; $3: key; $4: error; $5: ask the log; $6: type; $7: topic; $8: since; $9: before; $10: position;
+-- Deferred messages after a place, in order. The columns of the log are read only if $5, one message at a time: with a join,
+-- the planner would read the whole log.
+-- $1: sink; $2: states; $3: key; $4: error; $5: read the log; $6: type; $7: topic; $8: since; $9: before; $10: position;
 -- $11: sink; $12: rows.
 select sink, position from {schema}.deferred d
  where (position, sink) > ($10::bigint, $11::text)
@@ -247,7 +247,7 @@ select sink, position from {schema}.deferred d
  limit $12
 
 -- name: list_deferred
--- Messages in trouble, the newest first. Parameters as those of find_trouble; $10: below; $11: rows looked at; $12: rows.
+-- Deferred messages, newest first. Parameters as in find_deferred; $10: below; $11: rows to read; $12: rows.
 select d.sink, d.lane, d.position, o.id, o.type, o.topic, o.key, d.state, d.attempts, d.error, d.route, o.created_at,
        d.due_at as next_attempt_at, null::timestamptz as published_at
   from (select * from (
@@ -271,8 +271,8 @@ select d.sink, d.lane, d.position, o.id, o.type, o.topic, o.key, d.state, d.atte
  order by d.position desc, d.sink
 
 -- name: count_deferred
--- Of the newest $10 messages in trouble that match by themselves, how many there are, how many of them match by what the
--- log knows.
+-- Of the newest $10 deferred messages that match by the columns of `deferred`: how many there are, and how many also match by
+-- the columns of the log.
 select count(*) as seen,
        count(*) filter (
            where not $5::boolean
@@ -290,7 +290,8 @@ select count(*) as seen,
          limit $10) d
 
 -- name: look_back_deferred
--- How many messages in trouble that match by themselves lie below $5, up to $6 of them, and where the last one is.
+-- Count the deferred messages below position $5 that match by the columns of `deferred`, at most $6, and return the lowest
+-- position among them.
 select count(*) as seen, min(position) as through
   from (select position from {schema}.deferred
          where position < $5
@@ -307,7 +308,7 @@ select position, type, topic, key, content_type, headers::text, created_at, null
   from {schema}.outbox where id = $1
 
 -- name: scheduled_message
--- The same, from those that are to be sent later.
+-- The same, of a scheduled message.
 select null::bigint as position, type, topic, key, content_type, headers::text, created_at, due_at as deliver_at
   from {schema}.scheduled where id = $1
 
@@ -324,21 +325,21 @@ select substring(payload from 1 for $2::integer) as payload, octet_length(payloa
 select sink, attempt, failed_at, error from {schema}.attempts where position = $1 order by failed_at, attempt
 
 -- name: caused
--- Messages that name $2 as their cause, among the $3 rows behind position $1.
+-- Messages whose causation id is $2, among the $3 rows after position $1.
 select id, type
   from (select position, id, type, headers from {schema}.outbox where position > $1 order by position limit $3) next
  where strpos(headers::text, $2) > 0 and headers ->> 'causation_id' = $2
  order by position
 
 -- name: lock_for_change
--- No lane of a sink, or of any, writes until the transaction ends.
+-- Lock the lanes of a sink, or of all sinks, so that no relay writes them until the transaction ends.
 select sink, lane, first_slot, last_slot from {schema}.lanes
  where $1::text is null or sink = $1
  order by sink, lane
    for update
 
 -- name: raise_version
--- Let the owner of a lane load it again, and wake it for that.
+-- Make the owner of a lane reload it, and wake it up.
 with raised as (
     update {schema}.lanes set version = version + 1
      where (sink, lane) in (select * from unnest($1::text[], $2::smallint[]))
@@ -352,8 +353,8 @@ values ($1, $2, $3::text::json, $4, $5, $6)
 returning number
 
 -- name: retry
--- Dead messages, tried again: behind those that block their keys. $1: sinks; $2: positions. One that its lane has not come
--- to yet stays dead: it would overtake those before it.
+-- Retry dead messages, after earlier messages that block their keys. $1: sinks; $2: positions. One that its lane has not
+-- reached yet stays dead: it would overtake earlier messages.
 update {schema}.deferred d
    set state = case when blocked then 'held' else 'retrying' end,
        due_at = case when not blocked then now() end,
@@ -387,7 +388,7 @@ update {schema}.deferred d
 returning d.sink, d.lane, d.position
 
 -- name: poison
--- $3: the error; $4: later messages of the keys wait.
+-- $3: the error; $4: hold later messages of the keys.
 update {schema}.deferred d
    set state = 'dead', blocks = $4, due_at = null, route = null, error = $3,
        first_failed_at = coalesce(first_failed_at, now()), last_failed_at = now()
@@ -396,8 +397,8 @@ update {schema}.deferred d
 returning d.sink, d.lane, d.position
 
 -- name: decide_ahead
--- Messages that no lane of their sink has passed, as $3: skipped or dead. $4: the error; $5: later ones of the keys wait.
--- Unsure: the lane may have published them and not saved its cursor.
+-- Give messages that their lanes have not passed the state $3: skipped or dead. $4: the error; $5: hold later messages of the keys.
+-- Unsure: the lane may have published them without having saved its cursor.
 insert into {schema}.deferred (sink, lane, position, key, state, blocks, error, unsure, first_failed_at, last_failed_at)
 select l.sink, l.lane, o.position, o.key, $3, $5, $4::text, true,
        case when $3 = 'dead' then now() end, case when $3 = 'dead' then now() end
@@ -410,13 +411,13 @@ on conflict (position, sink) do nothing
 returning sink, lane, position
 
 -- name: add_ahead
--- Their lanes pass over these.
+-- The lanes will not publish these.
 insert into {schema}.ahead (sink, lane, position)
 select * from unnest($1::text[], $2::smallint[], $3::bigint[])
 on conflict do nothing
 
 -- name: add_poison_attempt
--- What a person did to messages belongs to their history. $3: the error.
+-- Record the poisoning in the messages' history. $3: the error.
 insert into {schema}.attempts (sink, position, attempt, failed_at, error)
 select d.sink, d.position, d.attempts, now(), $3
   from unnest($1::text[], $2::bigint[]) as these (sink, position)
@@ -428,7 +429,7 @@ on conflict (sink, key) do nothing
 returning 1
 
 -- name: hold_deferred
--- What is in trouble of a key waits for a person from now on.
+-- Hold the deferred messages of a key.
 update {schema}.deferred set state = 'held', due_at = null
  where sink = $1 and lane = $2 and $3 in (key, split_part(key, chr(31), 1)) and blocks and state in ('retrying', 'held')
 
@@ -445,7 +446,7 @@ delete from {schema}.pauses where sink = $1
 returning 1
 
 -- name: count_old
--- Of the first $2 rows from position $1 on, how many retention would delete now, how many there were, and where the
+-- Of the first $2 rows from position $1 on: how many retention would delete now, how many there are, and where the
 -- last one is. $3: microseconds.
 select count(*) filter (
            where batch.old
@@ -461,8 +462,8 @@ select count(*) filter (
           from {schema}.outbox where position >= $1 order by position limit $2) batch
 
 -- name: count_of_key
--- Of the first $2 rows after position $1, how many of key $3 every sink has had, and how many not; how many rows there
--- were, and where the last one is.
+-- Of the first $2 rows after position $1, how many messages of key $3 every sink has had, and how many not; how many rows there
+-- are, and where the last one is.
 with batch as materialized (
     select position, xid, slot, key from {schema}.outbox where position > $1 order by position limit $2)
 select count(*) filter (where delivered) as delivered, count(*) filter (where not delivered) as undelivered,
@@ -481,12 +482,12 @@ select count(*) filter (where delivered) as delivered, count(*) filter (where no
 select count(*) from {schema}.scheduled where key = $1
 
 -- name: forget_in_audit
--- What operators did to a key stays in the audit, without the key and without their reasons, which may name it too.
--- $1: key; $2: the line about the forgetting, written in the same transaction.
+-- Remove a key from the audit, and the reasons of those lines, which may name it too.
+-- $1: key; $2: the audit line of this command, written in the same transaction.
 select {schema}.forget_in_audit($1, $2)
 
 -- name: count_rewind
--- Of the first $6 rows from position $2 to $3, how many a rewind of sink $1 would publish again, how many there were, and
+-- Of the first $6 rows from position $2 to $3, how many a rewind of sink $1 would re-publish, how many there are, and
 -- where the last one is. $4: key; $5: type; $7: since.
 select count(*) filter (
            where o.matches and {schema}.passed(o.position, o.xid, l)
@@ -501,7 +502,7 @@ select count(*) filter (
   join {schema}.lanes l on l.sink = $1 and o.slot between l.first_slot and l.last_slot
 
 -- name: find_rewind
--- The same rows as those of count_rewind, with whether they go.
+-- The same rows as count_rewind, each with whether it would be re-published.
 select l.lane, o.position, o.key,
        o.matches and {schema}.passed(o.position, o.xid, l)
        and not exists (select from {schema}.deferred d where d.position = o.position and d.sink = l.sink) as goes
@@ -515,19 +516,19 @@ select l.lane, o.position, o.key,
  order by o.position
 
 -- name: rewind
--- Have these published again: of a key, one after the other. $2: lanes; $3: positions; $4: keys.
+-- Re-publish messages, those of a key one after the other. $2: lanes; $3: positions; $4: keys.
 insert into {schema}.deferred (sink, lane, position, key, state, blocks, due_at, unsure)
-select $1, lane, position, key, 'held', true, case when key is null then now() end, true -- the broker has had them
+select $1, lane, position, key, 'held', true, case when key is null then now() end, true -- the broker has had these
   from unnest($2::smallint[], $3::bigint[], $4::text[]) as these (lane, position, key)
 
 -- name: lock_retention
--- Until the transaction ends: retention would not see what is to be published again.
-with patience as materialized (
+-- Block retention until the transaction ends: it would not see what is to be re-published, and delete it.
+with timeout as materialized (
     select set_config('lock_timeout', '10s', true) as now)
-select name from patience, {schema}.locks where name = 'retention' and now is not null for update of locks
+select name from timeout, {schema}.locks where name = 'retention' and now is not null for update of locks
 
 -- name: add_rewound
--- Because of rewind $2. $3: positions; $4: their new ids, or nulls.
+-- Mark messages as re-published by rewind $2. $3: positions; $4: their new ids, or nulls.
 insert into {schema}.rewound (sink, position, rewind, new_id)
 select $1, position, $2, new_id
   from unnest($3::bigint[], $4::uuid[]) as these (position, new_id)

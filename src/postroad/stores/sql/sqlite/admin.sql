@@ -1,11 +1,11 @@
--- Named queries for operators, SQLite. The same names stand in ../postgresql/operating.sql, which says what the
--- parameters are. Lists come as JSON, and so do rows, which are one parameter here. Where a filter's value is null, it does not count.
+-- The named queries of `Admin`, SQLite. ../postgresql/admin.sql has the same names and documents the parameters.
+-- Lists are JSON texts, and so are rows, which are one parameter here. A filter's parameter that is null matches everything.
 
 -- name: sinks
 select distinct sink from {schema}_lanes order by sink
 
 -- name: sink_reports
--- Where each sink delivers to, when a relay last served it, how many relays do so now, and what time it is.
+-- Each sink's destination, when a relay last served it, how many relays serve it now, and the current time.
 select s.sink, s.destination,
        max(s.served_at,
            coalesce((select max(heartbeat_at) from {schema}_relays r where r.sink = s.sink), 0),
@@ -21,7 +21,7 @@ select s.sink, s.destination,
 select destination from {schema}_sinks where sink = ?1
 
 -- name: count_serving
--- How many relays serve a sink, and how many lanes have a lease that is not over.
+-- How many relays serve a sink, and how many lanes have a lease that has not expired.
 select (select count(*) from {schema}_relays
          where sink = ?1 and alive_until > (julianday('now') - 2440587.5) * 86400000000),
        (select count(*) from {schema}_lanes l
@@ -31,14 +31,14 @@ select (select count(*) from {schema}_relays
                           and e.lease_until > (julianday('now') - 2440587.5) * 86400000000))
 
 -- name: release_lanes
--- The owner of a lane has lost it: a relay that was frozen must not go on with the old destination.
+-- Take the lanes from their owners: a relay that was suspended must not deliver to the old destination when it resumes.
 update {schema}_lanes set owner = null where sink = ?1
 
 -- name: retarget
 update {schema}_sinks set destination = ?2 where sink = ?1
 
 -- name: remove_sink
--- The sink itself; the next queries remove what is known of it.
+-- The sink itself; the next queries delete everything about it.
 delete from {schema}_sinks where sink = ?1
 
 -- name: remove_lanes
@@ -75,7 +75,7 @@ delete from {schema}_rewound where sink = ?1
 delete from {schema}_leases where sink = ?1
 
 -- name: lane_reports
--- Per lane what waits, from the first ?1 rows ahead of its position. There are no late rows.
+-- Pending messages per lane, among the first ?1 rows after its position. SQLite has no late rows.
 select l.sink, l.lane, l.position, l.owner,
        exists (select 1 from {schema}_pauses p where p.sink = l.sink) as paused,
        (select count(*) from (select 1 from {schema}_outbox o
@@ -95,7 +95,7 @@ select l.sink, l.lane, l.position, l.owner,
  order by l.sink, l.lane
 
 -- name: deferred_reports
--- How many messages of each lane are in which state, and the age of the first.
+-- How many deferred messages each lane has, by state, and the age of the oldest.
 select sink, lane, state, number,
        ((julianday('now') - 2440587.5) * 86400000000
         - (select created_at from {schema}_outbox o where o.position = first)) / 1e6 as age, routed
@@ -104,7 +104,7 @@ select sink, lane, state, number,
          group by sink, lane, state)
 
 -- name: throughput
--- What was published and refused, per minute of the clock; the last one is 0. ?1: minutes.
+-- Published and refused messages per minute of the clock, by how many minutes ago. ?1: minutes.
 select sink, lane, cast((julianday('now') - 2440587.5) * 86400000000 as integer) / 60000000 - at / 60000000 as ago,
        sum(published) as published, sum(refused) as refused
   from {schema}_progress
@@ -124,23 +124,23 @@ select number, at, who, null as role, command, arguments, reason, changed
   from {schema}_audit order by number desc limit ?1
 
 -- name: log_ends
--- The first and the last position of the log, and how far the lanes of a sink have come.
+-- The first and the last position of the log, and the lowest and highest position of a sink's lanes.
 select (select min(position) from {schema}_outbox) as first,
        (select max(position) from {schema}_outbox) as last,
        coalesce(min(position), 0) as behind, coalesce(max(position), 0) as before
   from {schema}_lanes where ?1 is null or sink = ?1
 
 -- name: look_back
--- How many rows lie at or below ?1, up to ?2 of them, and the lowest position among those.
+-- Count the rows at or below position ?1, at most ?2, and return the lowest position among them.
 select count(*) as rows, min(position) as position
   from (select position from {schema}_outbox where position <= ?1 order by position desc limit ?2)
 
 -- name: created_at
--- When the youngest of some rows was added, from a position on.
+-- The newest time at which one of the 100 rows from a position on was added.
 select max(created_at) from (select created_at from {schema}_outbox where position >= ?1 order by position limit 100)
 
 -- name: list_log
--- Messages between two positions, the newest first.
+-- Messages between two positions, newest first.
 select sink, lane, position, id, type, topic, key, state, attempts, error, route, created_at, next_attempt_at, published_at
   from {schema}_outbox_status
  where position between ?1 and ?2
@@ -170,7 +170,7 @@ select count(*)
    and (?10 is null or created_at < ?10)
 
 -- name: list_added
--- As list_log, where no sink reads the log yet: every message waits.
+-- As list_log, for a log without a sink: every message is waiting.
 select '' as sink, 0 as lane, position, id, type, topic, key, 'waiting' as state, 0 as attempts, null as error, null as route,
        created_at, null as next_attempt_at, null as published_at
   from {schema}_outbox
@@ -187,8 +187,8 @@ select '' as sink, 0 as lane, position, id, type, topic, key, 'waiting' as state
  limit ?11
 
 -- name: find_ids
--- Ids that begin with some digits, which are those from ?1 to ?2; and, among the newest ?4 messages, those that wait for
--- their time and those in trouble, ids that end with the digits ?3. At most ?5.
+-- Ids between ?1 and ?2, which begin with the same digits; and, among the newest ?4 messages of the log, the scheduled and
+-- the deferred ones, ids that end with the digits ?3. At most ?5.
 select id from {schema}_outbox where id between ?1 and ?2
 union
 select id from {schema}_scheduled where id between ?1 and ?2
@@ -205,14 +205,14 @@ select id from (select position from {schema}_deferred order by position desc li
  limit ?5
 
 -- name: list_ids
--- Messages by their ids; at one sink or at all.
+-- Messages by id, at one sink or at all.
 select sink, lane, position, id, type, topic, key, state, attempts, error, route, created_at, next_attempt_at, published_at
   from {schema}_outbox_status
  where id in (select value from json_each(?1)) and (?2 is null or sink = ?2)
  order by position desc, sink
 
 -- name: find_deferred
--- Messages in trouble behind a place, in order.
+-- Deferred messages after a place, in order.
 select sink, position from {schema}_deferred d
  where (position, sink) > (?10, ?11)
    and (?1 is null or sink = ?1)
@@ -229,7 +229,7 @@ select sink, position from {schema}_deferred d
  limit ?12
 
 -- name: list_deferred
--- Messages in trouble, the newest first.
+-- Deferred messages, newest first.
 select d.sink, d.lane, d.position, o.id, o.type, o.topic, o.key, d.state, d.attempts, d.error, d.route, o.created_at,
        d.due_at as next_attempt_at, null as published_at
   from (select * from (
@@ -253,8 +253,8 @@ select d.sink, d.lane, d.position, o.id, o.type, o.topic, o.key, d.state, d.atte
  order by d.position desc, d.sink
 
 -- name: count_deferred
--- Of the newest ?10 messages in trouble that match by themselves, how many there are, how many of them match by what the
--- log knows.
+-- Of the newest ?10 deferred messages that match by the columns of `deferred`: how many there are, and how many also match by
+-- the columns of the log.
 select count(*) as seen,
        coalesce(sum((not ?5
         or (select (?6 is null or o.type = ?6)
@@ -271,7 +271,8 @@ select count(*) as seen,
          limit ?10) d
 
 -- name: look_back_deferred
--- How many messages in trouble that match by themselves lie below ?5, up to ?6 of them, and where the last one is.
+-- Count the deferred messages below position ?5 that match by the columns of `deferred`, at most ?6, and return the lowest
+-- position among them.
 select count(*) as seen, min(position) as through
   from (select position from {schema}_deferred
          where position < ?5
@@ -288,7 +289,7 @@ select position, type, topic, key, content_type, headers, created_at, null as de
   from {schema}_outbox where id = ?1
 
 -- name: scheduled_message
--- The same, from those that are to be sent later.
+-- The same, of a scheduled message.
 select null as position, type, topic, key, content_type, headers, created_at, due_at as deliver_at
   from {schema}_scheduled where id = ?1
 
@@ -305,32 +306,32 @@ select substr(payload, 1, ?2) as payload, length(payload) as size
 select sink, attempt, failed_at, error from {schema}_attempts where position = ?1 order by failed_at, attempt
 
 -- name: caused
--- Messages that name ?2 as their cause, among the ?3 rows behind position ?1.
+-- Messages whose causation id is ?2, among the ?3 rows after position ?1.
 select id, type
   from (select position, id, type, headers from {schema}_outbox where position > ?1 order by position limit ?3)
  where instr(headers, ?2) > 0 and json_valid(headers) and headers ->> 'causation_id' = ?2
  order by position
 
 -- name: lock_for_change
--- The transaction has the write lock already.
+-- SQLite has one writer at a time, so the lanes are locked already.
 select sink, lane, first_slot, last_slot from {schema}_lanes
  where ?1 is null or sink = ?1
  order by sink, lane
 
 -- name: raise_version
--- Let the owner of a lane load it again.
+-- Make the owner of a lane reload it.
 update {schema}_lanes set version = version + 1
  where (sink, lane) in (select value ->> 0, value ->> 1 from json_each(?1))
 
 -- name: add_audit
--- ?6: the number of the line of the same command, for a later batch.
+-- ?6: the number of the first line of the same command, for a later batch.
 insert into {schema}_audit (number, who, command, arguments, reason, changed) values (?6, ?1, ?2, ?3, ?4, ?5)
 on conflict (number) do update set changed = changed + excluded.changed
 returning number
 
 -- name: retry
--- Dead messages, tried again: behind those that block their keys. One that its lane has not come to yet stays dead: it
--- would overtake those before it.
+-- Retry dead messages, after earlier messages that block their keys. One that its lane has not reached yet stays dead: it
+-- would overtake earlier messages.
 update {schema}_deferred
    set state = iif(blocked, 'held', 'retrying'),
        due_at = iif(blocked, null, cast((julianday('now') - 2440587.5) * 86400000000 as integer)),
@@ -364,7 +365,7 @@ update {schema}_deferred
 returning sink, lane, position
 
 -- name: poison
--- ?2: the error; ?3: later messages of the keys wait.
+-- ?2: the error; ?3: hold later messages of the keys.
 update {schema}_deferred
    set state = 'dead', blocks = ?3, due_at = null, route = null, error = ?2,
        first_failed_at = coalesce(first_failed_at, cast((julianday('now') - 2440587.5) * 86400000000 as integer)),
@@ -374,8 +375,8 @@ update {schema}_deferred
 returning sink, lane, position
 
 -- name: decide_ahead
--- Messages that no lane of their sink has passed, as ?2: skipped or dead. ?3: the error; ?4: later ones of the keys wait.
--- Unsure: the lane may have published them and not saved its cursor.
+-- Give messages that their lanes have not passed the state ?2: skipped or dead. ?3: the error; ?4: hold later messages of the keys.
+-- Unsure: the lane may have published them without having saved its cursor.
 insert into {schema}_deferred (sink, lane, position, key, state, blocks, error, unsure, first_failed_at, last_failed_at)
 select l.sink, l.lane, o.position, o.key, ?2, ?4, ?3, 1,
        iif(?2 = 'dead', cast((julianday('now') - 2440587.5) * 86400000000 as integer), null),
@@ -388,14 +389,14 @@ on conflict (position, sink) do nothing
 returning sink, lane, position
 
 -- name: add_ahead
--- Their lanes pass over these.
+-- The lanes will not publish these.
 insert into {schema}_ahead (sink, lane, position)
 select value ->> 0, value ->> 1, value ->> 2 from json_each(?1)
  where true
 on conflict do nothing
 
 -- name: add_poison_attempt
--- What a person did to messages belongs to their history. ?2: the error.
+-- Record the poisoning in the messages' history. ?2: the error.
 insert into {schema}_attempts (sink, position, attempt, failed_at, error)
 select d.sink, d.position, d.attempts, cast((julianday('now') - 2440587.5) * 86400000000 as integer), ?2
   from json_each(?1) these
@@ -407,7 +408,7 @@ on conflict (sink, key) do nothing
 returning 1
 
 -- name: hold_deferred
--- What is in trouble of a key waits for a person from now on.
+-- Hold the deferred messages of a key.
 update {schema}_deferred set state = 'held', due_at = null
  where sink = ?1 and lane = ?2 and ?3 in (key, substr(key, 1, instr(key || char(31), char(31)) - 1))
    and blocks and state in ('retrying', 'held')
@@ -425,7 +426,7 @@ delete from {schema}_pauses where sink = ?1
 returning 1
 
 -- name: count_old
--- Of the first ?2 rows from position ?1 on, how many retention would delete now, how many there were, and where the last
+-- Of the first ?2 rows from position ?1 on: how many retention would delete now, how many there are, and where the last
 -- one is. ?3: microseconds.
 select coalesce(sum(batch.old
                     and exists (select 1 from {schema}_lanes)
@@ -440,8 +441,8 @@ select coalesce(sum(batch.old
           from {schema}_outbox where position >= ?1 order by position limit ?2) batch
 
 -- name: count_of_key
--- Of the first ?2 rows after position ?1, how many of key ?3 every sink has had, and how many not; how many rows there
--- were, and where the last one is.
+-- Of the first ?2 rows after position ?1, how many messages of key ?3 every sink has had, and how many not; how many rows there
+-- are, and where the last one is.
 select coalesce(sum(of_key and delivered), 0) as delivered, coalesce(sum(of_key and not delivered), 0) as undelivered,
        count(*) as seen, max(position) as through
   from (select position, key is ?3 as of_key,
@@ -457,14 +458,14 @@ select coalesce(sum(of_key and delivered), 0) as delivered, coalesce(sum(of_key 
 select count(*) from {schema}_scheduled where key = ?1
 
 -- name: forget_in_audit
--- What operators did to a key stays in the audit, without the key and without their reasons, which may name it too.
--- ?1: key; ?2: the line about the forgetting, written in the same transaction.
+-- Remove a key from the audit, and the reasons of those lines, which may name it too.
+-- ?1: key; ?2: the audit line of this command, written in the same transaction.
 update {schema}_audit
    set arguments = json_set(arguments, '$.key', '(forgotten)'), reason = iif(reason is null, null, '(forgotten)')
  where json_extract(arguments, '$.key') = ?1 and number <> ?2
 
 -- name: count_rewind
--- Of the first ?6 rows from position ?2 to ?3, how many a rewind of sink ?1 would publish again, how many there were, and
+-- Of the first ?6 rows from position ?2 to ?3, how many a rewind of sink ?1 would re-publish, how many there are, and
 -- where the last one is.
 select coalesce(sum(o.matches and o.position <= l.position
                     and not exists (select 1 from {schema}_deferred d
@@ -478,7 +479,7 @@ select coalesce(sum(o.matches and o.position <= l.position
   join {schema}_lanes l on l.sink = ?1 and o.slot between l.first_slot and l.last_slot
 
 -- name: find_rewind
--- The same rows as those of count_rewind, with whether they go.
+-- The same rows as count_rewind, each with whether it would be re-published.
 select l.lane, o.position, o.key,
        o.matches and o.position <= l.position
        and not exists (select 1 from {schema}_deferred d where d.position = o.position and d.sink = l.sink) as goes
@@ -491,19 +492,19 @@ select l.lane, o.position, o.key,
  order by o.position
 
 -- name: rewind
--- Have these published again: of a key, one after the other.
+-- Re-publish messages, those of a key one after the other.
 insert into {schema}_deferred (sink, lane, position, key, state, blocks, due_at, unsure)
 select ?1, value ->> 0, value ->> 1, value ->> 2, 'held', 1,
        iif(value ->> 2 is null, cast((julianday('now') - 2440587.5) * 86400000000 as integer), null),
-       1 -- the broker has had them
+       1 -- the broker has had these
   from json_each(?2)
 
 -- name: lock_retention
--- There is one writer at a time anyway.
+-- SQLite has one writer at a time, so retention is blocked already.
 select 1
 
 -- name: add_rewound
--- Because of rewind ?2. ?3: positions, and their new ids or nulls.
+-- Mark messages as re-published by rewind ?2. ?3: positions, and their new ids or nulls.
 insert into {schema}_rewound (sink, position, rewind, new_id)
 select ?1, value ->> 0, ?2, value ->> 1 from json_each(?3) where true
 on conflict (position, sink) do update set rewind = excluded.rewind, new_id = excluded.new_id
