@@ -4,7 +4,7 @@ A delivery is three frames or more: basic.deliver, content header, content bodie
 frame and hands each from task to task, which is an eighth of all that a consumer does. Here they are put together on
 the spot; properties are left to pamqp, and every other frame is given out as it came.
 
-What others may send is not trusted: properties that can't be read belong to a delivery that is buried, and would end
+What others may send is not trusted: properties that can't be read make their delivery a dead letter, and would end
 every session anew if they were an error of the connection. A body that is larger than it may be is never held in
 memory: it goes into a file, and the delivery is one of those that can't be read.
 """
