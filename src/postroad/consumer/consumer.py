@@ -254,6 +254,7 @@ class Consumer(Generic[Tx]):
 
     async def _consume(self, relay: RelaySettings | None, *, until_empty: bool) -> Summary:
         subscriber = self._subscriber()
+        # A subscriber may have `warnings`: events about its settings, such as a password file that all can read.
         for warning in getattr(subscriber, "warnings", ()):
             self._listeners.emit(warning)
         run = self._run = Run(
