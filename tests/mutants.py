@@ -79,7 +79,7 @@ INBOX = "tests/contracts/test_inbox.py"
 RIGHTS_CONSUMERS = "tests/security/test_rights_of_consumers.py"
 RIGHTS_MESSAGES = "tests/security/test_rights_of_messages.py"
 CONSUMER = "tests/contracts/test_consumer.py"
-CONSUMER_TROUBLE = "tests/contracts/test_consumer_trouble.py"
+CONSUMER_FAILURES = "tests/contracts/test_consumer_failures.py"
 BEGIN = "tests/contracts/test_begin.py"
 OUTAGES = "tests/contracts/test_consumer_outages.py"
 HANDLERS_THAT_END = "tests/contracts/test_handlers_that_end.py"
@@ -456,10 +456,10 @@ MUTANTS = [
            "await self._subscriber.dead_letter(item.delivery, headers)", "", (CONSUMER,)),
     Mutant("a transaction that an error has aborted counts as committed", "postroad/consumer/transaction_check.py",
            "raise TransactionAborted(ABORTED)\n        case", "return\n        case",
-           (CONSUMER_TROUBLE,)),
+           (CONSUMER_FAILURES,)),
     Mutant("whatever the server reports, the transaction is the same", "postroad/stores/connections/__init__.py",
            "before is False and adapter.reported(connection)", "before is False",
-           (CONSUMER_TROUBLE, HANDLERS_THAT_END)),
+           (CONSUMER_FAILURES, HANDLERS_THAT_END)),
     Mutant("SQLite's transactions are always the same", "postroad/stores/dialects/sqlite_statements.py",
            "return Query([self.named(\"same_transaction\")], lambda _: True)",
            "return Query([], lambda _: True)", (HANDLERS_THAT_END,)),
@@ -483,16 +483,16 @@ MUTANTS = [
     Mutant("a lost connection that a handler hides is an attempt", HANDLER_TRANSACTION,
            "if state is State.LOST:", "if False:", (OUTAGES,)),
     Mutant("what met an outage is marked again and counts as a death", DELIVERY,
-           "self._marked.get(message.identity) or", "", (CONSUMER_TROUBLE,)),
+           "self._marked.get(message.identity) or", "", (CONSUMER_FAILURES,)),
     Mutant("a stop counts as a death", "postroad/consumer/run.py",
            "asyncio.create_task(self._processor.unmark_all())", "asyncio.create_task(asyncio.sleep(0))",
            (CONSUMER_STOPS,)),
     Mutant("a lost connection is an attempt", TRANSACTIONS, "if is_retryable(first) or is_retryable(error):",
-           "if False:", (CONSUMER_TROUBLE,)),
+           "if False:", (CONSUMER_FAILURES,)),
     Mutant("a message is dead-lettered again while the database is unavailable", DELIVERY,
            "if item.dead_letter_id is None:", "if True:", (CONSUMER_STOPS,)),
     Mutant("a handler is called again while its failure can't be counted", DELIVERY,
-           "if item.failure is not None:", "if False:", (CONSUMER_TROUBLE,)),
+           "if item.failure is not None:", "if False:", (CONSUMER_FAILURES,)),
     Mutant("one who stands by begins with what comes later", "postroad/consumer/run.py",
            "if not self._options.keep_order:", "if True:", (CONSUMERS,)),
     Mutant("a consumer forgets what another has processed", SQLITE_QUERIES,

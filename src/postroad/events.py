@@ -507,7 +507,7 @@ class _OfReceived(_OfConsumer, frozen=True):
 
 
 class ConsumerStarted(_OfConsumer, frozen=True, kw_only=True):
-    """A consumer has reached its database and goes on to the broker."""
+    """A consumer has checked its database and connects to the broker next."""
 
     text = "consumer {e.consumer}: started"
     types: Sequence[str]
@@ -536,19 +536,19 @@ class MessageHandled(_OfReceived, frozen=True, kw_only=True):
 
 
 class DuplicateIgnored(_OfReceived, frozen=True, kw_only=True):
-    """A message came that had been processed before."""
+    """A message was delivered that had been processed before; it was acked."""
 
     level = logging.DEBUG
     text = "consumer {e.consumer}: {e.message_type} {e.id} was processed before"
 
 
 class HandlerFailed(_OfReceived, frozen=True, kw_only=True):
-    """A handler failed; nothing was committed, and the message is tried again."""
+    """A handler failed; nothing was committed, and the message will be retried."""
 
     level = logging.WARNING
     text = (
         "consumer {e.consumer}: {e.message_type} {e.id} failed, attempt {e.attempt}: {e.reason}; "
-        "trying again in {e.retry_ms:,.0f} ms"
+        "retrying in {e.retry_ms:,.0f} ms"
     )
     attempt: int
     reason: str
@@ -556,20 +556,20 @@ class HandlerFailed(_OfReceived, frozen=True, kw_only=True):
 
 
 class MessageBusy(_OfReceived, frozen=True, kw_only=True):
-    """The inbox did not answer about a message in time, usually because another is about to process it."""
+    """A message can't be processed now, usually because another transaction is processing it; it will be retried."""
 
-    text = "consumer {e.consumer}: {e.message_type} {e.id} waits: {e.reason}; asking again in {e.retry_ms:,.0f} ms"
+    text = "consumer {e.consumer}: {e.message_type} {e.id} is busy: {e.reason}; retrying in {e.retry_ms:,.0f} ms"
     reason: str
     retry_ms: float
 
 
 class HandlersAbandoned(_OfConsumer, frozen=True, kw_only=True):
-    """The consumer ends, and handlers, or what was asked of the database, have not ended after they were cancelled."""
+    """A consumer has ended while handlers or statements were still running although they had been cancelled."""
 
     level = logging.WARNING
     text = (
         "consumer {e.consumer}: {e.handlers} handlers or statements did not end within grace ({e.grace_s:g} s) and a "
-        "second; ending without them: their messages are not acked, and come again"
+        "second; ending without them: their messages are not acked, and will be delivered again"
     )
     handlers: int
     grace_s: float
@@ -587,7 +587,7 @@ class LocalHandlersAbandoned(_OfConsumer, frozen=True, kw_only=True):
 
 
 class BatchFailed(_OfConsumer, frozen=True, kw_only=True):
-    """A batch could not be handled as a whole; its messages are handled one by one."""
+    """A batch could not be handled in one transaction; its messages are handled one by one."""
 
     level = logging.WARNING
     text = "consumer {e.consumer}: a batch of {e.size} failed: {e.reason}; handling its messages one by one"
@@ -596,7 +596,7 @@ class BatchFailed(_OfConsumer, frozen=True, kw_only=True):
 
 
 class MessageDeadLettered(_OfReceived, frozen=True, kw_only=True):
-    """A message was given up, and is among the dead letters."""
+    """A message is in the dead-letter queue: its handler failed too often, or it can't be read."""
 
     level = logging.ERROR
     text = "consumer {e.consumer}: {e.message_type} {e.id} is a dead letter: {e.reason}"
@@ -604,55 +604,55 @@ class MessageDeadLettered(_OfReceived, frozen=True, kw_only=True):
 
 
 class SubscriberUnavailable(_OfConsumer, frozen=True, kw_only=True):
-    """The broker has gone away, or can't be reached; what was open comes again."""
+    """The broker is unavailable; messages that were not acked will be delivered again."""
 
     level = logging.WARNING
-    text = "consumer {e.consumer}: {e.reason}; trying again in {e.retry_ms:,.0f} ms"
+    text = "consumer {e.consumer}: {e.reason}; retrying in {e.retry_ms:,.0f} ms"
     reason: str
     retry_ms: float
 
 
 class Receiving(_OfConsumer, frozen=True, kw_only=True):
-    """The broker was reached, the queue is there, and messages are received."""
+    """The consumer is connected to the broker and receives messages."""
 
-    text = "consumer {e.consumer}: receives from {e.source}"
+    text = "consumer {e.consumer}: receiving from {e.source}"
     source: str
     attempts: int
 
 
 class ConsumerWaiting(_OfConsumer, frozen=True, kw_only=True):
-    """The database, or the dead-letter queue, can't be reached; that counts as nobody's attempt."""
+    """The database or the dead-letter queue is unavailable; no attempt is counted."""
 
     level = logging.WARNING
-    text = "consumer {e.consumer}: {e.reason}; trying again in {e.retry_ms:,.0f} ms"
+    text = "consumer {e.consumer}: {e.reason}; retrying in {e.retry_ms:,.0f} ms"
     reason: str
     retry_ms: float
 
 
 class ConsumerStoreUnavailable(_OfConsumer, frozen=True, kw_only=True):
-    """The database could not be reached at the start, and is waited for. Told at the first try, then less and less."""
+    """The database is unavailable at the start; the consumer waits. Emitted at the first try, then less often."""
 
     level = logging.WARNING
-    text = "{e.reason}; waiting for the database, for {e.waited_s:.0f} s so far"
+    text = "{e.reason}; waiting for the database, {e.waited_s:.0f} s so far"
     reason: str
     waited_s: float
 
 
 class ConsumerError(_OfConsumer, frozen=True, kw_only=True):
-    """Something failed that should not, in the consumer itself; the message is tried again."""
+    """An unexpected error in the consumer itself; the message will be retried."""
 
     level = logging.ERROR
-    text = "consumer {e.consumer}: {e.reason}; trying again in {e.retry_ms:,.0f} ms"
+    text = "consumer {e.consumer}: {e.reason}; retrying in {e.retry_ms:,.0f} ms"
     reason: str
     retry_ms: float
 
 
 class InboxTooShort(_OfConsumer, frozen=True, kw_only=True):
-    """The inbox forgets sooner than the relay and the broker: a message that comes again late has a second effect."""
+    """The inbox keeps its rows too short: a message that is delivered again later would be handled twice."""
 
     level = logging.WARNING
     text = (
-        "consumer {e.consumer}: the inbox forgets after {e.retain_s:g} s, but a message may come again for "
+        "consumer {e.consumer}: the inbox keeps rows for {e.retain_s:g} s, but a message may be delivered again for "
         "{e.needed_s:g} s; make the consumer's retain longer"
     )
     retain_s: float
@@ -660,9 +660,9 @@ class InboxTooShort(_OfConsumer, frozen=True, kw_only=True):
 
 
 class InboxCleaned(_OfConsumer, frozen=True, kw_only=True):
-    """Retention has deleted what was processed long ago."""
+    """The consumer has deleted its old inbox rows."""
 
-    text = "consumer {e.consumer}: forgot {e.deleted:,} messages that were processed more than {e.retain_s:g} s ago"
+    text = "consumer {e.consumer}: deleted {e.deleted:,} inbox rows older than {e.retain_s:g} s"
     deleted: int
     retain_s: float
 

@@ -1,4 +1,4 @@
-"""RECEIVE: record in the handler's own transaction that a message was processed. Nothing here commits or connects."""
+"""RECEIVE: records in the handler's own transaction that a message was processed. Nothing here commits or connects."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ LONGEST_TYPE = 255
 
 
 class FirstTimes(NamedTuple):
-    """What the inbox answered."""
+    """Which messages a consumer sees for the first time."""
 
     new: list[bool]
     """For each message whether this is the first time."""
     transaction: Any = None
-    """What the transaction is known by, if any message is new."""
+    """What identifies the transaction, if any message is new."""
 
 
 class Inbox:
-    """What consumers have processed. Cheap, thread- and fork-safe: it holds settings and no connection."""
+    """The messages that consumers have processed. Cheap, thread- and fork-safe: it holds settings, no connection."""
 
     def __init__(self, *, schema: str = DEFAULT_SCHEMA, lock_timeout: Duration = "5s") -> None:
-        """`schema` is where the tables are; `lock_timeout` is how long PostgreSQL waits for another transaction that is
-        about to process the same message, 0 for as long as it takes.
+        """`schema` is the schema of the tables; `lock_timeout` is how long PostgreSQL waits for another transaction
+        that is processing the same message, 0 for as long as it takes.
         """
         self.schema = checked_schema(schema)
         self.lock_timeout = duration("lock_timeout", lock_timeout)
@@ -93,13 +93,13 @@ class Inbox:
     ) -> bool | Coroutine[Any, Any, bool]:
         """Record the message as processed, in the connection's own transaction; True if this is the first time.
 
-        A message is known by its `source` and its id: give both, as they came with the message. Without a source, only
-        the id counts, and whatever else comes without a source and with that id is taken for the same message.
+        A message is identified by its `source` and its id: pass both, as they came with the message. Without a source,
+        every message without a source and with that id is taken for the same one.
 
-        When another transaction is about to process it, this one waits: it gets False after a commit and True after a
-        rollback. On an async connection the result must be awaited. The driver's error is raised when waiting took
-        longer than `lock_timeout`, and in the isolation levels above READ COMMITTED when the other has committed: roll
-        back and try again. On PostgreSQL a consumer's name belongs to the role that first used it. Raises
+        When another transaction is processing it, this one waits: the result is False if the other commits and True if
+        it rolls back. Await the result on an async connection. The driver's error is raised when waiting takes longer
+        than `lock_timeout`, and in isolation levels above READ COMMITTED when the other has committed: roll back and
+        try again. On PostgreSQL a consumer's name belongs to the role that first used it. Raises
         InvalidMessage, NotOwner, NoTransaction, ConnectionClosed, NotMigrated or UnsupportedConnection, and in each
         case nothing was written.
         """
@@ -121,15 +121,15 @@ class Inbox:
     ) -> list[bool] | Coroutine[Any, Any, list[bool]]:
         """The same for a batch of ids, types and sources, in one round trip: an answer for each, in the order given.
 
-        Of a message that is in the batch twice, the first can be new and the second never is. Two batches never wait
-        for each other in a circle: the rows are written in the order of their ids.
+        If a message is in the batch twice, the second is never new. Two batches can't deadlock: rows are written in the
+        order of their ids.
         """
         checked = [_arrival(*message) for message in messages]
         return self._ask(connection, checked, consumer, lambda recorded: recorded.new, _MANY)
 
     def record(self, connection: Any, messages: Sequence[Arrived], /, *, consumer: str) -> Any:
-        """For a consumer: the same, and the transaction is marked, so that its handler can't end it unnoticed. Gives
-        FirstTimes; to be awaited on an async connection.
+        """For a consumer: the same, and the transaction is marked, so that the consumer can tell whether the handler
+        has ended it. Returns FirstTimes, or an awaitable of it on an async connection.
         """
         checked = [_arrival(*message) for message in messages]
         return self._ask(connection, checked, consumer, lambda recorded: recorded, _RECORD, marked=True)
@@ -165,7 +165,7 @@ def _recorded(messages: Sequence[Arrival], rows: Rows) -> FirstTimes:
 
 
 def _answers(messages: Sequence[Arrival], rows: Rows) -> list[bool]:
-    """For each message whether it is among the new ones, and the first of its kind in the batch."""
+    """For each message whether it is new, and not a repetition within the batch."""
     new = Counter(row[0] for row in rows)
     answers = []
     for message in messages:
@@ -187,7 +187,7 @@ def _arrival(message_id: Any, type: Any, source: Any = None) -> Arrival:
 
 
 def checked_consumer(consumer: Any) -> str:
-    """The name that a consumer's messages are recorded under."""
+    """The name of a consumer. Raises InvalidSetting."""
     if not _is_text(consumer, 1, LONGEST_CONSUMER):
         raise InvalidSetting(f"consumer is {consumer!r}; it must be a name of 1 to {LONGEST_CONSUMER} bytes")
     return str(consumer)

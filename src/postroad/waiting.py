@@ -1,4 +1,4 @@
-"""Waiting for a database that can't be reached yet, at the start of a relay or a consumer."""
+"""Waits at the start of a relay or a consumer for a database that is unavailable; and cancels tasks in bounded time."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def reached(
             connecting = asyncio.create_task(connect())
             try:
                 wait.begin()
-                while not (await asyncio.wait((connecting, stopped), timeout=wait.patience, return_when=_FIRST))[0]:
+                while not (await asyncio.wait((connecting, stopped), timeout=wait.timeout, return_when=_FIRST))[0]:
                     wait.after(StoreUnavailable("the database has not answered yet"), limit=wait.longest)
                 if not connecting.done():
                     return False
@@ -66,7 +66,7 @@ async def reached(
 
 
 class _Wait:
-    """How long has been waited: when that is reported next, and when to give up."""
+    """How long the caller has waited: when that is reported next, and when it gives up."""
 
     def __init__(self, report: Callable[[str, float], None], limit: float | None) -> None:
         self._now = asyncio.get_running_loop().time
@@ -78,8 +78,8 @@ class _Wait:
         self._interval = FIRST_REPORT
 
     @property
-    def patience(self) -> float:
-        """Seconds that a call may take before `after` is called although it has not returned."""
+    def timeout(self) -> float:
+        """Seconds that a call may take before `after` is called while the call has not returned."""
         return max(0.0, min(self._report_after or FIRST_REPORT, self.longest) - self._waited)
 
     @property
@@ -96,7 +96,7 @@ class _Wait:
         return self._now() - self._began
 
     def after(self, out: StoreUnavailable, *, limit: float | None = None) -> None:
-        """Report why the wait goes on, where that is due. Raises StoreUnavailable at the limit."""
+        """Report the reason, if a report is due. Raises StoreUnavailable at the limit."""
         waited = self._waited
         if waited >= (self._limit if limit is None else limit):
             raise StoreUnavailable(
@@ -108,10 +108,10 @@ class _Wait:
 
 
 async def cancelled(*tasks: asyncio.Task[Any], seconds: float) -> set[asyncio.Task[Any]]:
-    """Cancel tasks, and wait for them no longer than this; those that have not ended.
+    """Cancel tasks and wait for them, but no longer than this; returns those that have not ended.
 
-    A driver that is cancelled asks its database to break off, and waits for the answer: a database that has gone silent
-    would be waited for without end.
+    A driver that is cancelled sends a cancel request to its database and waits for the answer. If the database does not
+    respond, that would take for ever.
     """
     for task in tasks:
         task.cancel()
@@ -124,6 +124,6 @@ async def cancelled(*tasks: asyncio.Task[Any], seconds: float) -> set[asyncio.Ta
 
 
 def _ignore(task: asyncio.Task[Any]) -> None:
-    """What it raises after it was given up is no news: asyncio would complain that it was never looked at."""
+    """Retrieve the error of an abandoned task: asyncio would log that it was never retrieved."""
     if not task.cancelled():
         task.exception()

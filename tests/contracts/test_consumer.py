@@ -237,9 +237,9 @@ async def test_it_is_recorded_and_buried_and_the_others_go_on(
     put(queue, 2)
     summary = await consumed(it)
     assert (summary.handled, summary.failed, summary.dead) == (1, 0, 1)
-    ((buried, notes),) = queue.dead
-    assert (buried.body, notes["postroad-consumer"]) == (delivery["body"], "stock")
-    assert why in notes["postroad-reason"]
+    ((dead, headers),) = queue.dead
+    assert (dead.body, headers["postroad-consumer"]) == (delivery["body"], "stock")
+    assert why in headers["postroad-reason"]
     assert await one_place.attempts() == [(0, 0, True)]
     assert why in (await one_place.errors())[0]
     assert await one_place.effects() == [2]

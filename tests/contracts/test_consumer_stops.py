@@ -23,7 +23,9 @@ from tests.places import Place
 # -- what is remembered ----------------------------------------------------------------------------------------------
 
 
-async def test_a_message_is_buried_once_while_the_database_is_out(one_place: Place, queue: MemoryQueue) -> None:
+async def test_a_message_is_dead_lettered_once_while_the_database_is_unavailable(
+    one_place: Place, queue: MemoryQueue
+) -> None:
     it = consumer(one_place, queue)
     it.on(Numbered)(one_place.handler())
     dead, asked = it._attempts.record_dead, 0
@@ -67,7 +69,7 @@ async def test_the_handler_is_not_called_again_while_the_dead_letters_are_out(
 
 
 async def test_the_reason_survives_a_restart(one_place: Place, queue: MemoryQueue) -> None:
-    """A consumer ends before it could bury; the next one has never seen the handler fail."""
+    """A consumer ends before it could dead-letter the message; the next one has never seen the handler fail."""
     dead_letter, tried = queue.dead_letter, asyncio.Event()
 
     async def out(*_: Any) -> None:
@@ -160,7 +162,7 @@ async def test_what_breaks_in_the_consumer_is_tried_again(
     put(queue, 1, 2, key="one")
     summary = await consumed(it)
     assert (summary.handled, summary.duplicates) == (2, 1)
-    assert "no ack; trying again in" in caplog.text
+    assert "no ack; retrying in" in caplog.text
 
 
 async def test_a_stop_is_no_death(pg_place: Place, queue: MemoryQueue) -> None:

@@ -249,6 +249,7 @@ class Consumer(Generic[Tx]):
         subscriber = self._subscriber()
         relay = relay or RelaySettings()
         limit = relay.seconds("until_empty_timeout") if until_empty else None
+        # A subscriber may have `warnings`: events about its settings, such as a password file that all can read.
         for warning in getattr(subscriber, "warnings", ()):
             self._listeners.emit(warning)
         run = self._run = Run(

@@ -1,4 +1,4 @@
-"""Which function deals with which type, and what it is called with. Checked when it is registered."""
+"""The handlers of a consumer: which function handles which type. Checked when they are registered."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ BUILTINS = frozenset({bytes, str, dict})
 
 
 class HandlerRegistry:
-    """A handler for each type; or one for all of them that takes batches."""
+    """One handler for each type, or a single handler of batches for all types."""
 
     def __init__(self, consumer: str, begin: Callable[[], Any] | None = None) -> None:
-        """`begin` is what gives their transactions, to compare its kind with theirs."""
+        """`begin` makes the handlers' transactions; it must be sync or async as they are."""
         self._consumer = consumer
         self._begin = begin
         self._events: dict[str, type] = {}
@@ -33,26 +33,26 @@ class HandlerRegistry:
 
     @property
     def types(self) -> list[str]:
-        """What can be handled."""
+        """The types that have a handler."""
         return list(self._events)
 
     @property
     def is_async(self) -> bool:
-        """Whether the functions are coroutine functions: all or none are."""
+        """Whether the handlers are coroutine functions: all or none are."""
         return any(map(is_async_function, self._all()))
 
     def add(self, types: dict[str, type], function: Callable[..., Any]) -> None:
-        """One message at a time."""
+        """Register a handler of single messages. Raises InvalidSetting."""
         if self.batch is not None:
             raise InvalidSetting(
                 f"consumer {self._consumer!r} has an on_batch handler, which is then the only one, so that the order "
                 "of a key's messages can be kept; give it these types too"
             )
-        self._note(types, function, batch=False)
+        self._register(types, function, batch=False)
         self._functions |= dict.fromkeys(types, function)
 
     def add_batch(self, types: dict[str, type], function: Callable[..., Any], size: int) -> None:
-        """Many at a time."""
+        """Register the handler of batches, which is then the only one. Raises InvalidSetting."""
         if self.batch is not None or self._functions:
             raise InvalidSetting(
                 f"consumer {self._consumer!r} has handlers already; an on_batch handler is the only one, so that the "
@@ -60,11 +60,11 @@ class HandlerRegistry:
             )
         if type(size) is not int or size < 1:
             raise InvalidSetting(f"size is {size!r}; it must be a whole number, at least 1")
-        self._note(types, function, batch=True)
+        self._register(types, function, batch=True)
         self.batch = function
         self.batch_size = size
 
-    def _note(self, types: dict[str, type], function: Callable[..., Any], *, batch: bool) -> None:
+    def _register(self, types: dict[str, type], function: Callable[..., Any], *, batch: bool) -> None:
         if not callable(function):
             raise InvalidSetting(f"a handler is {function!r}; it must be a function")
         check_signature(function, list(types.values()), batch=batch)
@@ -94,7 +94,7 @@ class HandlerRegistry:
         )
 
     def event(self, message: Received) -> Any:
-        """The event in the message. Raises Unreadable."""
+        """Decode the event in the message. Raises Unreadable."""
         cls = self._events.get(message.type)
         if cls is None:
             raise Unreadable(
@@ -104,14 +104,14 @@ class HandlerRegistry:
         return decoder_for(cls)(message.payload)
 
     def call(self, event: Any, tx: Any, message: Received) -> Any:
-        """Call the handler; an async one gives an awaitable."""
+        """Call the handler of the message's type; an async one returns an awaitable."""
         if self.batch is not None:
             return self.batch([(event, message)], tx)
         return self._functions[message.type](event, tx, message)
 
     @staticmethod
     def check_result(result: Any) -> None:
-        """Of a sync handler, whose result is not awaited: nothing of a coroutine would run. Raises InvalidSetting."""
+        """Refuse an awaitable from a sync handler: it would never run. Raises InvalidSetting."""
         if result is not None and inspect.isawaitable(result):
             if inspect.iscoroutine(result):
                 result.close()
@@ -120,8 +120,8 @@ class HandlerRegistry:
             )
 
     def call_batch(self, events: Sequence[tuple[Any, Received]], tx: Any) -> Any:
-        """Call the handler that takes many."""
-        assert self.batch is not None  # noqa: S101 - asked before
+        """Call the handler of batches."""
+        assert self.batch is not None  # noqa: S101 - checked by the caller
         return self.batch(events, tx)
 
     def _all(self) -> list[Callable[..., Any]]:
@@ -129,7 +129,7 @@ class HandlerRegistry:
 
 
 def event_types(events: Sequence[type], type: str | None) -> dict[str, type]:
-    """The types that a handler for these classes takes."""
+    """The message types of these event classes. Raises InvalidSetting."""
     if not events:
         raise InvalidSetting("a handler must say which events it takes: @consumer.on(OrderCreated)")
     if type is not None and len(events) > 1:
