@@ -16,9 +16,10 @@ DEFINITION = re.compile(r"^\*\*([A-Za-z ]+)\*\*: (.+?)(?=\n\n|\n\*\*|\Z)", re.MU
 WORDS = [
     "message", "log", "position", "key", "slot", "sink", "lane", "cursor", "snapshot", "page", "wave", "settle",
     "lease", "owner", "epoch", "version", "fence", "heartbeat", "liveness session", "liveness lock", "evict",
-    "release", "standby", "deferred", "unsure", "attempt", "refusal", "outage", "route", "blocked route", "breaker",
-    "dead letter", "nap", "mark", "tick", "poll", "LISTEN connection", "scheduled", "rewind", "retention", "inbox",
-    "destination", "relay", "publisher", "listener", "consumer", "handler", "operator", "admin", "audit",
+    "release", "share", "standby", "deferred", "unsure", "attempt", "refusal", "outage", "route", "blocked route",
+    "breaker", "probe", "dead letter", "nap", "mark", "tick", "echo", "poll", "LISTEN connection", "scheduled", "rewind", "retention",
+    "inbox", "destination", "relay", "publisher", "subscriber", "listener", "consumer", "handler", "operator",
+    "admin", "audit",
 ]  # fmt: skip
 
 
