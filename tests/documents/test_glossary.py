@@ -18,8 +18,8 @@ WORDS = [
     "lease", "owner", "epoch", "version", "fence", "heartbeat", "liveness session", "liveness lock", "evict",
     "release", "share", "standby", "deferred", "unsure", "attempt", "refusal", "outage", "route", "blocked route",
     "breaker", "probe", "dead letter", "nap", "mark", "tick", "echo", "poll", "LISTEN connection", "scheduled",
-    "rewind", "retention", "inbox", "destination", "relay", "publisher", "subscriber", "listener", "consumer", "handler",
-    "operator", "admin", "audit",
+    "rewind", "retention", "inbox", "destination", "relay", "publisher", "subscriber", "listener", "consumer",
+    "handler", "operator", "admin", "audit",
 ]  # fmt: skip
 
 
