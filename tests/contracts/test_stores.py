@@ -724,7 +724,7 @@ async def test_a_message_that_is_gone_from_the_log_holds_up_nobody(log: Log, cap
     await log.delete(5)
     with pytest.raises(LaneChanged, match="deleted from the log by hand"):
         await log.store.claim(lane, 10)
-    assert "2 messages in trouble of lane 0 of sink 's' were deleted from the log" in caplog.text
+    assert "2 deferred messages of lane 0 of sink 's' were deleted from the log" in caplog.text
     loaded = await log.store.load(lane)
     assert loaded.blocked_keys == {"k": 2, "b": 4}
     assert loaded.due_in == 0
