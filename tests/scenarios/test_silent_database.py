@@ -45,7 +45,7 @@ async def test_a_consumer_ends_and_its_message_comes_again(
         assert "0 handled" in summary
         said = service.said()
         assert "1 handlers or statements did not end within grace (1 s) and a second" in said
-        assert "their messages are not acked, and come again" in said
+        assert "their messages are not acked, and will be delivered again" in said
         assert "Traceback" not in said
         again = start(*APP, "--until-empty", SERVICE_DATABASE=database, **environment)
         assert again.process.wait(60) == 0
