@@ -25,12 +25,18 @@ from postroad.errors import InvalidMessage
 from postroad.payload import encode_event
 
 __all__ = [
+    "LARGEST_PAYLOAD",
+    "LARGEST_PAYLOAD_OF_ALL",
+    "LONGEST_HEADERS",
+    "LONGEST_NAME",
+    "RESERVED_HEADERS",
     "SLOTS",
     "UNSET",
     "Message",
     "NewRow",
     "StoredMessage",
     "Unset",
+    "checked_name",
     "correlated",
     "correlation_id",
     "encode",

@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from postroad import LaneChanged, LeaseLost, StoreUnavailable
+from postroad import StoreUnavailable
+from postroad.errors import LaneChanged, LeaseLost
 from postroad.stores.leases import LivenessLock, SinkSnapshot, Suspect
 from postroad.stores.postgresql import PostgreSQLStore, migrate_postgresql
 from postroad.stores.postgresql_leases import PostgreSQLLivenessLock

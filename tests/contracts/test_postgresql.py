@@ -16,7 +16,8 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from postroad import ClientTooOld, InvalidSetting, LaneChanged, LogNotReadable, Message, NotMigrated, StoreUnavailable
+from postroad import ClientTooOld, InvalidSetting, LogNotReadable, Message, NotMigrated, StoreUnavailable
+from postroad.errors import LaneChanged
 from postroad.lifecycle import State
 from postroad.message import slot_of
 from postroad.stores.base import Deferred, Lease

@@ -11,9 +11,10 @@ from uuid import uuid4
 
 import pytest
 
-from postroad import LaneChanged, Refusal
+from postroad import Refusal
 from postroad.brokers.memory import MemoryBroker
 from postroad.config import RelaySettings
+from postroad.errors import LaneChanged
 from postroad.relay import Relay
 from postroad.relay.maintenance import Retention
 from postroad.retry import Backoff

@@ -12,7 +12,8 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from postroad import IdTaken, LaneChanged, LeaseLost, Message
+from postroad import IdTaken, Message
+from postroad.errors import LaneChanged, LeaseLost
 from postroad.lifecycle import BLOCKING, FINAL, STORED, Mover, State, may_move
 from postroad.message import new_id
 from postroad.stores.base import FOLLOWERS, Claim, Deferred, Lease

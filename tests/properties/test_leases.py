@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from postroad import LaneChanged
+from postroad.errors import LaneChanged
 from postroad.stores.base import Lease, Store
 from postroad.stores.leases import LivenessLock, RelayIdentity, Suspect
 from postroad.stores.memory import MemoryStore

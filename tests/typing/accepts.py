@@ -20,7 +20,8 @@ from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session, async_sessionmaker
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from postroad import AlreadyDone, Cancellation, Consumer, Inbox, Message, Outbox, Received, retry_on_conflict
+from postroad import Cancellation, Consumer, Inbox, Message, Outbox, Received, retry_on_conflict
+from postroad.conflicts import AlreadyDone
 from postroad.stores.memory import MemoryTransaction
 
 outbox = Outbox(source="/orders")

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from postroad import AlreadyDone, InvalidSetting, retry_on_conflict
+from postroad import InvalidSetting, retry_on_conflict
+from postroad.conflicts import AlreadyDone
 
 
 class Stale(Exception):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from postroad.brokers.base import Delivery
     from postroad.message import StoredMessage
 
-__all__ = ["CannotEncode", "Envelope", "Mode", "Wire", "decoded_headers", "unwrap", "wrap"]
+__all__ = ["MODES", "PREFIXES", "CannotEncode", "Envelope", "Mode", "Wire", "decoded_headers", "unwrap", "wrap"]
 
 Mode = Literal["binary", "structured", "plain"]
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from postroad.message import StoredMessage
 
-__all__ = ["Page"]
+__all__ = ["NACKED", "Page"]
 
 NACKED: Final = "RabbitMQ refused it (basic.nack): a queue is full and rejects messages, or failed to store it"
 

@@ -33,7 +33,15 @@ if TYPE_CHECKING:
     from postroad.events import Event
     from postroad.kinds import Duration
 
-__all__ = ["ConnectionSettings", "PublisherSettings", "SubscriberSettings", "url_warnings"]
+__all__ = [
+    "DEFAULT_PREFETCH",
+    "LARGEST_BODY",
+    "LONGEST_HEARTBEAT",
+    "ConnectionSettings",
+    "PublisherSettings",
+    "SubscriberSettings",
+    "url_warnings",
+]
 
 DEFAULT_EXCHANGE: Final = "postroad"
 DEFAULT_PREFETCH: Final = 200

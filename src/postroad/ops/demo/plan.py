@@ -9,7 +9,7 @@ import msgspec
 
 from postroad.message import event
 
-__all__ = ["OrderPlaced", "Plan"]
+__all__ = ["LANES", "OrderPlaced", "Plan"]
 
 CUSTOMERS = 32
 LANES = 4
