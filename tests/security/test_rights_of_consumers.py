@@ -17,8 +17,8 @@ INBOX = Inbox()
 
 CALLS = {
     "open_inbox": "('invoices')",
-    "first_time": "('1s', 'invoices', 'i', 't', null)",
-    "first_times": "('1s', 'invoices', '{i}', '{t}', '{null}')",
+    "first_time": "('1s', 'invoices', 'i', 't')",
+    "first_times": "('1s', 'invoices', '{i}', '{t}')",
     "undo_first_times": "('3', 'invoices', '{i}')",
     "begin_attempt": "('1s', 'invoices', 'i', 't', 'crashed')",
     "end_attempt": "('invoices', 'i')",
