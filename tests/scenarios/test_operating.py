@@ -133,7 +133,7 @@ def test_a_night(night: Night) -> None:
         # the warehouse takes it now
         night.refuse("parcel.odd")
         assert night.postroad("dead", "retry", "--type", "parcel.lost", "--dry-run").startswith("1 dead message would")
-        assert "Try 1 dead message again?" in night.postroad("dead", "retry", str(lost), code=2)
+        assert "Retry 1 dead message?" in night.postroad("dead", "retry", str(lost), code=2)
         assert lost not in night.arrived
         night.postroad("dead", "retry", str(lost), "--yes", "--who", "anna", "--reason", "binding is back")
         night.until(lambda: lost in night.arrived)
