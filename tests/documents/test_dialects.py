@@ -19,7 +19,6 @@ OBJECTS = {name.upper() for name in DIALECTS}
 EXCEPTIONS = {
     "django/databases.py": "DATABASES has other settings for each vendor, and they become a URL there",
     "ops/settings.py": "a password file and sslmode belong to URLs of PostgreSQL, before anything is connected",
-    "testing/asking.py": "its adapters name the dialect of each driver",
 }
 
 
