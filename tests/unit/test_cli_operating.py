@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import io
 import json
 import logging
@@ -455,6 +456,7 @@ class Terminal:
         )  # fmt: skip
         os.close(there)
         self.said = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")()  # a read may end in the middle of a character
 
     def answer(self, question: str, answer: str) -> None:
         while question not in self.said:
@@ -473,7 +475,7 @@ class Terminal:
             more = os.read(self._main, 65536)
         except OSError:  # how Linux says that nobody has the other end any more
             return False
-        self.said += more.decode()
+        self.said += self._decoder.decode(more)
         return bool(more)
 
 
