@@ -14,7 +14,7 @@ from postroad.ops.cli import app
 
 READING = {
     "migrate", "relay", "consume", "config", "demo", "status", "messages", "relays", "audit", "message show",
-    "dead list", "dead show", "key list", "sink list",
+    "dead list", "dead show", "key list", "sink list", "doctor",
 }  # fmt: skip
 SHARED = {"--dry-run", "--yes", "--reason", "--who", "--json"}
 
