@@ -74,8 +74,8 @@ class LanePublisher:
         self._deadline: asyncio.Timeout | None = None
 
     def give_up(self) -> None:
-        """Wait no longer for the broker."""
-        if self._deadline is not None:
+        """Wait no longer for the broker. May be called again while the publisher is still being cancelled."""
+        if self._deadline is not None and not self._deadline.expired():
             self._deadline.reschedule(asyncio.get_running_loop().time())
 
     async def publish(
