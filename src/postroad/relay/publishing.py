@@ -154,6 +154,7 @@ class LanePublisher:
                 failures = failures + 1 if outage.suspicious and not answered else 0
                 suspected = suspected or failures > 0
                 if failures == enough:
+                    await self._until_available()
                     reason = f"it breaks the connection: {outage}"
                     return await self._take_apart(messages, reason, outcome, suspected=True)
             except LeaseInDoubt:
@@ -167,9 +168,16 @@ class LanePublisher:
             else:
                 if self._breaker.failures:
                     self._breaker.worked()
-                outcome.refused.update([(refusal.position, refusal) for refusal in refusals])
+                # A publisher of the user's may return None for none.
+                outcome.refused.update([(refusal.position, refusal) for refusal in refusals or ()])
                 return None
         return None
+
+    async def _until_available(self) -> None:
+        """Wait for the broker: no message is at fault while the broker is unavailable without it, too."""
+        await self._breaker.closed(self._stopping)
+        if self._stopping.is_set():
+            raise Interrupted("stopped in an outage; what was confirmed is saved")
 
     def _note_outage(self, messages: Sequence[StoredMessage], outage: BrokerUnavailable, outcome: Outcome) -> bool:
         """Open the breaker, and note the answers that came before the outage; whether there were any."""
