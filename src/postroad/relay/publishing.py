@@ -117,6 +117,10 @@ class LanePublisher:
             outcome.interrupted = Interrupted("the broker did not confirm in time; what it had confirmed is saved")
         finally:
             self._deadline = None
+            # A publisher may have cancelled this task and caught that without `uncancel`, as older libraries do. In
+            # later pages, `is_being_cancelled` and TaskGroups would take errors for cancellations.
+            while (task := asyncio.current_task()) is not None and task.cancelling():
+                task.uncancel()
         if outcome.interrupted is not None:
             for wave in published:
                 outcome.confirm_all_but_refused(wave)
