@@ -217,7 +217,8 @@ class Lane:
     async def _publish(self, page: Page) -> None:
         """Publish the page and move the cursor past it. Raises Interrupted with the cursor past its beginning."""
         outcome = Outcome(self._progress.unsure_through, self._progress.skipped)
-        report = self._report_page(page) if self._listeners.wants(events.PagePublished) else None
+        wants = self._listeners.wants
+        report = self._report_page(page) if wants(events.PageTaken) or wants(events.PagePublished) else None
         try:
             await self._publisher.publish(page.messages, outcome, self._deferred.blocked_keys, _NOT_CLAIMED)
             self._progress.pass_page(page, outcome)
