@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +17,7 @@ from postroad.brokers.memory import MemoryBroker
 from postroad.brokers.null import NullPublisher
 from postroad.config import RelaySettings
 from postroad.relay import Relay, Summary
+from postroad.relay.publishing import SUSPECTED_AFTER
 from postroad.retry import Backoff, RetryPolicy
 from postroad.stores.memory import MemoryStore
 from tests.clocks import Flying
@@ -202,6 +204,37 @@ async def test_a_handler_whose_own_task_was_cancelled_has_refused(log: Log) -> N
     assert "CancelledError" in policy.asked[0][1]
 
 
+async def test_a_handler_that_cancelled_its_own_task_spoils_no_later_page(log: Log) -> None:
+    """As timeouts do of libraries that are older than `Task.uncancel`."""
+
+    async def handle(message: StoredMessage) -> None:
+        if message.payload == b"1":
+            current = asyncio.current_task()
+            assert current is not None
+            current.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+        if message.payload == b"2":
+            task = asyncio.create_task(asyncio.sleep(60))
+            await asyncio.sleep(0)
+            task.cancel()
+            await task
+
+    await log.add(*numbered(1, 2, 3))
+    async with asyncio.timeout(30):
+        summary = await carry(log, LocalPublisher(handle), retry=LATER, batch_size=1)
+    assert (summary.published, summary.refused) == (2, 1)
+
+
+async def test_a_publisher_that_returns_none_has_refused_none(log: Log) -> None:
+    class Careless(MemoryBroker):
+        async def publish(self, messages: Sequence[StoredMessage]) -> Any:
+            await super().publish(messages)
+
+    await log.add(*numbered(1, 2))
+    assert (await carry(log, Careless())).published == 2
+
+
 class Bomb(Arrivals):
     """A broker that fails whenever these messages are among those that it is given."""
 
@@ -232,6 +265,35 @@ async def test_the_one_that_fails_alone_gets_the_attempt(log: Log, error: Except
     assert sorted(broker.numbers) == [0, 1, 2, 4, 5, 6, 8, 9]
     assert policy.asked == [(1, reason), (1, reason)]
     assert (summary.published, summary.refused) == (8, 2)
+
+
+async def test_a_message_is_not_at_fault_while_the_broker_stays_away(log: Log) -> None:
+    """Its call breaks the connection so often that it is suspected; but then the broker is gone without it, too."""
+
+    class Going(Bomb):
+        calls = 0
+
+        async def publish(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
+            self.calls += 1
+            if self.calls == SUSPECTED_AFTER:
+                self.go_out()
+            return await super().publish(messages)
+
+        async def open(self) -> None:
+            if self._out:
+                gone.set()
+            await super().open()
+
+    await log.add(*numbered(1))
+    gone = asyncio.Event()
+    broker = Going(BrokerUnavailable("reset by peer"), 1)
+    running = asyncio.create_task((it := relay(log, broker, retry=LATER, outage_backoff="1ms")).run())
+    await asyncio.wait_for(gone.wait(), 30)
+    it.stop()
+    assert (await running).refused == 0
+    broker.come_back()
+    broker.armed.clear()
+    assert (await carry(log, broker)).published == 1
 
 
 async def test_an_outage_that_no_message_can_have_caused_is_only_an_outage(log: Log) -> None:

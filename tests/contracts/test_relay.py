@@ -42,6 +42,11 @@ async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[L
         yield await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
 
 
+@pytest.fixture
+def memory() -> MemoryLog:
+    return MemoryLog()
+
+
 def relay(log: Log, publisher: Any, **settings: Any) -> Relay:
     defaults: dict[str, Any] = {"lanes": 1, "batch_size": 10, "grace": "5s"}
     return Relay(log.store, publisher, settings=RelaySettings(**(defaults | settings)))
@@ -254,6 +259,69 @@ async def test_stopping_does_not_wait_for_ever(log: Log) -> None:
     await relay(log, broker).run_until_empty()
     assert numbers(broker) == list(range(45)), "what was confirmed before was saved, and not sent again"
     assert len(arrived) < 45
+
+
+async def test_stopping_twice_gives_up_once(memory: MemoryLog) -> None:
+    """Its grace has ended, and the publisher is still at what it does when it is cancelled."""
+
+    class Slow(MemoryBroker):
+        async def publish(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
+            self.asked.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await over.wait()
+            return ()
+
+    await memory.add(*numbered(1))
+    broker, over, errors = Slow(), asyncio.Event(), list[dict[str, Any]]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+    running = asyncio.create_task((it := relay(memory, broker, grace="10ms")).run())
+    await asyncio.wait_for(broker.asked.wait(), 30)
+    it.stop()
+    await asyncio.sleep(0.05)
+    it.stop()
+    await asyncio.sleep(0.05)
+    over.set()
+    await asyncio.wait_for(running, 30)
+    assert errors == []
+
+
+async def test_what_was_confirmed_is_saved_before_the_page_read_ahead_is_cancelled(
+    memory: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver whose connection is silent takes as long to be cancelled as saving may take."""
+    monkeypatch.setattr("postroad.relay.lane.SAVING_SECONDS", 0.2)
+
+    class SilentAhead(MemoryStore):
+        reads = 0
+
+        async def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> Page:
+            self.reads += 1
+            if self.reads == 3:
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    await asyncio.sleep(1)
+            return await super().read(lease, cursor, limit)
+
+    class Holding(Arrivals):
+        async def publish(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
+            if messages[0].payload == b"15" and not held.is_set():
+                self.hold()
+                held.set()
+            return await super().publish(messages)
+
+    memory.store, held, broker = SilentAhead(), asyncio.Event(), Holding()
+    await memory.add(*numbered(*range(20), key="a"))
+    running = asyncio.create_task((it := relay(memory, broker, grace="10ms", settle_interval="1h")).run())
+    await asyncio.wait_for(held.wait(), 30)
+    it.stop()
+    await running
+    assert broker.numbers == list(range(15))
+    broker.release()
+    await relay(memory, broker).run_until_empty()
+    assert broker.numbers == list(range(20))
 
 
 async def test_an_idle_relay_stops_at_once(log: Log) -> None:

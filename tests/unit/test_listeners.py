@@ -83,6 +83,17 @@ async def test_a_listener_that_raises_costs_no_message_and_no_other_listener_its
     assert any("failed on page_published" in line for line in caplog.messages)
 
 
+@pytest.mark.parametrize("wanted", [events.PageTaken, events.PagePublished])
+async def test_a_listener_may_want_one_event_of_a_page(wanted: type[Event]) -> None:
+    class One(Collecting):
+        def wants(self, event_type: type[Event]) -> bool:
+            return event_type is wanted
+
+    listener = One()
+    await carry(listener)
+    assert listener.names() == [wanted.name()] * 3
+
+
 async def test_an_event_of_a_page_that_no_listener_wants_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     class Ends(Collecting):
         def wants(self, event_type: type[Event]) -> bool:

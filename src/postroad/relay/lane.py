@@ -154,7 +154,7 @@ class Lane:
                 if loaded.paused:
                     self._listeners.emit(events.LanePaused(*self._where))
                     return None if until_empty else await self._until_resumed()
-                return await self._carry(until_empty=until_empty)
+                return await self._carry_pages(until_empty=until_empty)
             except (LaneChanged, LeaseInDoubt) as reason:
                 await self._owned.wait_until_decided(self._stopping)
                 if not self._owned.lost:
@@ -178,13 +178,6 @@ class Lane:
         return await self._progress.load(by_source=self._settings.ordering == "source-key")
 
     # -- read → publish → settle -------------------------------------------------------------------------------------
-
-    async def _carry(self, *, until_empty: bool) -> None:
-        try:
-            await self._carry_pages(until_empty=until_empty)
-        except Interrupted as interrupted:
-            self._listeners.emit(events.LaneStopped(*self._where, reason=str(interrupted)))
-        await self._progress.settle(now=True, last=True)
 
     async def _carry_pages(self, *, until_empty: bool) -> None:
         store, progress, deferred = self._store, self._progress, self._deferred
@@ -211,7 +204,11 @@ class Lane:
                         break
                     await self._rest.wait(deferred.wake_in(self._clock.now()))
                 reading = asyncio.create_task(store.read(progress.lease, page.after, self._limit))
-        finally:
+            await progress.settle(now=True, last=True)
+        except Interrupted as interrupted:
+            self._listeners.emit(events.LaneStopped(*self._where, reason=str(interrupted)))
+            await progress.settle(now=True, last=True)
+        finally:  # only now: a read whose database is silent takes a while to be cancelled
             reading.cancel()
             await asyncio.wait((reading,), timeout=SAVING_SECONDS)
             if reading.done() and not reading.cancelled():
@@ -220,7 +217,8 @@ class Lane:
     async def _publish(self, page: Page) -> None:
         """Publish the page and move the cursor past it. Raises Interrupted with the cursor past its beginning."""
         outcome = Outcome(self._progress.unsure_through, self._progress.skipped)
-        report = self._report_page(page) if self._listeners.wants(events.PagePublished) else None
+        wants = self._listeners.wants
+        report = self._report_page(page) if wants(events.PageTaken) or wants(events.PagePublished) else None
         try:
             await self._publisher.publish(page.messages, outcome, self._deferred.blocked_keys, _NOT_CLAIMED)
             self._progress.pass_page(page, outcome)

@@ -74,8 +74,8 @@ class LanePublisher:
         self._deadline: asyncio.Timeout | None = None
 
     def give_up(self) -> None:
-        """Wait no longer for the broker."""
-        if self._deadline is not None:
+        """Wait no longer for the broker. May be called again while the publisher is still being cancelled."""
+        if self._deadline is not None and not self._deadline.expired():
             self._deadline.reschedule(asyncio.get_running_loop().time())
 
     async def publish(
@@ -117,6 +117,10 @@ class LanePublisher:
             outcome.interrupted = Interrupted("the broker did not confirm in time; what it had confirmed is saved")
         finally:
             self._deadline = None
+            # A publisher may have cancelled this task and caught that without `uncancel`, as older libraries do. In
+            # later pages, `is_being_cancelled` and TaskGroups would take errors for cancellations.
+            while (task := asyncio.current_task()) is not None and task.cancelling():
+                task.uncancel()
         if outcome.interrupted is not None:
             for wave in published:
                 outcome.confirm_all_but_refused(wave)
@@ -154,6 +158,7 @@ class LanePublisher:
                 failures = failures + 1 if outage.suspicious and not answered else 0
                 suspected = suspected or failures > 0
                 if failures == enough:
+                    await self._until_available()
                     reason = f"it breaks the connection: {outage}"
                     return await self._take_apart(messages, reason, outcome, suspected=True)
             except LeaseInDoubt:
@@ -167,9 +172,16 @@ class LanePublisher:
             else:
                 if self._breaker.failures:
                     self._breaker.worked()
-                outcome.refused.update([(refusal.position, refusal) for refusal in refusals])
+                # A publisher of the user's may return None for none.
+                outcome.refused.update([(refusal.position, refusal) for refusal in refusals or ()])
                 return None
         return None
+
+    async def _until_available(self) -> None:
+        """Wait for the broker: no message is at fault while the broker is unavailable without it, too."""
+        await self._breaker.closed(self._stopping)
+        if self._stopping.is_set():
+            raise Interrupted("stopped in an outage; what was confirmed is saved")
 
     def _note_outage(self, messages: Sequence[StoredMessage], outage: BrokerUnavailable, outcome: Outcome) -> bool:
         """Open the breaker, and note the answers that came before the outage; whether there were any."""
