@@ -220,14 +220,17 @@ def check_subscriber_settings(whose: str, given: Iterable[str], *, similar: Iter
 
 
 def subscriber_settings(url: str, given: Mapping[str, Any], *, similar: Iterable[str] = ()) -> SettingsGroup:
-    """The settings of the subscriber for a URL, from keywords. No driver is imported.
+    """The settings of the subscriber for a URL, from keywords; one that is None is left at its default. No driver is
+    imported.
 
     Raises InvalidSetting; for an unknown keyword it suggests one of the settings or of the `similar` names.
     """
     broker = broker_for(url, "source")
     if broker.subscriber is None:
         raise InvalidSetting(f"source is a URL of {broker.title}, which postroad can't consume from")
-    return broker.subscriber_settings.of(f"the subscriber of {broker.title}", given, similar=similar)
+    group, whose = broker.subscriber_settings, f"the subscriber of {broker.title}"
+    check_names(whose, given, [each.key for each in group.declared()], similar=similar)
+    return group.of(whose, {name: value for name, value in given.items() if value is not None})
 
 
 def subscriber_for(
