@@ -110,8 +110,9 @@ def broker_for(url: Any, setting: str = "url") -> Broker:
     """
     settings = ("to",) if setting == "to" else ()
     if not is_url(url):
+        examples = url_examples(consume=setting == "source")
         raise InvalidSetting(
-            f"{setting} is not a URL that can be read; it must look like {url_examples()}, with special characters of "
+            f"{setting} is not a URL that can be read; it must look like {examples}, with special characters of "
             "user and password percent-encoded",
             settings=settings,
         )
@@ -124,7 +125,8 @@ def broker_for(url: Any, setting: str = "url") -> Broker:
     else:
         guess = nearest(scheme, known_schemes())
         hint = f"did you mean {guess}://? " if guess else ""
-        reason = f"{setting} is a URL that begins with {scheme!r}; {hint}it must look like {url_examples()}"
+        examples = url_examples(consume=setting == "source")
+        reason = f"{setting} is a URL that begins with {scheme!r}; {hint}it must look like {examples}"
     raise InvalidSetting(reason, settings=settings)
 
 
@@ -144,9 +146,9 @@ def broken_brokers() -> dict[str, str]:
     return {scheme: reason for scheme, reason in _installed().items() if isinstance(reason, str)}
 
 
-def url_examples(*more: str) -> str:
-    """What the URLs of all brokers look like, for errors."""
-    examples = [*(each.url for each in all_brokers() if each.url), *more]
+def url_examples(*more: str, consume: bool = False) -> str:
+    """What the URLs of all brokers look like, or of those that can be consumed from, for errors."""
+    examples = [*(each.url for each in all_brokers() if each.url and (each.subscriber or not consume)), *more]
     return f"{', '.join(examples[:-1])} or {examples[-1]}"
 
 
