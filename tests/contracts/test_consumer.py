@@ -640,6 +640,25 @@ def test_settings_that_are_wrong(settings: dict[str, Any], wrong: str) -> None:
         Consumer(**({"name": "stock", "begin": None} | settings))
 
 
+def test_settings_that_are_none(one_place: Place) -> None:
+    """An app that takes them from its environment may have none: they count as left out."""
+    names = ["queue", "exchange", "bindings", "declare", "dead_letter_queue", "prefetch", "max_message_size"]
+    unset: dict[str, Any] = dict.fromkeys([*names, "max_held_bytes"])
+    it: Consumer[Any] = Consumer("amqp://localhost", name="stock", begin=one_place.begin, **unset)
+    it.on(Numbered)(one_place.handler())
+    found: Any = it._subscriber()
+    assert (found.queue, found.exchange, found._settings.declare, found._settings.prefetch) == (
+        "stock",
+        "postroad",
+        "create",
+        200,
+    )
+    Consumer(MemoryQueue(), name="stock", begin=one_place.begin, **unset)
+    for source in ("amqp://localhost", MemoryQueue(), None):
+        with pytest.raises(InvalidSetting, match=r"has no setting 'prefech'; did you mean 'prefetch'\?"):
+            Consumer(source, name="stock", begin=one_place.begin, prefech=None)
+
+
 async def test_a_consumer_without_a_broker(one_place: Place) -> None:
     it: Consumer[Any] = Consumer(name="stock", begin=one_place.begin)
     it.on(Numbered)(one_place.handler())

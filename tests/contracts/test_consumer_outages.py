@@ -14,6 +14,7 @@ import pytest
 from postroad import BrokerUnavailable, Received, StoreUnavailable
 from postroad.brokers.memory import MemoryQueue
 from postroad.config import RelaySettings
+from postroad.consumer.errors import MessageBusy
 from postroad.consumer.outages import Outages
 from postroad.retry import Backoff
 from postroad.stores.connections.errors import is_retryable
@@ -219,6 +220,28 @@ async def test_dead_letters_that_stay_out_end_it(one_place: Place, queue: Memory
         with pytest.raises(BrokerUnavailable, match="for the dead letters: the dead-letter queue is full"):
             await it.run_until_empty(relay=SOON)
     assert len(queue.queue) == 1, "it was not acked"
+
+
+async def test_dead_letters_are_available_when_one_was_published(
+    one_place: Place, queue: MemoryQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that waits for its row in the database says nothing about the dead-letter queue any more."""
+    ended: list[str] = []
+    monkeypatch.setattr(Outages, "end", lambda self, what: ended.append(what))
+    it = consumer(one_place, queue)
+    it.on(Numbered)(one_place.handler())
+    record, locked = it._attempts.record_dead, iter([True, True])
+
+    async def record_dead(*values: Any) -> None:
+        if next(locked, False):
+            raise MessageBusy("another transaction has locked the row")
+        await record(*values)
+
+    monkeypatch.setattr(it._attempts, "record_dead", record_dead)
+    queue.put(b"x")
+    async with asyncio.timeout(60):
+        summary = await it.run_until_empty(relay=SOON)
+    assert (summary.dead, len(queue.dead), ended.count("dead letters")) == (1, 1, 1)
 
 
 async def test_outages_that_end_in_between_are_not_added_up() -> None:

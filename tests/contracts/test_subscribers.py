@@ -501,6 +501,7 @@ async def test_nobody_is_there(unused_tcp_port: int) -> None:
     ("settings", "wrong"),
     [
         ({"queue": ""}, "queue is ''"),
+        ({"queue": "q" * 251}, r"dead_letter_queue is 'q+\.dead'; it must be a text of 1 to 255 bytes"),
         ({"prefetch": 0}, "prefetch is 0"),
         ({"prefetch": "9"}, "prefetch is '9'"),
         ({"declare": "maybe"}, "declare is 'maybe'"),

@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_e
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.pool import NullPool
 
-from postroad import Inbox, InvalidSetting, Message, Outbox, UnsupportedConnection
+from postroad import Inbox, InvalidSetting, Message, NoTransaction, Outbox, UnsupportedConnection
 from postroad.stores.connections import NeverAwaited
 from postroad.stores.sqlite import migrate_sqlite
 from postroad.testing import (
@@ -155,6 +155,45 @@ async def test_autocommit_of_async_connections(postgresql15: PostgreSQL) -> None
     await reset_outbox(connection)
     assert await outbox_messages(connection) == []
     await connection.close()
+
+
+async def test_autocommit_of_aiosqlite(path: Path) -> None:
+    async with aiosqlite.connect(path, isolation_level=None) as connection:
+        await connection.execute("begin")
+        await OUTBOX.add(connection, OrderCreated(1))
+        await connection.execute("commit")
+        assert len(await outbox_messages(connection)) == 1
+        await reset_outbox(connection)
+        assert await outbox_messages(connection) == []
+
+
+def test_autocommit_of_sqlalchemy(path: Path) -> None:
+    add_one(path)
+    engine = create_engine(f"sqlite:///{path}", isolation_level="AUTOCOMMIT", poolclass=NullPool)
+    with engine.connect() as connection, Session(engine) as session:
+        scoped = scoped_session(sessionmaker(engine))
+        for each in (connection, session, scoped):
+            assert len(outbox_messages(each)) == 1
+        scoped.remove()
+        reset_outbox(session)
+        assert outbox_messages(session) == []
+    with Session(engine, autobegin=False) as session, pytest.raises(NoTransaction, match="begins none by itself"):
+        outbox_messages(session)
+
+
+async def test_autocommit_of_async_sqlalchemy(path: Path) -> None:
+    add_one(path)
+    engine = create_async_engine(f"sqlite+aiosqlite:///{path}", isolation_level="AUTOCOMMIT", poolclass=NullPool)
+    async with engine.connect() as connection, AsyncSession(engine) as session:
+        for each in (connection, session):
+            assert len(await outbox_messages(each)) == 1
+        await reset_outbox(session)
+        assert await outbox_messages(session) == []
+
+
+def add_one(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        OUTBOX.add(connection, OrderCreated(1))
 
 
 def test_another_schema(tmp_path: Path) -> None:

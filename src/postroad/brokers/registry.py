@@ -110,8 +110,9 @@ def broker_for(url: Any, setting: str = "url") -> Broker:
     """
     settings = ("to",) if setting == "to" else ()
     if not is_url(url):
+        examples = url_examples(consume=setting == "source")
         raise InvalidSetting(
-            f"{setting} is not a URL that can be read; it must look like {url_examples()}, with special characters of "
+            f"{setting} is not a URL that can be read; it must look like {examples}, with special characters of "
             "user and password percent-encoded",
             settings=settings,
         )
@@ -124,7 +125,8 @@ def broker_for(url: Any, setting: str = "url") -> Broker:
     else:
         guess = nearest(scheme, known_schemes())
         hint = f"did you mean {guess}://? " if guess else ""
-        reason = f"{setting} is a URL that begins with {scheme!r}; {hint}it must look like {url_examples()}"
+        examples = url_examples(consume=setting == "source")
+        reason = f"{setting} is a URL that begins with {scheme!r}; {hint}it must look like {examples}"
     raise InvalidSetting(reason, settings=settings)
 
 
@@ -144,9 +146,9 @@ def broken_brokers() -> dict[str, str]:
     return {scheme: reason for scheme, reason in _installed().items() if isinstance(reason, str)}
 
 
-def url_examples(*more: str) -> str:
-    """What the URLs of all brokers look like, for errors."""
-    examples = [*(each.url for each in all_brokers() if each.url), *more]
+def url_examples(*more: str, consume: bool = False) -> str:
+    """What the URLs of all brokers look like, or of those that can be consumed from, for errors."""
+    examples = [*(each.url for each in all_brokers() if each.url and (each.subscriber or not consume)), *more]
     return f"{', '.join(examples[:-1])} or {examples[-1]}"
 
 
@@ -220,14 +222,17 @@ def check_subscriber_settings(whose: str, given: Iterable[str], *, similar: Iter
 
 
 def subscriber_settings(url: str, given: Mapping[str, Any], *, similar: Iterable[str] = ()) -> SettingsGroup:
-    """The settings of the subscriber for a URL, from keywords. No driver is imported.
+    """The settings of the subscriber for a URL, from keywords; one that is None is left at its default. No driver is
+    imported.
 
     Raises InvalidSetting; for an unknown keyword it suggests one of the settings or of the `similar` names.
     """
     broker = broker_for(url, "source")
     if broker.subscriber is None:
         raise InvalidSetting(f"source is a URL of {broker.title}, which postroad can't consume from")
-    return broker.subscriber_settings.of(f"the subscriber of {broker.title}", given, similar=similar)
+    group, whose = broker.subscriber_settings, f"the subscriber of {broker.title}"
+    check_names(whose, given, [each.key for each in group.declared()], similar=similar)
+    return group.of(whose, {name: value for name, value in given.items() if value is not None})
 
 
 def subscriber_for(

@@ -371,8 +371,10 @@ def _source_settings(
         return None
     if isinstance(source, str):
         return subscriber_settings(source, given, similar=own)
-    for setting in given:  # its value is not shown: it may be a password
-        raise InvalidSetting(f"{setting} is given beside {source!r}, which has its own; give it to that one")
+    check_subscriber_settings("a consumer with a Subscriber", given, similar=own)
+    for setting, value in given.items():
+        if value is not None:  # it is not shown: it may be a password
+            raise InvalidSetting(f"{setting} is given beside {source!r}, which has its own; give it to that one")
     if keep_order and getattr(source, "single_active", True) is False:
         raise InvalidSetting(
             f"ordering is 'key', and {source!r} has single_active=False, so a key's messages could be with two "

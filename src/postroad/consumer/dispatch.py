@@ -144,6 +144,7 @@ class Dispatcher:
 
     async def _process(self, item: OpenDelivery) -> None:
         """Process a message and ack it, or park it until its next attempt."""
+        dead_lettered_before = item.dead_letter_id is not None
         try:
             retry_in = await self._through_outages(lambda: self._processor.attempt(item))
         except _Stopped:
@@ -152,7 +153,7 @@ class Dispatcher:
             self._park(item, self._outages.begin(item.waits_for, item.waits_because, retry_in))
             return
         self._outages.end("database")
-        if item.dead_letter_id is not None:
+        if item.dead_letter_id is not None and not dead_lettered_before:
             self._outages.end("dead letters")
         if retry_in is not None:
             self._park(item, retry_in)

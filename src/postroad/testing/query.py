@@ -40,19 +40,29 @@ def query(
         return result(_all(adapter.fetch(target, statements)))
 
     async def run() -> T:
-        return result(_all(await adapter.fetch(_target(adapter, connection), statements)))
+        target = _target(adapter, connection)
+        try:
+            return result(_all(await adapter.fetch(target, statements)))
+        except NoTransaction:
+            if adapter.fetch_unchecked is None:
+                raise
+        return result(_all(await adapter.fetch_unchecked(target, statements)))
 
     return Pending(run, call, about)
 
 
 def _target(adapter: ConnectionAdapter, connection: Any) -> Any:
-    """What the adapter runs statements on. Unlike `add`, a test may read in autocommit mode, but for SQLAlchemy's."""
+    """What the adapter runs statements on. Unlike `add`, a test may read in autocommit mode."""
     try:
         return adapter.ready(connection)
     except NoTransaction:
-        if hasattr(connection, "get_bind"):  # a session: its statements run on a connection that it has to give
+        if not hasattr(connection, "get_bind"):
+            return connection
+        session = connection() if callable(connection) else connection  # a scoped session is called for its own
+        if not session.in_transaction():  # it begins none by itself
             raise
-        return connection
+        session.flush()
+        return session.connection()
 
 
 def _sql_dialect(style: SQLStyle) -> SQLDialect:

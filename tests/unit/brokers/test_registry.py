@@ -13,7 +13,14 @@ import pytest
 
 from postroad import Consumer, InvalidSetting, Outbox, Received
 from postroad.brokers import publisher_for
-from postroad.brokers.registry import Broker, all_brokers, broken_brokers, broker_for, known_schemes
+from postroad.brokers.registry import (
+    Broker,
+    all_brokers,
+    broken_brokers,
+    broker_for,
+    known_schemes,
+    subscriber_settings,
+)
 from postroad.relay import Relay
 from postroad.setting import SettingsGroup
 from postroad.stores import store_for
@@ -52,6 +59,13 @@ def test_no_error_quotes_a_password(url: Any) -> None:
         publisher_for(url)
     assert "heim" not in str(wrong.value)
     assert wrong.value.settings == ("to",)
+
+
+@pytest.mark.parametrize("url", ["http://host", "host"])
+def test_a_wrong_source_is_told_what_can_be_consumed_from(url: str) -> None:
+    with pytest.raises(InvalidSetting, match=r"amqps://user@host/vhost or memory://name") as wrong:
+        subscriber_settings(url, {})
+    assert "null://" not in str(wrong.value)
 
 
 async def test_a_queue_in_memory_by_its_url(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from postroad.brokers.rabbitmq.deliveries import DeliveryChannel, DeliveryConnec
 from postroad.brokers.rabbitmq.properties import dead_letter
 from postroad.brokers.rabbitmq.settings import DEFAULT_PREFETCH
 from postroad.errors import BrokerUnavailable, InvalidSetting
+from postroad.kinds import NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -47,7 +48,9 @@ class RabbitMQSubscriber:
         self.warnings = tuple(self._address.warnings())
         self.queue = settings.queue
         self.exchange = settings.exchange
-        self.dead_letter_queue = settings.dead_letter_queue or f"{settings.queue}.dead"
+        self.dead_letter_queue: str = NAME.check(
+            "dead_letter_queue", settings.dead_letter_queue or f"{settings.queue}.dead"
+        )
         self.single_active = settings.single_active is not False
         self._arguments: dict[str, Any] = {"x-single-active-consumer": True} if self.single_active else {}
         self._arguments |= settings.arguments or {}

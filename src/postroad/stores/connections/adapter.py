@@ -64,3 +64,5 @@ class ConnectionAdapter(msgspec.Struct, frozen=True):
     """
     connect: Callable[[Any], Any] | None = None
     """For async connections that connect on first use: returns an awaitable after which `reported` can be asked."""
+    fetch_unchecked: Callable[[Any, Sequence[Statement]], Any] | None = None
+    """For async connections whose `fetch` raises NoTransaction: the same without that check, for `postroad.testing`."""

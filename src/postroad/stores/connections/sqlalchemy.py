@@ -247,6 +247,20 @@ def _fetch_async_session(session: Any, statements: Sequence[Statement]) -> Any:
     return session.run_sync(_within_session, _fetch, statements)
 
 
+def _fetch_unchecked_connection(connection: Any, statements: Sequence[Statement]) -> Any:
+    return connection.run_sync(_fetch, statements)
+
+
+def _fetch_unchecked_session(session: Any, statements: Sequence[Statement]) -> Any:
+    return session.run_sync(_flush_and_fetch, statements)
+
+
+def _flush_and_fetch(session: Any, statements: Sequence[Statement]) -> list[Rows]:
+    connection = _connection_of(session)
+    session.flush()
+    return _fetch(connection, statements)
+
+
 ASYNC_CONNECTION = ConnectionAdapter(
     _started,
     _sql_style,
@@ -256,6 +270,7 @@ ASYNC_CONNECTION = ConnectionAdapter(
     _CONNECTION_BEGIN,
     is_async=True,
     reported=lambda connection: _reported(connection.sync_connection),
+    fetch_unchecked=_fetch_unchecked_connection,
 )
 ASYNC_SESSION = ConnectionAdapter(
     lambda session: session,
@@ -267,6 +282,7 @@ ASYNC_SESSION = ConnectionAdapter(
     is_async=True,
     reported=lambda session: _reported_to_session(session.sync_session),
     connect=lambda session: session.connection(),
+    fetch_unchecked=_fetch_unchecked_session,
 )
 ASYNC_SCOPED_SESSION = ConnectionAdapter(
     lambda scoped: scoped(),
@@ -278,4 +294,5 @@ ASYNC_SCOPED_SESSION = ConnectionAdapter(
     is_async=True,
     reported=lambda scoped: _reported_to_session(scoped().sync_session),
     connect=lambda scoped: scoped().connection(),
+    fetch_unchecked=_fetch_unchecked_session,
 )

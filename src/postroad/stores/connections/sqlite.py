@@ -77,6 +77,11 @@ def _check_and_fetch(connection: Any, statements: Sequence[Statement]) -> list[R
     return _fetch_sqlite3(check_sqlite3(connection), statements)
 
 
+def _fetch_unchecked(connection: Any, statements: Sequence[Statement]) -> Awaitable[list[Rows]]:
+    within: Awaitable[list[Rows]] = connection._execute(_fetch_sqlite3, connection._conn, statements)  # noqa: SLF001
+    return within
+
+
 def check_in_its_thread(connection: Any) -> Awaitable[Any]:
     """`check_sqlite3` for an aiosqlite connection, which is a visit to its thread."""
     checked: Awaitable[Any] = connection._execute(check_sqlite3, connection._conn)  # noqa: SLF001
@@ -108,4 +113,5 @@ AIOSQLITE = ConnectionAdapter(
     "@asynccontextmanager async def begin(): async with aiosqlite.connect(path) as connection: yield connection; "
     "await connection.commit()",
     is_async=True,
+    fetch_unchecked=_fetch_unchecked,
 )
