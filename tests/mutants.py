@@ -520,7 +520,7 @@ MUTANTS = [
            "if refusal.unroutable and self._drops_unroutable:",
            "if refusal.route is not None and self._drops_unroutable:", (UNROUTABLE,)),
     Mutant("a deferred message waits for another source's", DEFERRED,
-           "key = self.line(message) if self.ordered else None", "key = message.key if self.ordered else None",
+           "key = self.ordering_key(message) if self.ordered else None", "key = message.key if self.ordered else None",
            (UNROUTABLE,), times=2),
     Mutant("what a person holds goes out by source", PG_QUERIES, "h.key in (d.key, split_part(d.key, chr(31), 1))",
            "h.key = d.key", (UNROUTABLE,), times=4),

@@ -17,10 +17,10 @@
     ├── StoreUnavailable        wait: the database could not be asked
     ├── BrokerUnavailable       wait: the broker could not be asked
     │   └── LoginRefused        the operator: the broker refuses this user or its password
-    ├── LaneChanged             reload: somebody changed the lane since it was loaded
-    └── LeaseLost               let go: the lane belongs to another relay
+    ├── LaneChanged             reload: the lane's row has changed since it was loaded
+    └── LeaseLost               stop: the lane belongs to another relay
 
-The words of an error name the thing, its value, and what would be right.
+An error's text names the thing, its value, and what would be right.
 """
 
 from __future__ import annotations
@@ -133,24 +133,25 @@ class StoreUnavailable(PostroadError):
 
 
 class Refusal(NamedTuple):
-    """The broker said no to one message. Not an exception: the others of its page go on."""
+    """The broker refused one message. Not an exception: the other messages of its page go on."""
 
     position: int
     reason: str
     permanent: bool = False
-    """Asking again can't help: too large, cannot be encoded."""
+    """Another attempt can't help: too large, cannot be encoded."""
     route: str | None = None
-    """Not this message is at fault but the way to its consumers, and that is its name: a binding is missing, a queue is
-    full. Such a refusal counts no attempt; the message waits until the route works again.
+    """The name of the route, if the route is at fault and not the message: a binding is missing, a queue is full. Such
+    a refusal counts no attempt; the message waits until the route works again.
     """
     unroutable: bool = False
     """The route leads to no consumer at all: none has subscribed. With unroutable = "drop" the message is dropped."""
 
 
 class BrokerUnavailable(PostroadError):
-    """The broker could not be asked; what it had said before is kept, so that it is not asked again.
+    """The broker could not be asked; the answers that came before are kept, so that those messages
+    are not sent again.
 
-    `confirmed` are the positions it confirmed, `refusals` what it refused, before it could not be asked any more.
+    `confirmed` are the positions that it confirmed before, `refusals` what it refused before.
     `suspicious`: a message may have caused it. If `open` works and the same messages fail again and again, they are
     sent one by one. A publisher that knows better (a timeout, an alarm, a shutdown) says False.
     """
@@ -178,7 +179,7 @@ class LoginRefused(BrokerUnavailable):
 
 
 class LaneChanged(PostroadError):
-    """The lane's row is not as it was loaded: another has changed it, or the database went back in time."""
+    """The lane's row is not as it was loaded: an operator changed it, or the database was restored."""
 
 
 class LeaseLost(PostroadError):

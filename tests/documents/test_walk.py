@@ -18,7 +18,7 @@ from tests.logs import MemoryLog, numbered
 
 ROOT = Path(__file__).parents[2]
 SOURCE = f"{ROOT / 'src' / 'postroad'}/"
-BEGIN, END = "relay/lane.py:Lane._carry_pages", "stores/memory.py:MemoryStore.settle"
+BEGIN, END = "relay/lane.py:Lane._deliver_pages", "stores/memory.py:MemoryStore.settle"
 READ = "stores/memory.py:MemoryStore.read"
 CONTRACTS = ("stores/", "brokers/", "listeners.py", "relay/owned_lane.py", "relay/idle.py", "relay/wake_signal.py")
 """Of these only what the relay itself calls is listed."""
@@ -41,7 +41,7 @@ def place(frame: FrameType | None) -> str | None:
 
 
 async def walked() -> list[str]:
-    """The functions that are called from when a lane begins to carry until it has settled its first page, each once."""
+    """The functions called from when a lane begins to deliver until it has settled its first page, each once."""
     log, broker, calls = MemoryLog(), MemoryBroker(), list[str]()
     await log.add(*numbered(1, 2, 3), *numbered(4, 5, key="k"))
 

@@ -63,7 +63,7 @@ class LaneProgress:
         self.cursor = owned.lease.cursor
         """What was dealt with, saved or not."""
         self.skipped: Collection[int] = frozenset()
-        """Messages that are not read yet and are not to be published: a person has decided about them."""
+        """Messages that an operator has skipped or poisoned before the lane has read them: they are not published."""
         self.unsure_through = 0
         """Messages up to here may have been published before the lane was loaded: by it, or by an earlier owner."""
         self.counts = Counts()
@@ -119,7 +119,7 @@ class LaneProgress:
         held = [message for message in messages if message.position in outcome.held]
         decided = [outcome.deferred[each.position] for each in messages if each.position in outcome.deferred]
         skipped = sum(message.position in outcome.skipped for message in messages)
-        self._held += [(message.position, self._known.line(message)) for message in held]
+        self._held += [(message.position, self._known.ordering_key(message)) for message in held]
         self._deferred += decided
         self.counts.skipped += skipped
         return len(held) + len(decided) + skipped

@@ -98,7 +98,7 @@ class LanePublisher:
             messages = [message for message in messages if message.position not in outcome.skipped]
         if blocked_keys:
             messages = self._without_held(messages, outcome, blocked_keys)
-        waves = in_waves(messages, self._deferred.line) if self._deferred.ordered else [messages]
+        waves = in_waves(messages, self._deferred.ordering_key) if self._deferred.ordered else [messages]
         published: list[Sequence[StoredMessage]] = []
         try:
             async with asyncio.timeout(None) as self._deadline:
@@ -124,7 +124,7 @@ class LanePublisher:
     def _without_held(
         self, messages: Sequence[StoredMessage], outcome: Outcome, blocked_keys: BlockedKeys
     ) -> Sequence[StoredMessage]:
-        free, held = split(messages, blocked_keys, self._deferred.line)
+        free, held = split(messages, blocked_keys, self._deferred.ordering_key)
         outcome.held.update(message.position for message in held)
         return free
 

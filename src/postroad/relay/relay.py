@@ -93,18 +93,18 @@ class Relay:
         self._stopping = asyncio.Event()
 
     async def run(self) -> Summary:
-        """Carry messages until `stop` is called. While other relays own all lanes, stand by."""
+        """Publish messages until `stop` is called. While other relays own all lanes, stand by."""
         return await self._run(until_empty=False)
 
     async def run_until_empty(self) -> Summary:
-        """Carry every committed message in the lanes that no other relay owns, and end.
+        """Publish every committed message in the lanes that no other relay owns, and end.
 
         Raises BrokerUnavailable or StoreUnavailable when that is unavailable for longer than `until_empty_timeout`.
         """
         return await self._run(until_empty=True)
 
     def stop(self) -> None:
-        """Take no new page, wait for the confirms under way, save the cursors, and end. A relay can't be started again:
+        """Begin no new page, wait for outstanding confirms, save the cursors, and end. A relay can't be started again:
         make another one. Call this in the event loop's thread, as `loop.add_signal_handler` does.
         """
         self._stopping.set()
@@ -173,7 +173,7 @@ class Relay:
                 async with reporting_blockers(self._store, self._listeners):
                     await self._serve(until_empty=until_empty)
         except ExceptionGroup as several:
-            raise several.exceptions[0] from None  # an error that ends one lane for good ends all of them
+            raise several.exceptions[0] from None  # an error that ends one lane ends the relay
         finally:
             await self._breaker.end()
             if self._ownership is not None:
@@ -198,7 +198,7 @@ class Relay:
         await self._open_publisher(wait=until_empty)
         every = self._settings.seconds("report_interval")
         with reporting(self._sink, self._published, self._listeners, every=every):
-            await self._carry(until_empty=until_empty)
+            await self._run_lanes(until_empty=until_empty)
         await self._wakeup.end_naps()
 
     async def _reach_store(self, *, until_empty: bool) -> bool:
@@ -215,7 +215,7 @@ class Relay:
             limit=self._settings.seconds("until_empty_timeout") if until_empty else None,
         )
 
-    async def _carry(self, *, until_empty: bool) -> None:
+    async def _run_lanes(self, *, until_empty: bool) -> None:
         scheduled = Scheduled(
             self._store,
             wakeup=self._wakeup,
@@ -259,21 +259,21 @@ class Relay:
     def _start_lane(
         self, group: asyncio.TaskGroup, ownership: LaneOwnership, owned: OwnedLane, *, until_empty: bool
     ) -> Callable[[], None]:
-        rest = self._wakeup.add_lane(owned)
-        lane = self._lane(owned, rest)
+        idle = self._wakeup.add_lane(owned)
+        lane = self._lane(owned, idle)
         self._lanes.append(lane)
         if self._stopping.is_set():
             self._stop_lane(lane)
-        group.create_task(self._run_lane(lane, rest, ownership, owned, until_empty=until_empty))
+        group.create_task(self._run_lane(lane, idle, ownership, owned, until_empty=until_empty))
         return partial(self._stop_lane, lane)
 
-    def _lane(self, owned: OwnedLane, rest: IdleWait) -> Lane:
+    def _lane(self, owned: OwnedLane, idle: IdleWait) -> Lane:
         return Lane(
             self._store,
             self._publisher,
             owned,
             self._settings,
-            rest=rest,
+            idle=idle,
             breaker=self._breaker,
             retry=self._retry,
             listeners=self._listeners,
@@ -281,10 +281,10 @@ class Relay:
         )
 
     async def _run_lane(
-        self, lane: Lane, rest: IdleWait, ownership: LaneOwnership, owned: OwnedLane, *, until_empty: bool
+        self, lane: Lane, idle: IdleWait, ownership: LaneOwnership, owned: OwnedLane, *, until_empty: bool
     ) -> None:
         await lane.run(until_empty=until_empty)
-        self._wakeup.remove_lane(rest)
+        self._wakeup.remove_lane(idle)
         self._lanes.remove(lane)
         self._totals.add(lane)
         await ownership.release(owned)

@@ -162,13 +162,15 @@ class PostgreSQLStore:
             if row is None:
                 raise lease.lost()
             *lane, paused = row
-            trouble = PostgreSQLDeferred(connection, self._sql, lease)
-            heads, routes = await trouble.make_ready(by_source=by_source)
-            ahead = await trouble.skipped()
+            deferred_rows = PostgreSQLDeferred(connection, self._sql, lease)
+            blocked_keys, routes = await deferred_rows.make_ready(by_source=by_source)
+            skipped = await deferred_rows.skipped()
             log_end = await connection.fetchval(self._sql["log_end"])
-            due_in = await trouble.due_in()
-            loaded = Loaded(_lease(lane), heads, list(routes), due_in, ahead, paused, log_end, trouble.locked)
-        self._report_locks(trouble)
+            due_in = await deferred_rows.due_in()
+            loaded = Loaded(
+                _lease(lane), blocked_keys, list(routes), due_in, skipped, paused, log_end, deferred_rows.locked
+            )
+        self._report_locks(deferred_rows)
         self._loaded[lease.sink, lease.lane] = servers
         return loaded
 
@@ -223,28 +225,28 @@ class PostgreSQLStore:
         freed: Collection[str] = (),
         tally: Tally | None = None,
     ) -> Recorded:
-        async with self._fenced(lease, cursor) as trouble:
-            await trouble.defer(deferred)
-            await trouble.hold(held, unsure_through)
-            await trouble.forget(published)
-            heads = await trouble.free(freed)
-            await trouble.note(tally)
-        self._report_locks(trouble)
-        return Recorded(lease.settled(cursor), heads, locked=trouble.locked)
+        async with self._fenced(lease, cursor) as deferred_rows:
+            await deferred_rows.defer(deferred)
+            await deferred_rows.hold(held, unsure_through)
+            await deferred_rows.forget(published)
+            blocked_keys = await deferred_rows.free(freed)
+            await deferred_rows.note(tally)
+        self._report_locks(deferred_rows)
+        return Recorded(lease.settled(cursor), blocked_keys, locked=deferred_rows.locked)
 
     async def claim(
         self, lease: Lease, limit: int, *, payload_bytes: int = ANY_SIZE, routes: Collection[str] = ()
     ) -> Claim:
-        async with self._fenced(lease, lease.cursor) as trouble:
-            claimed, more = await trouble.claim(limit, payload_bytes, routes)
-            due_in = 0.0 if more else await trouble.due_in(later_than_now=True)
-            gone = await trouble.forget_gone() if claimed is None else 0
+        async with self._fenced(lease, lease.cursor) as deferred_rows:
+            claimed, more = await deferred_rows.claim(limit, payload_bytes, routes)
+            due_in = 0.0 if more else await deferred_rows.due_in(later_than_now=True)
+            gone = await deferred_rows.forget_gone() if claimed is None else 0
         if claimed is None:
             changed = lease.without_messages(gone)
             logger.warning("%s", changed)
             raise changed
-        self._report_locks(trouble)
-        return Claim(lease.settled(lease.cursor), claimed, due_in, locked=trouble.locked)
+        self._report_locks(deferred_rows)
+        return Claim(lease.settled(lease.cursor), claimed, due_in, locked=deferred_rows.locked)
 
     async def move_scheduled(self, limit: int) -> Moved:
         async with self._connection() as connection:
@@ -308,8 +310,8 @@ class PostgreSQLStore:
         self._loaded[lease.sink, lease.lane] = self._servers
         return lease
 
-    def _report_locks(self, trouble: PostgreSQLDeferred) -> None:
-        if trouble.locked:
+    def _report_locks(self, deferred_rows: PostgreSQLDeferred) -> None:
+        if deferred_rows.locked:
             self._lock_waits.skipped("deferred")
 
     @asynccontextmanager

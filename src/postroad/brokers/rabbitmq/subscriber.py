@@ -111,7 +111,7 @@ class RabbitMQSubscriber:
         """Publish to the queue for dead letters, persistent, mandatory and confirmed."""
         async with self._one_dead_letter:
             try:
-                async with asyncio.timeout(self._connect_timeout) as patience:
+                async with asyncio.timeout(self._connect_timeout) as limit:
                     if self._dead_letters is None or self._dead_letters.is_closed:
                         self._dead_letters = await self._dead_letter_channel()
                     room = self._dead_letters.connection.connection_tune.frame_max - HEADER_FRAME
@@ -121,7 +121,7 @@ class RabbitMQSubscriber:
                             self.dead_letter_queue,
                             letter,
                             delivery.original,
-                            progress=lambda: patience.reschedule(_now() + self._connect_timeout),
+                            progress=lambda: limit.reschedule(_now() + self._connect_timeout),
                         )
             except (LinkLost, TimeoutError) as lost:
                 dead_letters, self._dead_letters = self._dead_letters, None
