@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 
@@ -75,3 +76,14 @@ async def test_the_way_of_a_page() -> None:
     assert written() == calls, "the list should be:\n" + "\n".join(
         f"{number}. `{call}`" for number, call in enumerate(calls, start=1)
     )
+
+
+def test_every_function_that_the_architecture_names_exists() -> None:
+    named = re.findall(r"`([\w/]+\.py):([\w.]+)`", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"))
+    assert len(named) > 50
+    for file, name in named:
+        found: object = import_module(
+            "postroad." + file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        )
+        for part in name.split("."):
+            found = getattr(found, part)
