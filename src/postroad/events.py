@@ -581,7 +581,7 @@ class LocalHandlersAbandoned(_OfConsumer, frozen=True, kw_only=True):
     level = logging.WARNING
     text = (
         "consumer {e.consumer}: {e.handlers} handlers or statements did not end within grace and a second; the relay "
-        "ends without them: their messages are not confirmed, and come again"
+        "ends without them: their messages are not confirmed, and will be handled again"
     )
     handlers: int
 

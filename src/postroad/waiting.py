@@ -48,10 +48,10 @@ async def reached(
                 if not connecting.done():
                     return False
                 connecting.result()
-            except StoreUnavailable as out:
-                if not out.transient:
+            except StoreUnavailable as outage:
+                if not outage.transient:
                     raise
-                wait.after(out)
+                wait.after(outage)
             else:
                 return True
             finally:
@@ -95,15 +95,15 @@ class _Wait:
     def _waited(self) -> float:
         return self._now() - self._began
 
-    def after(self, out: StoreUnavailable, *, limit: float | None = None) -> None:
+    def after(self, outage: StoreUnavailable, *, limit: float | None = None) -> None:
         """Report the reason, if a report is due. Raises StoreUnavailable at the limit."""
         waited = self._waited
         if waited >= (self._limit if limit is None else limit):
             raise StoreUnavailable(
-                f"gave up after waiting {self._limit:g} s (until_empty_timeout) for the database: {out}"
-            ) from out
+                f"gave up after waiting {self._limit:g} s (until_empty_timeout) for the database: {outage}"
+            ) from outage
         if waited >= self._report_after:
-            self._report(str(out), waited)
+            self._report(str(outage), waited)
             self._report_after, self._interval = waited + self._interval, min(2 * self._interval, LONGEST_REPORT)
 
 

@@ -1,4 +1,4 @@
-"""One run of a consumer: receive, hand out, and end in good order when it is stopped.
+"""One run of a consumer: receives messages, dispatches them, and shuts down cleanly when it is stopped.
 
 - When a session with the broker has ended, what was not started is forgotten: the broker delivers it again.
 - A run until the queue is empty gives up when the database or the broker is unavailable for longer than its limit.

@@ -1,5 +1,5 @@
-"""A lane's progress: the cursor, what was decided and is not saved yet, and saving both. Only this module moves a
-cursor.
+"""A lane's progress: the cursor, what was decided and is not saved yet, and saving both. No other module of
+the relay moves a cursor; `stores/cursor.py` computes where to.
 
 - The cursor passes a message only after the broker has confirmed it, or in the very transaction that defers it.
 - Under load the cursor is saved every `settle_interval`; when the lane has nothing else to do, at once.
@@ -61,15 +61,16 @@ class LaneProgress:
         self._clock = clock
         self._owned = owned
         self.cursor = owned.lease.cursor
-        """What was dealt with, saved or not."""
+        """How far the lane has come, saved or not."""
         self.skipped: Collection[int] = frozenset()
         """Messages that an operator has skipped or poisoned before the lane has read them: they are not published."""
         self.unsure_through = 0
         """Messages up to here may have been published before the lane was loaded: by it, or by an earlier owner."""
         self.counts = Counts()
         self._deferred: list[Deferred] = []
+        """Decisions about refused messages, to be saved with the cursor."""
         self._held: list[Held] = []
-        """Decisions that are saved with the cursor; and messages that wait for an earlier one of their key."""
+        """Messages that wait for an earlier one of their key, to be saved with the cursor."""
         self._unsaved = False
         self._saved_at = clock.now()
         self._tallied = Tally(0, 0)

@@ -4,7 +4,7 @@
   back the later messages of its key.
 - Each refusal becomes a decision before the next wave is published.
 - In an outage messages wait, and no attempt is counted. Messages that break the connection again and again, or that the
-  publisher fails on, are taken apart until the one at fault is found: that one is refused, and the others go on.
+  publisher fails on, are published in halves until the one at fault is found: it is refused, and the others go on.
 - No wave is published unless the lane's lease lasts, as far as this relay knows.
 """
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 __all__ = ["LanePublisher", "is_being_cancelled"]
 
 SUSPECTED_AFTER: Final = 3
-"""So often the same messages may break a connection that works without them before they are taken apart, and so often
-a single one before it is refused. From the second time on they are published alone, because lanes share a connection.
+"""How often the same messages may break the connection before they are published in halves, and how often a single
+message may before it is refused. From the second time on they are published alone, because lanes share a connection.
 """
 
 _headers = attrgetter("headers_json")
@@ -143,7 +143,7 @@ class LanePublisher:
                 raise Interrupted("stopped in an outage; what was confirmed is saved")
             try:
                 try:
-                    self._owned.check()  # last of all: an outage, or the turn, may have taken long
+                    self._owned.check()  # last: waiting for the broker or the lock may have taken long
                     refusals = await self._publisher.publish(messages)
                 finally:
                     self._breaker.calls.end(alone=suspected)
@@ -182,7 +182,7 @@ class LanePublisher:
     async def _take_apart(
         self, messages: Sequence[StoredMessage], reason: str, outcome: Outcome, *, suspected: bool = False
     ) -> None:
-        """Publish halves, and halves of those: the message that fails alone is refused, and the others go on."""
+        """Publish in halves, recursively: the message that fails alone is refused, and the others go on."""
         if len(messages) == 1:
             outcome.refused[messages[0].position] = Refusal(messages[0].position, reason)
             return

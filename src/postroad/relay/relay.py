@@ -298,7 +298,7 @@ class Relay:
             self._listeners.emit(events.BrokerUnavailableAtStart(self._sink, reason=str(outage)))
             if wait:
                 self._breaker.trip(outage)
-                await self._breaker.closed(asyncio.Event())
+                await self._breaker.wait_closed(asyncio.Event())
 
     async def _unless_stopped(self, opening: Coroutine[Any, Any, None]) -> None:
         """Open the publisher. A broker, or the database of handlers in this process, may accept a connection and never

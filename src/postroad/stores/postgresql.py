@@ -84,13 +84,13 @@ class PostgreSQLStore:
         self._sql = POSTGRESQL.queries(schema)
         self._direct = None if direct is None else driver_url(direct)
         self.naps = PostgreSQLNaps(
-            schema, self._sql, self._connection, lambda: self._connect_to_stay("postroad listens")
+            schema, self._sql, self._connection, lambda: self._connect_to_stay("postroad listen")
         )
         self.leases = PostgreSQLLeases(
             schema,
             self._sql,
             connection=self._connection,
-            connect=lambda: self._connect_to_stay("postroad lives"),
+            connect=lambda: self._connect_to_stay("postroad liveness"),
             has_sessions=lambda: self._direct is not None or not self._pooled,
             translated=lambda: _errors_translated(self._schema, self._url),
             taken=self._taken,
@@ -279,7 +279,7 @@ class PostgreSQLStore:
                 timeout=CONNECT_SECONDS,
                 command_timeout=CONNECT_SECONDS,
                 statement_cache_size=0,
-                server_settings={"application_name": "postroad looks for locks"},
+                server_settings={"application_name": "postroad blockers"},
             )  # one of its own: those of the pool may all be waiting
             try:
                 await connection.execute(PIN_SESSION)

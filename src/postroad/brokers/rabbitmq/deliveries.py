@@ -138,7 +138,7 @@ class DeliveryChannel(Channel):
             self.write_queue.put_nowait(ChannelFrame(payload=payload, should_close=False))
 
     async def room(self) -> bool:
-        """Whether there is room for more deliveries; waits a moment for it."""
+        """Whether there is room for more deliveries; waits up to a second for it."""
         with suppress(TimeoutError):
             async with asyncio.timeout(ALIVE_SECONDS):
                 await self._room.wait()

@@ -68,7 +68,7 @@ class RabbitMQSubscriber:
 
     async def open(self) -> None:
         """Connect, declare or check the queues, and begin to receive."""
-        await self._let_go(self._channel)
+        await self._close_channel(self._channel)
         self._channel = None
         try:
             connection = await self._connected(
@@ -125,7 +125,7 @@ class RabbitMQSubscriber:
                         )
             except (LinkLost, TimeoutError) as lost:
                 dead_letters, self._dead_letters = self._dead_letters, None
-                await self._let_go(dead_letters)
+                await self._close_channel(dead_letters)
                 raise self._unavailable(lost, f"the dead-letter queue {self.dead_letter_queue!r}") from lost
 
     async def waiting(self) -> int:
@@ -154,8 +154,8 @@ class RabbitMQSubscriber:
         if channel is not None:
             channel.discard()
             channel.flush()
-        await self._let_go(channel)
-        await self._let_go(dead_letters)
+        await self._close_channel(channel)
+        await self._close_channel(dead_letters)
 
     # -- connecting --------------------------------------------------------------------------------------------------
 
@@ -206,7 +206,7 @@ class RabbitMQSubscriber:
         outage = lost.outage if isinstance(lost, LinkLost) else BrokerUnavailable
         return outage(f"{self.name}: {place + ': ' if place else ''}{reason}", suspicious=False)
 
-    async def _let_go(self, channel: Channel | None) -> None:
+    async def _close_channel(self, channel: Channel | None) -> None:
         if channel is not None:
             # The broker answers after it has read the acks, which a closing connection may not send.
             await _closed(channel)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["adapter_for"]
 
-# The package and the name of a class that the connection's class is, or comes from; the module here and its adapter.
+# (package, class name) of a connection's class or of one of its base classes → (module in this folder, its adapter).
 _ADAPTERS = {
     ("sqlite3", "Connection"): ("sqlite", "SQLITE3"),
     ("aiosqlite", "Connection"): ("sqlite", "AIOSQLITE"),
@@ -69,7 +69,7 @@ _SUPPORTED = (
 
 @cache
 def adapter_for(cls: type) -> ConnectionAdapter:
-    """How to run statements with connections of this class. Raises UnsupportedConnection."""
+    """The adapter for connections of this class. Raises UnsupportedConnection."""
     names = _names(cls)
     for name in names:
         if name in _ADAPTERS:
