@@ -384,7 +384,7 @@ MUTANTS = [
            "self.listen_works = False\n        \"\"\"Our", "self.listen_works = True\n        \"\"\"Our", (WAKING,)),
     Mutant("waking: a nap that is nearly over is renewed", PG_LEASES,
            "and until > clock_timestamp() + $10::float8 / 3 * interval '1 second'", "", (NAPS,)),
-    Mutant("waking: a tick's old answer counts", OWNERSHIP, "if heartbeat is self._carried:", "if True:",
+    Mutant("waking: a tick's old answer counts", OWNERSHIP, "if heartbeat is self._tick_heartbeat:", "if True:",
            (CARRIED,)),
     Mutant("waking: a lane that is released keeps its nap", WAKEUP,
            "wait.end_nap()\n        self._waits.remove(wait)", "self._waits.remove(wait)", (WAKING,)),

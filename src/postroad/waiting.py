@@ -11,7 +11,7 @@ from postroad.errors import StoreUnavailable
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-__all__ = ["cancelled", "reached"]
+__all__ = ["cancel_and_wait", "connect_or_wait"]
 
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 5.0
@@ -22,7 +22,7 @@ ANSWER_SECONDS: Final = 10.0
 _FIRST: Final = asyncio.FIRST_COMPLETED
 
 
-async def reached(
+async def connect_or_wait(
     connect: Callable[[], Coroutine[Any, Any, None]],
     report: Callable[[str, float], None],
     *,
@@ -55,7 +55,7 @@ async def reached(
             else:
                 return True
             finally:
-                await cancelled(connecting, seconds=CANCEL_SECONDS)
+                await cancel_and_wait(connecting, seconds=CANCEL_SECONDS)
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await stopping.wait()
@@ -107,7 +107,7 @@ class _Wait:
             self._report_after, self._interval = waited + self._interval, min(2 * self._interval, LONGEST_REPORT)
 
 
-async def cancelled(*tasks: asyncio.Task[Any], seconds: float) -> set[asyncio.Task[Any]]:
+async def cancel_and_wait(*tasks: asyncio.Task[Any], seconds: float) -> set[asyncio.Task[Any]]:
     """Cancel tasks and wait for them, but no longer than this; returns those that have not ended.
 
     A driver that is cancelled sends a cancel request to its database and waits for the answer. If the database does not

@@ -56,7 +56,7 @@ class LaneProgress:
         self, store: Store, owned: OwnedLane, deferred: DeferredMessages, *, settle_interval: float, clock: Clock
     ) -> None:
         self._store = store
-        self._known = deferred
+        self._deferred_messages = deferred
         self._settle_interval = settle_interval
         self._clock = clock
         self._owned = owned
@@ -85,7 +85,7 @@ class LaneProgress:
     async def load(self, *, by_source: bool) -> Loaded:
         """Begin from what the database has, and forget everything else. Raises what `Store.load` raises."""
         loaded = await self._store.load(self._owned.load_lease(), by_source=by_source)
-        self._known.loaded(loaded, self._clock.now())
+        self._deferred_messages.loaded(loaded, self._clock.now())
         self._owned.lease = loaded.lease
         self.cursor = loaded.lease.cursor
         self.skipped = loaded.skipped
@@ -120,7 +120,7 @@ class LaneProgress:
         held = [message for message in messages if message.position in outcome.held]
         decided = [outcome.deferred[each.position] for each in messages if each.position in outcome.deferred]
         skipped = sum(message.position in outcome.skipped for message in messages)
-        self._held += [(message.position, self._known.ordering_key(message)) for message in held]
+        self._held += [(message.position, self._deferred_messages.ordering_key(message)) for message in held]
         self._deferred += decided
         self.counts.skipped += skipped
         return len(held) + len(decided) + skipped
@@ -150,10 +150,10 @@ class LaneProgress:
 
     async def claim(self, limit: int, payload_bytes: int) -> Claim:
         """Claim the deferred messages that are due."""
-        routes = self._known.unblocked_routes
+        routes = self._deferred_messages.unblocked_routes
         claim = await self._store.claim(self.lease, limit, payload_bytes=payload_bytes, routes=routes)
         self._owned.lease = claim.lease
-        self._known.claimed(claim, self._clock.now())
+        self._deferred_messages.claimed(claim, self._clock.now())
         return claim
 
     async def record_claim(
@@ -180,7 +180,7 @@ class LaneProgress:
         )  # fmt: skip
         self._owned.lease = recorded.lease
         self._has_tallied(tally, time)
-        self._known.recorded(deferred, freed, recorded, self._clock.now())
+        self._deferred_messages.recorded(deferred, freed, recorded, self._clock.now())
 
     def _tally(self, time: float, *, last: bool) -> Tally | None:
         """What was done since it was last written down; at most once a second, unless this is the last chance."""

@@ -28,7 +28,7 @@ from postroad.relay.wakeup import Wakeup
 from postroad.retry import Backoff
 from postroad.stores.leases import RelayIdentity
 from postroad.version import __version__
-from postroad.waiting import cancelled, reached
+from postroad.waiting import cancel_and_wait, connect_or_wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
@@ -208,7 +208,7 @@ class Relay:
             self._listeners.emit(events.StoreUnavailableAtStart(self._sink, reason=reason, waited_s=waited))
             self._started.set()  # an application that waited at its start could not be stopped by a signal
 
-        return await reached(
+        return await connect_or_wait(
             self._store.open,
             waits,
             stopping=self._stopping,
@@ -308,7 +308,7 @@ class Relay:
         try:
             await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await cancelled(task, stopped, seconds=LAST_SECONDS)
+            await cancel_and_wait(task, stopped, seconds=LAST_SECONDS)
         if task.done() and not (task.cancelled() and self._stopping.is_set()):
             task.result()
 

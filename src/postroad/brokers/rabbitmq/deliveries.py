@@ -221,8 +221,8 @@ class DeliveryConnection(Connection):
         self._most_bytes = most_bytes
         self._channel: DeliveryChannel | None = None
 
-    async def delivering(self) -> DeliveryChannel:
-        """Open the channel."""
+    async def open_channel(self) -> DeliveryChannel:
+        """Open the channel for deliveries."""
         self._channel = channel = DeliveryChannel(self, CHANNEL, self._most_bytes)
         self.channels[channel.number] = channel
         with translated():

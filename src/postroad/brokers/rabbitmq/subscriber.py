@@ -71,18 +71,18 @@ class RabbitMQSubscriber:
         await self._close_channel(self._channel)
         self._channel = None
         try:
-            connection = await self._connected(
+            connection = await self._connect(
                 lambda url: DeliveryConnection(
                     url, largest=self._settings.max_message_size, most_bytes=self._settings.max_held_bytes
                 )
             )
             try:
                 async with asyncio.timeout(self._connect_timeout):
-                    channel = await connection.delivering()
+                    channel = await connection.open_channel()
                     await self._ensure_queues(channel)
                     await channel.consume(self.queue, self._settings.prefetch or DEFAULT_PREFETCH)
             except BaseException:
-                await _closed(connection)
+                await _close(connection)
                 raise
         except (LinkLost, TimeoutError) as lost:
             raise self._unavailable(lost) from lost
@@ -159,9 +159,9 @@ class RabbitMQSubscriber:
 
     # -- connecting --------------------------------------------------------------------------------------------------
 
-    async def _connected(self, made: Callable[[URL], C]) -> C:
+    async def _connect(self, make: Callable[[URL], C]) -> C:
         try:
-            connection = made(self._address.url())
+            connection = make(self._address.url())
         except InvalidSetting as error:
             raise LinkLost(str(error)) from error
         try:
@@ -173,14 +173,14 @@ class RabbitMQSubscriber:
         return connection
 
     async def _dead_letter_channel(self) -> DeadLetterChannel:
-        connection = await self._connected(Connection)
+        connection = await self._connect(Connection)
         try:
             channel = DeadLetterChannel(connection)
             connection.channels[channel.number] = channel
             with translated():
                 await channel.open()
         except BaseException:
-            await _closed(connection)
+            await _close(connection)
             raise
         return channel
 
@@ -209,11 +209,11 @@ class RabbitMQSubscriber:
     async def _close_channel(self, channel: Channel | None) -> None:
         if channel is not None:
             # The broker answers after it has read the acks, which a closing connection may not send.
-            await _closed(channel)
-            await _closed(channel.connection)
+            await _close(channel)
+            await _close(channel.connection)
 
 
-async def _closed(channel_or_connection: Any) -> None:
+async def _close(channel_or_connection: Any) -> None:
     """Close it, in good order if that takes no longer than CLOSE_SECONDS."""
     try:
         async with asyncio.timeout(CLOSE_SECONDS):
