@@ -4,7 +4,7 @@
     ├── InvalidMessage          the caller: this message cannot be added as it is
     ├── InvalidSetting          the caller: this setting or argument is wrong
     ├── MissingExtra            the caller: an optional dependency is not installed
-    ├── UnsupportedConnection   the caller: that object is no connection we know
+    ├── UnsupportedConnection   the caller: that object is not a supported connection
     ├── NoTransaction           the caller: the message would be committed by itself
     ├── ConnectionClosed        the caller: the connection can't be used any more
     ├── IdTaken                 the caller: another message has this id already
@@ -14,8 +14,8 @@
     ├── LogNotReadable          the operator: this server's log must not be read from
     │   └── LogReset            the operator: the log was emptied and its positions begin anew, and cursors were kept
     ├── NotFound                the operator: there is no such message or key, or none with which that can be done
-    ├── StoreUnavailable        wait: the database could not be asked
-    ├── BrokerUnavailable       wait: the broker could not be asked
+    ├── StoreUnavailable        wait: the database is unavailable
+    ├── BrokerUnavailable       wait: the broker is unavailable
     │   └── LoginRefused        the operator: the broker refuses this user or its password
     ├── LaneChanged             reload: the lane's row has changed since it was loaded
     └── LeaseLost               stop: the lane belongs to another relay
@@ -81,7 +81,7 @@ class MissingExtra(PostroadError):
 
 
 class UnsupportedConnection(PostroadError):
-    """The object given is no connection that postroad knows."""
+    """The object given is not a connection that postroad supports."""
 
 
 class NoTransaction(PostroadError):
@@ -121,7 +121,7 @@ class NotFound(PostroadError):
 
 
 class StoreUnavailable(PostroadError):
-    """The database could not be asked.
+    """The database is unavailable.
 
     `transient`: it may be reached a little later by itself, because it is starting, for example. A relay or a consumer
     that is started waits for that, and for nothing else.
@@ -148,8 +148,7 @@ class Refusal(NamedTuple):
 
 
 class BrokerUnavailable(PostroadError):
-    """The broker could not be asked; the answers that came before are kept, so that those messages
-    are not sent again.
+    """The broker is unavailable. The answers that came before are kept, so that those messages are not sent again.
 
     `confirmed` are the positions that it confirmed before, `refusals` what it refused before.
     `suspicious`: a message may have caused it. If `open` works and the same messages fail again and again, they are

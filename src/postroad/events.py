@@ -249,7 +249,7 @@ class LockLost(_OfSink, frozen=True, kw_only=True):
 
 
 class LeasesUnavailable(_OfSink, frozen=True, kw_only=True):
-    """The database could not be asked for leases. Lanes go on until their leases may end."""
+    """The database is unavailable for leases. Lanes go on until their leases may end."""
 
     level = logging.WARNING
     text = "relay {e.sink}: leases unavailable: {e.reason}; trying again in {e.retry_ms:,.0f} ms"

@@ -111,7 +111,7 @@ def broker_for(url: Any, setting: str = "url") -> Broker:
     settings = ("to",) if setting == "to" else ()
     if not is_url(url):
         raise InvalidSetting(
-            f"{setting} is not a URL that can be read; it must look like {url_examples()}, with special characters of "
+            f"{setting} is not a valid URL; it must look like {url_examples()}, with special characters of "
             "user and password percent-encoded",
             settings=settings,
         )

@@ -154,7 +154,7 @@ class Deferred(msgspec.Struct, frozen=True):
 
     position: int
     key: str | None
-    """None also when no order is kept."""
+    """The ordering key; None also when no order is kept."""
     state: State
     attempts: int = 0
     due_in: float | None = None
@@ -295,7 +295,7 @@ class Blocker(msgspec.Struct, frozen=True):
             return "a prepared transaction (see pg_prepared_xacts)"
         name = f" ({self.application})" if self.application else ""
         if self.transaction_seconds is None or self.query_seconds is None:
-            age = "of unknown age: this session's role is no member of pg_read_all_stats"
+            age = "of unknown age: this session's role is not a member of pg_read_all_stats"
         else:
             age = f"{self.state}, transaction {self.transaction_seconds:.0f} s old, query {self.query_seconds:.0f} s"
         return f"process {self.pid} of role {self.role}{name}, {age}"

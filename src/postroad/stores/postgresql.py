@@ -504,7 +504,7 @@ def _bad_url_named(setting: str = "database") -> Iterator[None]:
         raise InvalidSetting(f"{setting} is a URL that can't be used: {error}", settings=(setting,)) from error
     except (ValueError, OverflowError):
         raise InvalidSetting(
-            f"{setting} is no URL that can be read; it must be postgresql://user@host:port/name, "
+            f"{setting} is not a valid URL; it must be postgresql://user@host:port/name, "
             "with special characters of user and password percent-encoded",
             settings=(setting,),
         ) from None

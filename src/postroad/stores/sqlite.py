@@ -212,7 +212,7 @@ class SQLiteStore:
         if self._connection is not None:
             self._connection.close()
         if not self._path.is_file():
-            raise StoreUnavailable(f"SQLite: there is no file {self._path}; postroad migrate makes it")
+            raise StoreUnavailable(f"SQLite: there is no file {self._path}; `postroad migrate` creates it")
         self._connection = sqlite3.connect(
             f"{self._path.absolute().as_uri()}?mode=rw",  # a relay never creates the file
             uri=True,
