@@ -1,4 +1,4 @@
-"""How long to wait after so many failures in a row. Pure: no clock, no I/O, no chance."""
+"""How long to wait after so many failures in a row. Pure: no clock, no I/O, no randomness."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class BrokerUnavailableAtStart(_OfSink, frozen=True, kw_only=True):
 
 
 class StoreUnavailableAtStart(_OfSink, frozen=True, kw_only=True):
-    """The database can't be reached at the start, and the relay waits for it. Emitted ever less often."""
+    """The database can't be reached at the start, and the relay waits for it. Emitted less and less often."""
 
     level = logging.WARNING
     text = "relay {e.sink}: {e.reason}; waiting for the database, {e.waited_s:.0f} s so far"
@@ -249,7 +249,7 @@ class LockLost(_OfSink, frozen=True, kw_only=True):
 
 
 class LeasesUnavailable(_OfSink, frozen=True, kw_only=True):
-    """The database could not be asked for leases. Lanes go on until their leases may end."""
+    """The database is unavailable for leases. Lanes go on until their leases may end."""
 
     level = logging.WARNING
     text = "relay {e.sink}: leases unavailable: {e.reason}; trying again in {e.retry_ms:,.0f} ms"
@@ -297,7 +297,7 @@ class RelayEnded(_OfSink, frozen=True, kw_only=True):
     """Attempts that failed."""
     died: int
     skipped: int
-    """Not published, because a person had decided about them."""
+    """Not published, because an operator had skipped or poisoned them."""
     dropped: int
     """No consumer has subscribed to them, and unroutable = "drop"."""
     lanes_lost: int
@@ -311,7 +311,7 @@ class PageTaken(_OfLane, frozen=True, kw_only=True):
     """A page was read and is about to be published."""
 
     level = logging.DEBUG
-    text = "lane {e.sink}/{e.lane}: took a page of {e.size}"
+    text = "lane {e.sink}/{e.lane}: read a page of {e.size} messages"
     size: int
     position: int
 
@@ -343,18 +343,18 @@ class MessageRefused(_OfLane, frozen=True, kw_only=True):
     position: int
     attempts: int
     max_attempts: int | str
-    """In words when the policy has no such number."""
+    """A text when the retry policy has no such number."""
     reason: str
     retry_ms: float
 
 
 class MessageDead(_OfLane, frozen=True, kw_only=True):
-    """A message was refused for good, or at its last attempt: a person must decide about it."""
+    """A message was refused permanently, or at its last attempt: an operator must decide about it."""
 
     level = logging.ERROR
     text = (
         "lane {e.sink}/{e.lane}: message {e.id} is dead after {e.attempts} attempts: {e.reason}; "
-        "it stays in the log until a person retries or skips it"
+        "it stays in the log until an operator retries, drops or skips it"
     )
     id: UUID
     position: int
@@ -446,7 +446,7 @@ class LaneStopped(_OfLane, frozen=True, kw_only=True):
 
 
 class LanePaused(_OfLane, frozen=True):
-    """A person has paused the sink: nothing is published until it is resumed."""
+    """An operator has paused the sink: nothing is published until it is resumed."""
 
     text = "lane {e.sink}/{e.lane}: paused; nothing is published until the sink is resumed (postroad resume)"
 
@@ -581,7 +581,7 @@ class LocalHandlersAbandoned(_OfConsumer, frozen=True, kw_only=True):
     level = logging.WARNING
     text = (
         "consumer {e.consumer}: {e.handlers} handlers or statements did not end within grace and a second; the relay "
-        "ends without them: their messages are not confirmed, and come again"
+        "ends without them: their messages are not confirmed, and will be handled again"
     )
     handlers: int
 

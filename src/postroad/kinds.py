@@ -84,7 +84,7 @@ def _duration(value: Any) -> timedelta | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """What a setting accepts, in words and as a check."""
+    """What a setting accepts: a description and a check."""
 
     expected: str
     """What follows "it must be" in an error."""

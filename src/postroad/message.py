@@ -228,7 +228,7 @@ def _type_of(message: Message) -> str:
 @lru_cache(maxsize=1024)
 def _type_of_class(cls: type) -> str:
     if cls.__module__ == "builtins":
-        raise InvalidMessage(f"{cls.__name__} has no type of its own; say it, for example type='order.created'")
+        raise InvalidMessage(f"{cls.__name__} has no type of its own; give one, for example type='order.created'")
     return checked_name("type", type_name(cls))
 
 
@@ -274,7 +274,7 @@ def _checked_key(key: Any) -> str | None:
         return None
     if key is None:
         raise InvalidMessage(
-            "key is None, which usually is an id that was not there yet; "
+            "key is None, which usually is an id that the database has not assigned yet; "
             "flush first to get it, or leave key out if this message needs no order"
         )
     if isinstance(key, int | UUID) and not isinstance(key, bool):
@@ -363,7 +363,7 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def correlation_id(self) -> str | None:
-        """What everything that belongs to one cause has in common."""
+        """The id that all messages which follow from one request share."""
         return self.all_headers.get("correlation_id")
 
     @property

@@ -1,4 +1,4 @@
-"""Messages for later: when they are due, and the result of canceling one. No I/O and no clock.
+"""Scheduled messages: when they are due, and the result of canceling one. No I/O and no clock.
 
 Times are checked here, before anything is written.
 """
@@ -63,7 +63,7 @@ def _checked_time(value: Any) -> datetime:
     if not isinstance(value, datetime):
         raise InvalidMessage(f"deliver_at is {value!r:.80}; {right}")
     if value.utcoffset() is None:
-        raise InvalidMessage(f"deliver_at is {value!r:.80}, which names no moment without a time zone; {right}")
+        raise InvalidMessage(f"deliver_at is {value!r:.80}, which has no time zone; {right}")
     return value
 
 

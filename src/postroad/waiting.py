@@ -11,7 +11,7 @@ from postroad.errors import StoreUnavailable
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-__all__ = ["cancelled", "reached"]
+__all__ = ["cancel_and_wait", "connect_or_wait"]
 
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 5.0
@@ -22,7 +22,7 @@ ANSWER_SECONDS: Final = 10.0
 _FIRST: Final = asyncio.FIRST_COMPLETED
 
 
-async def reached(
+async def connect_or_wait(
     connect: Callable[[], Coroutine[Any, Any, None]],
     report: Callable[[str, float], None],
     *,
@@ -48,14 +48,14 @@ async def reached(
                 if not connecting.done():
                     return False
                 connecting.result()
-            except StoreUnavailable as out:
-                if not out.transient:
+            except StoreUnavailable as outage:
+                if not outage.transient:
                     raise
-                wait.after(out)
+                wait.after(outage)
             else:
                 return True
             finally:
-                await cancelled(connecting, seconds=CANCEL_SECONDS)
+                await cancel_and_wait(connecting, seconds=CANCEL_SECONDS)
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await stopping.wait()
@@ -95,19 +95,19 @@ class _Wait:
     def _waited(self) -> float:
         return self._now() - self._began
 
-    def after(self, out: StoreUnavailable, *, limit: float | None = None) -> None:
+    def after(self, outage: StoreUnavailable, *, limit: float | None = None) -> None:
         """Report the reason, if a report is due. Raises StoreUnavailable at the limit."""
         waited = self._waited
         if waited >= (self._limit if limit is None else limit):
             raise StoreUnavailable(
-                f"gave up after waiting {self._limit:g} s (until_empty_timeout) for the database: {out}"
-            ) from out
+                f"gave up after waiting {self._limit:g} s (until_empty_timeout) for the database: {outage}"
+            ) from outage
         if waited >= self._report_after:
-            self._report(str(out), waited)
+            self._report(str(outage), waited)
             self._report_after, self._interval = waited + self._interval, min(2 * self._interval, LONGEST_REPORT)
 
 
-async def cancelled(*tasks: asyncio.Task[Any], seconds: float) -> set[asyncio.Task[Any]]:
+async def cancel_and_wait(*tasks: asyncio.Task[Any], seconds: float) -> set[asyncio.Task[Any]]:
     """Cancel tasks and wait for them, but no longer than this; returns those that have not ended.
 
     A driver that is cancelled sends a cancel request to its database and waits for the answer. If the database does not

@@ -431,7 +431,7 @@ async def test_engines_and_makers_are_told_what_to_use(lite: OnSQLite) -> None:
 def test_sqlalchemy_with_another_database(lite: OnSQLite) -> None:
     engine = create_engine(address(lite, "pysqlite"))
     engine.dialect.driver = "pysqlcipher"
-    known = r"sqlite\+pysqlcipher here, and postroad knows it with postgresql\+psycopg, postgresql\+asyncpg, sqlite"
+    known = r"sqlite\+pysqlcipher here; postroad supports postgresql\+psycopg, postgresql\+asyncpg, sqlite"
     with engine.connect() as connection, pytest.raises(UnsupportedConnection, match=known):
         OUTBOX.add(connection, OrderCreated(1))
     with Session(engine) as session, pytest.raises(UnsupportedConnection, match=known):
@@ -483,7 +483,7 @@ async def test_djangos_broken_transaction_stays_its_own_to_see(lite: OnSQLite) -
 async def test_django_with_another_database(lite: OnSQLite, monkeypatch: pytest.MonkeyPatch) -> None:
     async with Django(lite).transaction() as connection:
         monkeypatch.setattr(type(connection), "vendor", "mysql")
-        with pytest.raises(UnsupportedConnection, match="mysql here, and postroad knows it with postgresql and sqlite"):
+        with pytest.raises(UnsupportedConnection, match="mysql here; postroad supports postgresql and sqlite"):
             OUTBOX.add(connection, OrderCreated(1))
         monkeypatch.undo()
 

@@ -548,7 +548,7 @@ def test_settings_of_the_queue_that_are_wrong(one_place: Place, settings: dict[s
         ),
         ("null://", {}, "source is a URL of the null broker, which postroad can't consume from"),
         ("ampq://localhost", {}, "source is a URL that begins with 'ampq'; did you mean amqp://[?]"),
-        ("localhost", {}, "source is not a URL that can be read; it must look like amqp://"),
+        ("localhost", {}, "source is not a valid URL; it must look like amqp://"),
         ("amqp://localhost", {"single_active": False}, None),
     ],
 )

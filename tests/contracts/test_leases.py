@@ -450,7 +450,7 @@ async def test_one_lock_for_all_is_held_by_one(served: PostgreSQLLog) -> None:
     first, second = await Watched(served, lock=-42).begin(), await Watched(served, lock=-42).begin()
     assert (first.liveness_lock.held, second.liveness_lock.held) == (True, False)
     assert await second.liveness_lock.acquire() is False
-    assert await second.liveness_lock.holder() == f"server process {first.liveness_lock.process} (postroad lives)"
+    assert await second.liveness_lock.holder() == f"server process {first.liveness_lock.process} (postroad liveness)"
     held = await served.execute("select pid from pg_locks where locktype = 'advisory' and objsubid = 1 and granted")
     assert [row["pid"] for row in held] == [first.liveness_lock.process], "an operator finds it"
     await first.cut()

@@ -321,7 +321,7 @@ async def test_a_relay_that_died_is_not_notified_though_its_nap_goes_on(
     listening.close()
 
     async def gone() -> bool:
-        return not await log.execute("select from pg_stat_activity where application_name = 'postroad listens'")
+        return not await log.execute("select from pg_stat_activity where application_name = 'postroad listen'")
 
     await until(gone)
     await add(writer, LOW)
@@ -647,7 +647,7 @@ async def test_a_connection_that_is_lost_is_made_again(log: PostgreSQLLog, caplo
     async with running(relay(log, broker, max_idle_backoff="10ms")) as it:
         await until_asleep(it)
         await log.execute(
-            "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'postroad listens'"
+            "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'postroad listen'"
         )
         await until_said(caplog, "listen_lost", "listen_restored")
         await until_asleep(it)

@@ -185,7 +185,7 @@ async def test_an_add_that_is_awaited_after_its_transaction_adds_nothing(pg: Any
 @pytest.mark.parametrize("thing", [None, "postgresql://x", object()])
 def test_an_unknown_connection_is_named(thing: Any) -> None:
     with pytest.raises(
-        UnsupportedConnection, match="is no connection that postroad knows; it takes an sqlite3.Connection"
+        UnsupportedConnection, match="is not a connection that postroad supports; it takes an sqlite3.Connection"
     ):
         OUTBOX.add(thing, OrderCreated(1))
 

@@ -20,8 +20,8 @@ from aio_pika import DeliveryMode
 from cloudevents.core.bindings.rabbitmq import RabbitMQMessage, from_rabbitmq_event
 
 from postroad import BrokerUnavailable, StoredMessage
-from postroad.brokers.rabbitmq.channel import PageChannel
-from postroad.brokers.rabbitmq.confirms import Page
+from postroad.brokers.rabbitmq.channel import ConfirmChannel
+from postroad.brokers.rabbitmq.confirms import Confirms
 from postroad.brokers.rabbitmq.publisher import WRITE_BYTES, RabbitMQPublisher
 from postroad.brokers.rabbitmq.settings import PublisherSettings
 from tests.destinations import CREATED_US, a_page, bound_queue, consumed, rabbitmq_channel, stored
@@ -91,9 +91,11 @@ async def until(reached: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-def pages(publisher: RabbitMQPublisher) -> list[Page]:
+def pages(publisher: RabbitMQPublisher) -> list[Confirms]:
     assert publisher._connection is not None
-    return [channel.page for channel in publisher._connection.channels.values() if isinstance(channel, PageChannel)]
+    return [
+        channel.confirms for channel in publisher._connection.channels.values() if isinstance(channel, ConfirmChannel)
+    ]
 
 
 @contextmanager

@@ -135,7 +135,10 @@ async def test_poisoned_at_max_and_then_not_retried(log: Log, caplog: pytest.Log
     await log.add(*numbered(1))
     broker = refusing(1)
     assert (await carry(log, broker)).died == 1
-    assert "is dead after 5 attempts: no 1; it stays in the log until a person retries or skips it" in caplog.text
+    assert (
+        "is dead after 5 attempts: no 1; it stays in the log until an operator retries, drops or skips it"
+        in caplog.text
+    )
     mend(broker)
     assert (await carry(log, broker)).published == 0
     assert broker.numbers == []

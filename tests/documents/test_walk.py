@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 
@@ -18,7 +19,7 @@ from tests.logs import MemoryLog, numbered
 
 ROOT = Path(__file__).parents[2]
 SOURCE = f"{ROOT / 'src' / 'postroad'}/"
-BEGIN, END = "relay/lane.py:Lane._carry_pages", "stores/memory.py:MemoryStore.settle"
+BEGIN, END = "relay/lane.py:Lane._deliver_pages", "stores/memory.py:MemoryStore.settle"
 READ = "stores/memory.py:MemoryStore.read"
 CONTRACTS = ("stores/", "brokers/", "listeners.py", "relay/owned_lane.py", "relay/idle.py", "relay/wake_signal.py")
 """Of these only what the relay itself calls is listed."""
@@ -41,7 +42,7 @@ def place(frame: FrameType | None) -> str | None:
 
 
 async def walked() -> list[str]:
-    """The functions that are called from when a lane begins to carry until it has settled its first page, each once."""
+    """The functions called from when a lane begins to deliver until it has settled its first page, each once."""
     log, broker, calls = MemoryLog(), MemoryBroker(), list[str]()
     await log.add(*numbered(1, 2, 3), *numbered(4, 5, key="k"))
 
@@ -75,3 +76,14 @@ async def test_the_way_of_a_page() -> None:
     assert written() == calls, "the list should be:\n" + "\n".join(
         f"{number}. `{call}`" for number, call in enumerate(calls, start=1)
     )
+
+
+def test_every_function_that_the_architecture_names_exists() -> None:
+    named = re.findall(r"`([\w/]+\.py):([\w.]+)`", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"))
+    assert len(named) > 50
+    for file, name in named:
+        found: object = import_module(
+            "postroad." + file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        )
+        for part in name.split("."):
+            found = getattr(found, part)

@@ -25,7 +25,7 @@ from postroad import InvalidSetting
 from postroad.brokers import publisher_for
 from postroad.brokers.base import Delivery
 from postroad.brokers.cloudevents import MODES, PREFIXES, CannotEncode, unwrap, wrap
-from postroad.brokers.rabbitmq.confirms import Page
+from postroad.brokers.rabbitmq.confirms import Confirms
 from postroad.brokers.rabbitmq.frames import Properties, publish_frames, short_string
 from postroad.brokers.rabbitmq.properties import dead_letter
 from postroad.brokers.rabbitmq.reading import BrokenFrame, FrameReader
@@ -90,7 +90,7 @@ def frames_from_a_broker(data: st.DataObject) -> None:
 
 def confirms_from_a_broker(data: st.DataObject) -> None:
     """Acks, nacks and returns of any tag: no answer is made up, and none costs more than the page is long."""
-    page = Page(data.draw(st.integers(1, 2**40)))
+    page = Confirms(data.draw(st.integers(1, 2**40)))
     messages = [stored(number) for number in range(1, data.draw(st.integers(1, 5)) + 1)]
     page.wrote(messages)
     for _ in range(data.draw(st.integers(0, 6))):

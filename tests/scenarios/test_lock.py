@@ -43,7 +43,7 @@ async def test_a_held_lock_does_not_prolong_the_lease_of_one_that_is_frozen(
     with relay(log, vhost, tmp_path / "a", *OPTIONS) as first:
         await first.until_told("lock_taken")
         with relay(log, vhost, tmp_path / "b", *OPTIONS) as second:
-            await second.until_told("lock_held_by_other", "(postroad lives)")
+            await second.until_told("lock_held_by_other", "(postroad liveness)")
             await log.add(*numbered(*range(50)))
             await until_carried(log)
             stop(first.process)

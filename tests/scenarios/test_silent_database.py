@@ -85,7 +85,7 @@ async def test_a_relay_with_its_handlers_ends_and_their_message_comes_again(
             code, summary = await stopped(service)
         assert (code, summary[:11]) == (0, "0 published")
         assert "1 handlers or statements did not end within grace and a second" in service.said()
-        assert "their messages are not confirmed, and come again" in service.said()
+        assert "their messages are not confirmed, and will be handled again" in service.said()
         assert "Traceback" not in service.said()
         again = start(*relay, "--until-empty", SERVICE_DATABASE=database, **environment)
         assert again.process.wait(60) == 0

@@ -378,7 +378,7 @@ def test_the_publisher_is_that_of_the_url() -> None:
         ),
         ("ampq://roof", "^to is a URL that begins with 'ampq'; did you mean amqp://[?] it must look like amqp://user@"),
         ("local://x", "^to begins with local://, and handlers in this process have no URL; pass LocalPublisher"),
-        ("geheim", "^to is not a URL that can be read; it must look like amqp://user@host/vhost, "),
+        ("geheim", "^to is not a valid URL; it must look like amqp://user@host/vhost, "),
     ],
 )
 def test_a_destination_that_nobody_knows(url: str, words: str) -> None:

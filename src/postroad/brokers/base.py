@@ -31,16 +31,16 @@ class Publisher(Protocol):
     def destination(self) -> str:
         """Where messages go, without any secret: the same text for the same place, in every process.
 
-        A sink keeps it, and a relay whose publisher has another one is refused. Settings that do not change who gets
-        the messages (users, timeouts, the form of a message) are no part of it.
+        A sink keeps it, and a relay whose publisher has another one is refused. Settings that do not change which
+        consumers get the messages (users, timeouts, the form of a message) are not part of it.
         """
         ...
 
     async def open(self) -> None:
         """Connect. Raises BrokerUnavailable when that fails; it may be called again.
 
-        LoginRefused, a BrokerUnavailable, means that the broker refuses the user or its password: it ends a relay that
-        is being started, and no other.
+        LoginRefused, a BrokerUnavailable, means that the broker refuses the user or its password: it ends a relay only
+        while that is being started.
         """
 
     async def publish(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
@@ -60,7 +60,7 @@ class Delivery(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """A message that a broker has delivered, and that it expects an ack for."""
 
     session: object
-    """The connection it came by. When that ends before the ack, the message comes again by another."""
+    """The connection that delivered it. If it ends before the ack, the message is delivered again by another one."""
     tag: int
     """Its number within the session, rising."""
     body: bytes
@@ -88,24 +88,24 @@ class Subscriber(Protocol):
     async def open(self) -> None:
         """Connect, and begin to receive. Raises BrokerUnavailable when that fails; it may be called again.
 
-        LoginRefused ends a consumer that is being started, and no other.
+        LoginRefused ends a consumer only while that is being started.
         """
 
     async def receive(self) -> Sequence[Delivery]:
-        """Wait for messages, and return them in the broker's order: at least one, at most as many as may be open.
+        """Wait for messages, and return them in the broker's order: at least one, at most `prefetch`.
 
         Raises BrokerUnavailable when the session has ended: what was not acked comes again after `open`.
         """
         ...
 
     def ack(self, deliveries: Collection[Delivery]) -> None:
-        """Ack these. An ack may get lost, and does when its session has ended: then the message comes again."""
+        """Ack these. An ack is lost when its session has ended: then the message is delivered again."""
 
     def give_back(self, deliveries: Collection[Delivery]) -> None:
         """Requeue these, which were not begun, at the place where they were: any consumer may get them."""
 
     async def dead_letter(self, delivery: Delivery, notes: Mapping[str, str]) -> None:
-        """Put the message, as it is and with these headers beside its own, where dead letters are kept.
+        """Store the message, unchanged and with these additional headers, as a dead letter.
 
         It is durably there when this returns, and has still to be acked. Raises BrokerUnavailable.
         """

@@ -112,7 +112,7 @@ def broker_for(url: Any, setting: str = "url") -> Broker:
     if not is_url(url):
         examples = url_examples(consume=setting == "source")
         raise InvalidSetting(
-            f"{setting} is not a URL that can be read; it must look like {examples}, with special characters of "
+            f"{setting} is not a valid URL; it must look like {examples}, with special characters of "
             "user and password percent-encoded",
             settings=settings,
         )

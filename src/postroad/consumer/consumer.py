@@ -31,7 +31,7 @@ from postroad.kinds import duration
 from postroad.listeners import Listeners
 from postroad.retry import Backoff
 from postroad.stores.connections.errors import is_transient
-from postroad.waiting import cancelled, reached
+from postroad.waiting import cancel_and_wait, connect_or_wait
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -284,7 +284,7 @@ class Consumer(Generic[Tx]):
 
     async def _reach(self, run: Run, relay: RelaySettings, limit: float | None) -> bool:
         """Start, and wait for a database that can't be reached yet; False when the consumer was stopped meanwhile."""
-        return await reached(
+        return await connect_or_wait(
             lambda: self._start(relay),
             lambda reason, waited: self._listeners.emit(
                 events.ConsumerStoreUnavailable(self.name, reason=reason, waited_s=waited)
@@ -356,7 +356,7 @@ class Consumer(Generic[Tx]):
     async def _end(self) -> None:
         retention, self._retention = self._retention, None
         if retention is not None:
-            await cancelled(retention, seconds=END_SECONDS)
+            await cancel_and_wait(retention, seconds=END_SECONDS)
         self._transactions.end()
 
 

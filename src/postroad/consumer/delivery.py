@@ -41,7 +41,7 @@ CONSUMER_HEADER: Final = "postroad-consumer"
 
 
 class DeliveryProcessor:
-    """Processes messages one at a time, several at once. Keeps `summary` up to date."""
+    """Processes single messages; several calls may run at once. Keeps `summary` up to date."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class DeliveryProcessor:
         """By identity: messages whose attempt this run has marked as begun, and not yet as ended."""
 
     async def attempt(self, item: OpenDelivery) -> float | None:
-        """Take the message one step further: None when it is done and can be acked, else seconds until the next try.
+        """Attempt the message: returns None when it is done and can be acked, else seconds until the next try.
 
         Raises InboxUnavailable when no message can be processed now.
         """

@@ -1,4 +1,4 @@
-"""Hands out what has arrived: each key's messages in order, at most `concurrency` at once, acked when they are done.
+"""Starts the processing of received messages: in order per key, at most `concurrency` at once; acks them when done.
 
 - A message is acked only after its transaction was committed, or after it is durably in the dead-letter queue.
 - A message that failed keeps its key busy until it is done; other keys go on.
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Dispatcher:
-    """The open deliveries of one run: what waits for its key, what is being processed, what waits for a retry."""
+    """The unacked deliveries of one run: those that wait for their key, are being processed, or wait for a retry."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Dispatcher:
 
     @property
     def empty(self) -> bool:
-        """Nothing is being processed, and nothing waits for that."""
+        """No message is being processed, waits to be processed, or waits for a retry."""
         return not (self.tasks or self.parked or self._keys.ready)
 
     def add(self, delivery: Delivery) -> None:
@@ -79,7 +79,7 @@ class Dispatcher:
             message = unwrap(delivery)
         except Unreadable as error:
             item = OpenDelivery(delivery, None, None, dead_letter_reason=str(error))
-        except Exception as error:  # whatever a producer sends makes a dead letter, and never ends the consumer
+        except Exception as error:  # a message that can't be read becomes a dead letter, and never ends the consumer
             reason = f"it can't be read: {type(error).__name__}: {error}"
             item = OpenDelivery(delivery, None, None, dead_letter_reason=reason)
         else:
@@ -162,7 +162,7 @@ class Dispatcher:
         self._keys.finish(item.key)
 
     async def _through_outages(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Do the work, again and again while the inbox is unavailable. Raises _Stopped when the consumer is stopped."""
+        """Do the work; repeat it while the inbox is unavailable. Raises _Stopped when the consumer is stopped."""
         pause = FIRST_PAUSE
         while True:
             try:

@@ -15,7 +15,7 @@ from postroad.consumer.attempts import cut
 from postroad.consumer.errors import InboxUnavailable, MessageBusy, TransactionLost
 from postroad.errors import BrokerUnavailable, Refusal, StoreUnavailable
 from postroad.received import Unreadable, received
-from postroad.waiting import cancelled
+from postroad.waiting import cancel_and_wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -98,7 +98,7 @@ class LocalHandler:
             if tasks:
                 await asyncio.wait(tasks)
         except asyncio.CancelledError:
-            left = await cancelled(*tasks, seconds=LAST_SECONDS)
+            left = await cancel_and_wait(*tasks, seconds=LAST_SECONDS)
             if abandoned := len(left) + self._transaction.unfinished:
                 self._listeners.emit(events.LocalHandlersAbandoned(self.name, handlers=abandoned))
             raise

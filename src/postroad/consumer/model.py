@@ -55,7 +55,7 @@ class OpenDelivery(msgspec.Struct, eq=False):
     waits_because: str = ""
     """Why that was unavailable."""
     pause: float = FIRST_PAUSE
-    """Seconds until the next try when it is busy, or the dead-letter queue is unavailable."""
+    """Seconds until the next try when the message is busy, or the dead-letter queue is unavailable."""
 
 
 class Summary(msgspec.Struct):

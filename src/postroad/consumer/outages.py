@@ -36,7 +36,7 @@ class Outages:
         self.given_up: PostroadError | None = None
 
     def begin(self, what: Dependency, reason: str, pause: float) -> float:
-        """It is unavailable, perhaps for some time already. Seconds until the next try: `pause`, or up to the limit."""
+        """Note that it is unavailable. Returns seconds until the next try: `pause`, or less if the limit is near."""
         now = self._now()
         left = self._since.setdefault(what, now) + self._limit - now
         if left <= 0 and self.given_up is None:
@@ -47,5 +47,5 @@ class Outages:
         return max(0.0, min(pause, left))
 
     def end(self, what: Dependency) -> None:
-        """It is available."""
+        """Note that it is available."""
         self._since.pop(what, None)

@@ -115,9 +115,7 @@ class HandlerRegistry:
         if result is not None and inspect.isawaitable(result):
             if inspect.iscoroutine(result):
                 result.close()
-            raise InvalidSetting(
-                f"a handler that is no `async def` gave {described(result)}, which nothing awaits; make it `async def`"
-            )
+            raise InvalidSetting(f"a handler that is not `async def` returned {described(result)}; make it `async def`")
 
     def call_batch(self, events: Sequence[tuple[Any, Received]], tx: Any) -> Any:
         """Call the handler of batches."""
@@ -143,7 +141,7 @@ def event_types(events: Sequence[type], type: str | None) -> dict[str, type]:
             )
         if cls in BUILTINS and type is None:
             raise InvalidSetting(
-                f"{cls.__name__} has no type of its own; say it: on({cls.__name__}, type='order.created')"
+                f"{cls.__name__} has no type of its own; give one: on({cls.__name__}, type='order.created')"
             )
         try:
             found[checked_name("type", type_name(cls) if type is None else type)] = cls

@@ -1,4 +1,4 @@
-"""One run of a consumer: receive, hand out, and end in good order when it is stopped.
+"""One run of a consumer: receives messages, dispatches them, and shuts down cleanly when it is stopped.
 
 - When a session with the broker has ended, what was not started is forgotten: the broker delivers it again.
 - A run until the queue is empty gives up when the database or the broker is unavailable for longer than its limit.
@@ -19,7 +19,7 @@ from postroad.consumer.outages import Outages
 from postroad.consumer.pauses import FIRST_PAUSE, longer
 from postroad.errors import BrokerUnavailable, LoginRefused
 from postroad.heap import keep_large_blocks
-from postroad.waiting import cancelled
+from postroad.waiting import cancel_and_wait
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -96,7 +96,7 @@ class Run:
                 receiving.result()  # it ends only by an error, or when it has given up
             self.stopping.set()
         finally:
-            await cancelled(receiving, *ending, seconds=LAST_SECONDS)
+            await cancel_and_wait(receiving, *ending, seconds=LAST_SECONDS)
             await self._finish()
             self.summary.seconds = time.monotonic() - began
         if self._outages.given_up is not None:
@@ -178,10 +178,10 @@ class Run:
         """
         now = asyncio.get_running_loop().time
         deadline = now() + LAST_SECONDS
-        left = await cancelled(*late, seconds=LAST_SECONDS)
+        left = await cancel_and_wait(*late, seconds=LAST_SECONDS)
         unmarking = asyncio.create_task(self._processor.unmark_all())
         await asyncio.wait((unmarking,), timeout=max(LEAST_SECONDS, deadline - now()))
-        left |= await cancelled(unmarking, seconds=0)
+        left |= await cancel_and_wait(unmarking, seconds=0)
         self.summary.abandoned = len(left) + self._transaction.unfinished
         if self.summary.abandoned:
             self._listeners.emit(

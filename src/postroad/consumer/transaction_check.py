@@ -1,4 +1,4 @@
-"""Whether a handler left its transaction as it was. One that looks committed and is not would lose the message.
+"""Checks that a handler left its transaction open and intact: a commit that fails silently would lose the message.
 
 PostgreSQL answers the COMMIT of a transaction in which a statement has failed with a rollback, and drivers don't treat
 that as an error. So after the handler the consumer checks that the transaction is still the one in which the inbox row

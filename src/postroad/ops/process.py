@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from postroad.events import Stopping
 from postroad.listeners import tell
-from postroad.waiting import cancelled
+from postroad.waiting import cancel_and_wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -98,7 +98,7 @@ def _left(runner: asyncio.Runner) -> bool:
 
 
 async def _cancel_all() -> set[asyncio.Task[Any]]:
-    return await cancelled(*(asyncio.all_tasks() - {asyncio.current_task()}), seconds=LAST_SECONDS)
+    return await cancel_and_wait(*(asyncio.all_tasks() - {asyncio.current_task()}), seconds=LAST_SECONDS)
 
 
 def end_process(code: int) -> NoReturn:

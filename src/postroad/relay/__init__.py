@@ -1,4 +1,4 @@
-"""CARRY: the relay takes the lanes of a sink and brings every committed message to its destination."""
+"""DELIVER: the relay owns lanes of a sink and publishes every committed message to the sink's destination."""
 
 from postroad.relay.relay import Relay
 from postroad.relay.summary import Summary

@@ -1,4 +1,4 @@
-"""One circuit breaker per sink: while the broker is unavailable all lanes wait, and one probe asks for it.
+"""One circuit breaker per sink: while the broker is unavailable, all lanes wait and one task probes it.
 
 An outage counts no attempt for any message. The probe is `Publisher.open`, not a message, because a message may be
 what broke the connection.
@@ -42,7 +42,7 @@ class Breaker:
         self.calls = SharedExclusiveLock()
         """Held during each call of the publisher."""
         self.given_up: BrokerUnavailable | None = None
-        """What to raise to the caller, when the broker was unavailable for longer than the limit."""
+        """The error to raise to the caller, when the broker was unavailable for longer than the limit."""
         self._unavailable_since = 0.0
         self._limit = float("inf")
         self._on_given_up: Callable[[], None] = lambda: None
@@ -55,8 +55,8 @@ class Breaker:
         """Wait no longer than that for an unavailable broker; then `given_up` is called, once."""
         self._limit, self._on_given_up = seconds, given_up
 
-    async def closed(self, stopping: asyncio.Event) -> None:
-        """Wait until the broker may be asked again, or until the relay, or the caller, is being stopped."""
+    async def wait_closed(self, stopping: asyncio.Event) -> None:
+        """Wait until the breaker is closed, or until `stopping` is set, or the relay is being stopped."""
         waiting = [asyncio.create_task(event.wait()) for event in (self._closed, stopping)]
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -70,7 +70,7 @@ class Breaker:
         """
         while True:
             if self.is_open:
-                await self.closed(stopping)
+                await self.wait_closed(stopping)
                 if stopping.is_set():
                     return False
             await self.calls.begin(alone=alone)
@@ -89,17 +89,17 @@ class Breaker:
         self._probing = asyncio.create_task(self._probe(outage), name=f"postroad probe of sink {self._sink}")
 
     def worked(self) -> None:
-        """The broker has confirmed something after an outage: what comes now is another outage."""
+        """The broker has confirmed a message after an outage: the outage is over."""
         self._listeners.emit(events.BrokerRecovered(self._sink, probes=self.failures))
         self.failures = 0
 
     def stop(self) -> None:
-        """Let go of all lanes that wait."""
+        """Let all waiting lanes continue, and end."""
         self._stopping.set()
         self._close()
 
     async def end(self) -> None:
-        """Stop, and leave no probe behind."""
+        """Stop, and cancel the probe."""
         self.stop()
         if self._probing is not None:
             self._probing.cancel()
@@ -115,7 +115,7 @@ class Breaker:
             if left <= 0:
                 return self._give_up(outage)
             self.failures += 1
-            jitter = random.uniform(0.75, 1)  # noqa: S311 - many relays must not come at once
+            jitter = random.uniform(0.75, 1)  # noqa: S311 - many relays must not probe at once
             pause = min(left, self._backoff.after(self.failures) * jitter)
             self._listeners.emit(events.BrokerUnavailable(self._sink, reason=str(outage), retry_ms=pause * 1000))
             await self._clock.wait(self._stopping, pause)

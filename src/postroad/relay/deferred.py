@@ -38,14 +38,16 @@ LOCKED_SECONDS: Final = 1.0
 _NEVER: Final = float("inf")
 
 BlockedKeys = dict[str, int]
-"""For each key (or line) with deferred messages, the position of the one that later messages wait for."""
+"""For each ordering key with deferred messages, the position of the one that later messages wait for."""
 
-Line = Callable[[StoredMessage], str | None]
-"""What a message is kept in order by: its key, or its key and source."""
+OrderingKey = Callable[[StoredMessage], str | None]
+"""Messages with the same ordering key are published in order: it is the key, or with ordering = "source-key" the key
+and the source.
+"""
 
 
 def split(
-    messages: Sequence[StoredMessage], blocked_keys: Mapping[str, int], line: Line = attrgetter("key")
+    messages: Sequence[StoredMessage], blocked_keys: Mapping[str, int], ordering_key: OrderingKey = attrgetter("key")
 ) -> tuple[Sequence[StoredMessage], Sequence[StoredMessage]]:
     """The messages that may be published, and those that must wait for an earlier message of their key."""
     if not blocked_keys:
@@ -53,7 +55,7 @@ def split(
     free: list[StoredMessage] = []
     held: list[StoredMessage] = []
     for message in messages:
-        position, key = message.position, line(message)
+        position, key = message.position, ordering_key(message)
         waits = key is not None and (
             position > blocked_keys.get(key, position) or position > blocked_keys.get(key_of(key), position)
         )
@@ -74,7 +76,7 @@ class DeferredMessages:
         policy: RetryPolicy,
         *,
         on_dead: Literal["release", "hold"] = "release",
-        line: Line = attrgetter("key"),
+        ordering_key: OrderingKey = attrgetter("key"),
         ordered: bool = True,
         longest_pause: float = 5.0,
         drops_unroutable: bool = False,
@@ -83,7 +85,7 @@ class DeferredMessages:
         """`longest_pause` is how many seconds are between two probes of a blocked route at most."""
         self._policy = policy
         self._on_dead = on_dead
-        self.line = line
+        self.ordering_key = ordering_key
         self.ordered = ordered
         self._probe_backoff = ExponentialBackoff(longest_pause)
         self._drops_unroutable = drops_unroutable
@@ -128,7 +130,7 @@ class DeferredMessages:
 
     @property
     def any_left(self) -> bool:
-        """Whether a message waits: for its next attempt, its route, an earlier message of its key, or a person."""
+        """Whether a message waits: for its next attempt, its route, an earlier message of its key, or an operator."""
         return bool(self.unblocked_routes or self.blocked_keys) or self._due_at < _NEVER
 
     @property
@@ -151,7 +153,7 @@ class DeferredMessages:
         return msgspec.structs.replace(self._decision(message, refusal, attempts, waited), unsure=unsure)
 
     def _decision(self, message: StoredMessage, refusal: Refusal, attempts: int, waited: float) -> Deferred:
-        key = self.line(message) if self.ordered else None
+        key = self.ordering_key(message) if self.ordered else None
         if key is not None and self.blocked_keys.get(key, message.position) > message.position:
             self._probe_all()
         if refusal.unroutable and self._drops_unroutable:
@@ -196,7 +198,7 @@ class DeferredMessages:
         that got no answer because the relay is stopping.
         """
         message, attempts = claimed.message, claimed.attempts
-        key = self.line(message) if self.ordered else None
+        key = self.ordering_key(message) if self.ordered else None
         if attempts:
             return Deferred(message.position, key, State.RETRYING, attempts, 0.0, claimed.route, unsure=due)
         return Deferred(message.position, key, State.HELD, 0, 0.0 if due else None, claimed.route, unsure=due)
@@ -236,7 +238,7 @@ class DeferredMessages:
         return route
 
     def answered(self, claimed: Iterable[Claimed]) -> None:
-        """A probe may have been refused for its own sake: then the next message of its route is the probe."""
+        """A probe may have been refused for a reason of its own: then the route's next message is the probe."""
         for each in claimed:
             if each.route is not None and each.route not in self._probed_routes:
                 self.unblocked_routes.add(each.route)

@@ -1,7 +1,7 @@
 """A lock that any number of calls share, or that one call has alone.
 
-All lanes share the broker's connection. When a message breaks it, every call under way fails, and only the call that
-fails alone is known to be at fault: so a call that is suspected takes the lock alone.
+All lanes share the broker's connection. When a message breaks it, every call in progress fails, so none of them is
+known to be the cause. A call with a suspected message therefore takes the lock alone.
 """
 
 from __future__ import annotations

@@ -15,14 +15,14 @@ HEARTBEATS_PER_LEASE: Final = 3
 MARGIN: Final = 0.2
 """The part of a lease that is kept for a wave that has begun."""
 LATE_FACTOR: Final = 1.2
-"""How late a tick may carry a heartbeat before the relay sends one by itself."""
+"""How late the heartbeat of a tick may be, as a factor, before the relay sends one by itself."""
 
 
 class HeartbeatSchedule:
     """The heartbeats of one relay. Times are those of the relay's own clock."""
 
     def __init__(self, lease: float, *, tick: float | None) -> None:
-        """`lease`: the length of a lease; `tick`: how often a tick carries a heartbeat; both in seconds."""
+        """`lease`: the length of a lease; `tick`: how often a tick sends a heartbeat along; both in seconds."""
         self.interval = lease / HEARTBEATS_PER_LEASE
         self._lease = lease
         carried = tick is not None and tick <= self.interval
@@ -31,11 +31,11 @@ class HeartbeatSchedule:
         """When the last heartbeat that was answered was sent."""
 
     def is_due(self, now: float) -> bool:
-        """Whether to send a heartbeat when the database is asked anyway."""
+        """Whether the next statement should be a heartbeat, and not only an inspection."""
         return now >= self._sent_at + self.interval
 
     def wait_seconds(self, now: float) -> float:
-        """How long to wait before sending a heartbeat, if no tick carries one before."""
+        """How long to wait before sending a heartbeat, if no tick has sent one by then."""
         return max(EAGER_SECONDS, self._sent_at + self._latest - now)
 
     def answered(self, snapshot: SinkSnapshot, sent_at: float) -> None:

@@ -2,9 +2,9 @@
 
 - The next page is read while this one is published, and dropped whenever this one was not dealt with whole.
 - After any error of the store, and whenever the lane's row is not as it was loaded, the lane forgets everything and
-  loads again: the database may have gone back to an earlier time.
+  loads again: the database may have been restored to an earlier time.
 - Loading writes, so an owner that can't write finds out before it publishes.
-- A lane that has nothing to write asks whether its row is still as it was loaded: operators change it, and take effect.
+- A lane that has nothing to write checks that its row is as it was loaded, so that operators' changes take effect.
 - One task does it all, so whether a message must wait for an earlier one of its key is decided where it is published.
 """
 
@@ -24,7 +24,7 @@ from postroad.relay.progress import LaneProgress
 from postroad.relay.publishing import LanePublisher, is_being_cancelled
 from postroad.relay.refusals import Refusals
 from postroad.relay.retries import Retries
-from postroad.stores.base import line
+from postroad.stores.base import key_and_source
 from postroad.stores.cursor import PageLimit
 
 if TYPE_CHECKING:
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
 __all__ = ["Lane"]
 
 SAVING_SECONDS: Final = 2
-"""How long a lane that is given up may take to save its cursor."""
+"""How long a lane may take to save its cursor after `give_up`."""
 PAUSED_SECONDS: Final = 1.0
 """How often a paused lane asks whether it was resumed."""
 _NOT_CLAIMED: Final[Mapping[int, Claimed]] = {}
 
 
 class Lane:
-    """Carries the messages of one lane."""
+    """Publishes the messages of one lane."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Lane:
         owned: OwnedLane,
         settings: RelaySettings,
         *,
-        rest: IdleWait,
+        idle: IdleWait,
         breaker: Breaker,
         retry: RetryPolicy,
         listeners: Listeners,
@@ -70,7 +70,7 @@ class Lane:
         lease = owned.lease
         self._store = store
         self._owned = owned
-        self._rest = rest
+        self._idle = idle
         self._settings = settings
         self._listeners = listeners
         self._clock = clock
@@ -116,7 +116,7 @@ class Lane:
     # -- from start to end -------------------------------------------------------------------------------------------
 
     async def run(self, *, until_empty: bool = False) -> None:
-        """Carry messages until stopped; with `until_empty`, until none is left that may be published now."""
+        """Publish messages until stopped; with `until_empty`, until none is left that may be published now."""
         name = "postroad lane {}/{}".format(*self._where)
         self._running = asyncio.create_task(self._run(until_empty=until_empty), name=name)
         try:
@@ -130,9 +130,9 @@ class Lane:
             self._lose(self._progress.lease.lost())
 
     def stop(self) -> None:
-        """Take no new page; the one under way may still be confirmed."""
+        """Begin no new page; the page in progress may still be confirmed."""
         self._stopping.set()
-        self._rest.wake()
+        self._idle.wake()
 
     def give_up(self) -> None:
         """Wait no longer for the broker; and for the database, only as long as saving the cursor should take."""
@@ -145,7 +145,7 @@ class Lane:
         self._listeners.emit(events.LaneLost(*self._where, reason=str(lost)))
 
     async def _run(self, *, until_empty: bool) -> None:
-        """Load and carry; after whatever goes wrong with the store or the lease, begin again."""
+        """Load the lane and publish its messages; after an error of the store or the lease, begin again."""
         backoff, failures = ExponentialBackoff(self._settings.seconds("outage_backoff")), 0
         while not self._stopping.is_set():
             try:
@@ -154,7 +154,7 @@ class Lane:
                 if loaded.paused:
                     self._listeners.emit(events.LanePaused(*self._where))
                     return None if until_empty else await self._until_resumed()
-                return await self._carry_pages(until_empty=until_empty)
+                return await self._deliver_pages(until_empty=until_empty)
             except (LaneChanged, LeaseInDoubt) as reason:
                 await self._owned.wait_until_decided(self._stopping)
                 if not self._owned.lost:
@@ -174,12 +174,12 @@ class Lane:
         return None
 
     async def _load(self) -> Loaded:
-        self._rest.end_nap()
+        self._idle.end_nap()
         return await self._progress.load(by_source=self._settings.ordering == "source-key")
 
     # -- read → publish → settle -------------------------------------------------------------------------------------
 
-    async def _carry_pages(self, *, until_empty: bool) -> None:
+    async def _deliver_pages(self, *, until_empty: bool) -> None:
         store, progress, deferred = self._store, self._progress, self._deferred
         reading = asyncio.create_task(store.read(progress.lease, progress.cursor, self._limit))
         try:
@@ -193,7 +193,7 @@ class Lane:
                 if page.messages:
                     # The next page is read while this one waits for its confirms.
                     reading = asyncio.create_task(store.read(progress.lease, page.after, self._limit))
-                    self._rest.found_work()
+                    self._idle.found_work()
                     await self._publish(page)
                     await progress.settle()
                     continue
@@ -202,7 +202,7 @@ class Lane:
                 if not page.before.catching_up and not deferred.is_due(self._clock.now()):
                     if until_empty:
                         break
-                    await self._rest.wait(deferred.wake_in(self._clock.now()))
+                    await self._idle.wait(deferred.wake_in(self._clock.now()))
                 reading = asyncio.create_task(store.read(progress.lease, page.after, self._limit))
             await progress.settle(now=True, last=True)
         except Interrupted as interrupted:
@@ -260,7 +260,7 @@ def _deferred_messages(settings: RelaySettings, retry: RetryPolicy) -> DeferredM
     return DeferredMessages(
         retry,
         on_dead=settings.on_dead,
-        line=line if settings.ordering == "source-key" else attrgetter("key"),
+        ordering_key=key_and_source if settings.ordering == "source-key" else attrgetter("key"),
         ordered=settings.ordering != "none",
         longest_pause=settings.seconds("outage_backoff"),
         drops_unroutable=settings.unroutable == "drop",

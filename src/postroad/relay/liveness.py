@@ -1,6 +1,6 @@
-"""The session by which other relays see at once that this relay died: opened, kept, and opened again when lost.
+"""Keeps open the session by which other relays see at once that this relay died, and reopens it when it is lost.
 
-Opening it is never waited for long: a relay works without it, and then its lease alone decides.
+A relay waits only briefly for it: without it the relay works too, and its lease alone decides.
 """
 
 from __future__ import annotations
@@ -84,10 +84,10 @@ class LivenessSession:
         if self._reported:
             self._report_released()
 
-    async def _in_time(self, asking: Awaitable[object]) -> None:
+    async def _in_time(self, step: Awaitable[object]) -> None:
         try:
             async with asyncio.timeout(self._timeout):
-                await asking
+                await step
         except (StoreUnavailable, LogNotReadable, NotMigrated) as error:
             self._retry_later(str(error))
         except TimeoutError:

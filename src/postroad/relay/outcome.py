@@ -34,7 +34,7 @@ class Outcome(msgspec.Struct):
     unsure_through: int = 0
     """Messages up to this position may have been published before, by an owner that did not save its cursor."""
     skipped: Collection[int] = frozenset()
-    """Messages that a person has decided about: they are not published."""
+    """Messages that an operator has skipped or poisoned: they are not published."""
     confirmed: set[int] = msgspec.field(default_factory=set)
     """Complete only if publishing was interrupted: otherwise every message is confirmed that is nothing else."""
     refused: dict[int, Refusal] = msgspec.field(default_factory=dict)
@@ -59,7 +59,7 @@ class Outcome(msgspec.Struct):
         return bool(outage.confirmed or outage.refusals)
 
     def refuse_unread(self, messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
-        """Refuse for good the messages that were too large to be read: there is nothing to publish. The others."""
+        """Refuse permanently the messages that were too large to be read; return the others."""
         unread = {message.position for message in messages if message.is_unread}
         if not unread:
             return messages

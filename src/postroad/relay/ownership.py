@@ -1,11 +1,11 @@
 """Lane ownership: the only module that takes and releases lanes.
 
-Each round asks the database for a snapshot, plans (`plan.py`), and carries the plan out.
+Each round gets a snapshot from the database, plans (`plan.py`), and executes the plan.
 
 - A lease counts from when its renewal was sent, not from when it was answered, and ends early by a margin.
 - A lane is released after the page in progress. A relay that has lost its session begins no wave before it has
   reclaimed its lanes: other relays may have evicted it.
-- While the relay is idle, its tick carries the heartbeat. The answer counts only if the relay has not asked since.
+- While the relay is idle, its tick sends the heartbeat along. Its snapshot is used only if no round has begun since.
 """
 
 from __future__ import annotations
@@ -80,18 +80,18 @@ class LaneOwnership:
         self._stop_lane: dict[int, Callable[[], None]] = {}
         self._memory = Memory()
         self._changed = asyncio.Event()
-        """Lanes or relays may have changed: ask again, now."""
+        """Lanes or relays may have changed: begin a round now."""
         self._stopping = False
         self._until_empty = False
         self._started = False
         self._must_reclaim = False
         """The session was lost, and not all lanes have been reclaimed."""
-        self._asking = False
-        self._carried: Heartbeat | None = None
-        """The heartbeat that a tick carries, unless this relay has asked since."""
-        self._carried_at = float("-inf")
-        self._answer: SinkSnapshot | None = None
-        """The answer to it, for the next round to plan with."""
+        self._in_round = False
+        self._tick_heartbeat: Heartbeat | None = None
+        """The heartbeat that a tick sends along, unless a round has begun since."""
+        self._tick_heartbeat_at = float("-inf")
+        self._tick_snapshot: SinkSnapshot | None = None
+        """The snapshot that it returned, for the next round."""
         self._standby = False
         self._acting_without_lock = False
         self._pause = FIRST_PAUSE
@@ -99,15 +99,15 @@ class LaneOwnership:
 
     async def run(self, start: StartLane, *, on_started: Callable[[], None], until_empty: bool = False) -> None:
         """Own this relay's share of the lanes until stopped and all its lanes have ended. `start` is called for each
-        lane that was taken, `on_started` after the first plan was carried out.
+        lane that was taken, `on_started` after the first plan was executed.
 
         Until empty: return when all lanes that could be taken have ended; release them only then.
         """
         self._until_empty = until_empty
         while True:
-            self._asking, self._carried = True, None
+            self._in_round, self._tick_heartbeat = True, None
             pause = await self._round(start)
-            self._asking = False
+            self._in_round = False
             if self._started:
                 on_started()
             all_ended = all(owned.ended for owned in self._lanes.values())
@@ -148,37 +148,35 @@ class LaneOwnership:
             async with asyncio.timeout(RELEASE_SECONDS):
                 await self._leases.deregister(self._identity)
 
-    # -- heartbeats that a tick carries ------------------------------------------------------------------------------
+    # -- heartbeats that a tick sends along --------------------------------------------------------------------------
 
     def next_heartbeat(self) -> Heartbeat | None:
-        """The heartbeat for a tick to carry; None while this relay is asking by itself."""
+        """The heartbeat for a tick to send along; None while a round is in progress."""
         lock = self._liveness.lock
-        if self._asking or self._must_reclaim or not self._started or (lock is not None and lock.lost):
+        if self._in_round or self._must_reclaim or not self._started or (lock is not None and lock.lost):
             return None
-        self._carried, self._carried_at = Heartbeat(self._identity, self._lease, lock), self._clock.now()
-        return self._carried
+        self._tick_heartbeat, self._tick_heartbeat_at = Heartbeat(self._identity, self._lease, lock), self._clock.now()
+        return self._tick_heartbeat
 
     def on_heartbeat(self, heartbeat: Heartbeat, snapshot: SinkSnapshot) -> None:
-        """A tick has carried this heartbeat. If this relay has asked since, that answer is newer, and this one is
-        ignored.
-        """
-        if heartbeat is self._carried:
-            self._heartbeats.answered(snapshot, self._carried_at)
-            self._update_lanes(snapshot, self._carried_at)
-            self._answer = snapshot
+        """A tick has sent this heartbeat. If a round has begun since, this snapshot is ignored."""
+        if heartbeat is self._tick_heartbeat:
+            self._heartbeats.answered(snapshot, self._tick_heartbeat_at)
+            self._update_lanes(snapshot, self._tick_heartbeat_at)
+            self._tick_snapshot = snapshot
             self._changed.set()
 
     def _on_change(self) -> None:
-        self._answer = self._carried = None
+        self._tick_snapshot = self._tick_heartbeat = None
         self._changed.set()
 
     # -- one round ---------------------------------------------------------------------------------------------------
 
     async def _round(self, start: StartLane) -> float:
-        """Ask, plan, and carry the plan out. Returns how long to wait for the next round."""
+        """Get a snapshot, plan, and act. Returns how long to wait for the next round."""
         try:
             async with asyncio.timeout(self._heartbeats.interval):
-                pause = await self._ask_and_act(start)
+                pause = await self._plan_and_act(start)
         except _STORE_ERRORS as error:
             return self._back_off(str(error))
         except TimeoutError:
@@ -187,11 +185,11 @@ class LaneOwnership:
         self._unavailable_since = None
         return pause
 
-    async def _ask_and_act(self, start: StartLane) -> float:
+    async def _plan_and_act(self, start: StartLane) -> float:
         if self._stopping and not self._heartbeat_is_due():
-            return self._until_heartbeat()  # asking now would only delay the relay that is to take over
+            return self._until_heartbeat()  # another statement would only delay the relay that takes over
         running = set(self._lanes)
-        snapshot = await self._ask()
+        snapshot = await self._get_snapshot()
         self._check_destination(snapshot)
         if self._stopping:
             return self._until_heartbeat()
@@ -228,10 +226,10 @@ class LaneOwnership:
             memory=self._memory,
         )
 
-    # -- asking ------------------------------------------------------------------------------------------------------
+    # -- the snapshot ------------------------------------------------------------------------------------------------
 
-    async def _ask(self) -> SinkSnapshot:
-        snapshot, self._answer = self._answer, None
+    async def _get_snapshot(self) -> SinkSnapshot:
+        snapshot, self._tick_snapshot = self._tick_snapshot, None
         if self._liveness.notice_loss():
             snapshot = None
             self._suspend_lanes()

@@ -1,9 +1,9 @@
-"""The plan for a relay's lanes: which to take, release and reclaim, whom to evict, and when to look again.
+"""The plan for a relay's lanes: which to take, release and reclaim, which relays to evict, and when to plan again.
 
-Pure: no I/O, no clock, no event loop. `LaneOwnership` gets a snapshot, calls `plan`, and carries the plan out.
+Pure: no I/O, no clock, no event loop. `LaneOwnership` gets a snapshot, calls `plan`, and executes the plan.
 
 - A relay owns its fair share of the lanes. All relays that see the same snapshot share all lanes exactly.
-- A free lane that stays free for a second is shared among the relays that take lanes, until the others are heard again.
+- A lane that stays free for a second is shared among the relays that take lanes, until the others send a heartbeat.
 - With `lock_id`, the relay that holds the lock owns all lanes. While no live relay holds it, one acts without the lock.
 - A live owner is never evicted: it must miss two probes, 750 ms apart, and send no heartbeat in between.
 - Until empty, a relay takes every lane that is free, releases none, and leaves the other lanes to relays that have
@@ -57,7 +57,7 @@ class State(msgspec.Struct, frozen=True):
     """It holds the lock, or there is no `lock_id`."""
     until_empty: bool = False
     started: bool = False
-    """An earlier plan was carried out (until empty: one that took all lanes that were to be had)."""
+    """An earlier plan was executed (until empty: one that took every lane it could get)."""
     must_reclaim: bool = False
     """Its session was lost, so other relays may have evicted it: it takes its lanes again, with new epochs."""
     running: Collection[int] = ()

@@ -1,5 +1,5 @@
-"""A lane's progress: the cursor, what was decided and is not saved yet, and saving both. Only this module moves a
-cursor.
+"""A lane's progress: the cursor, what was decided and is not saved yet, and saving both. No other module of
+the relay moves a cursor; `stores/cursor.py` computes where to.
 
 - The cursor passes a message only after the broker has confirmed it, or in the very transaction that defers it.
 - Under load the cursor is saved every `settle_interval`; when the lane has nothing else to do, at once.
@@ -56,20 +56,21 @@ class LaneProgress:
         self, store: Store, owned: OwnedLane, deferred: DeferredMessages, *, settle_interval: float, clock: Clock
     ) -> None:
         self._store = store
-        self._known = deferred
+        self._deferred_messages = deferred
         self._settle_interval = settle_interval
         self._clock = clock
         self._owned = owned
         self.cursor = owned.lease.cursor
-        """What was dealt with, saved or not."""
+        """How far the lane has come, saved or not."""
         self.skipped: Collection[int] = frozenset()
-        """Messages that are not read yet and are not to be published: a person has decided about them."""
+        """Messages that an operator has skipped or poisoned before the lane has read them: they are not published."""
         self.unsure_through = 0
         """Messages up to here may have been published before the lane was loaded: by it, or by an earlier owner."""
         self.counts = Counts()
         self._deferred: list[Deferred] = []
+        """Decisions about refused messages, to be saved with the cursor."""
         self._held: list[Held] = []
-        """Decisions that are saved with the cursor; and messages that wait for an earlier one of their key."""
+        """Messages that wait for an earlier one of their key, to be saved with the cursor."""
         self._unsaved = False
         self._saved_at = clock.now()
         self._tallied = Tally(0, 0)
@@ -84,7 +85,7 @@ class LaneProgress:
     async def load(self, *, by_source: bool) -> Loaded:
         """Begin from what the database has, and forget everything else. Raises what `Store.load` raises."""
         loaded = await self._store.load(self._owned.load_lease(), by_source=by_source)
-        self._known.loaded(loaded, self._clock.now())
+        self._deferred_messages.loaded(loaded, self._clock.now())
         self._owned.lease = loaded.lease
         self.cursor = loaded.lease.cursor
         self.skipped = loaded.skipped
@@ -119,7 +120,7 @@ class LaneProgress:
         held = [message for message in messages if message.position in outcome.held]
         decided = [outcome.deferred[each.position] for each in messages if each.position in outcome.deferred]
         skipped = sum(message.position in outcome.skipped for message in messages)
-        self._held += [(message.position, self._known.line(message)) for message in held]
+        self._held += [(message.position, self._deferred_messages.ordering_key(message)) for message in held]
         self._deferred += decided
         self.counts.skipped += skipped
         return len(held) + len(decided) + skipped
@@ -149,10 +150,10 @@ class LaneProgress:
 
     async def claim(self, limit: int, payload_bytes: int) -> Claim:
         """Claim the deferred messages that are due."""
-        routes = self._known.unblocked_routes
+        routes = self._deferred_messages.unblocked_routes
         claim = await self._store.claim(self.lease, limit, payload_bytes=payload_bytes, routes=routes)
         self._owned.lease = claim.lease
-        self._known.claimed(claim, self._clock.now())
+        self._deferred_messages.claimed(claim, self._clock.now())
         return claim
 
     async def record_claim(
@@ -179,7 +180,7 @@ class LaneProgress:
         )  # fmt: skip
         self._owned.lease = recorded.lease
         self._has_tallied(tally, time)
-        self._known.recorded(deferred, freed, recorded, self._clock.now())
+        self._deferred_messages.recorded(deferred, freed, recorded, self._clock.now())
 
     def _tally(self, time: float, *, last: bool) -> Tally | None:
         """What was done since it was last written down; at most once a second, unless this is the last chance."""

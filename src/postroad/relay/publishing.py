@@ -4,7 +4,7 @@
   back the later messages of its key.
 - Each refusal becomes a decision before the next wave is published.
 - In an outage messages wait, and no attempt is counted. Messages that break the connection again and again, or that the
-  publisher fails on, are taken apart until the one at fault is found: that one is refused, and the others go on.
+  publisher fails on, are published in halves until the one at fault is found: it is refused, and the others go on.
 - No wave is published unless the lane's lease lasts, as far as this relay knows.
 """
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 __all__ = ["LanePublisher", "is_being_cancelled"]
 
 SUSPECTED_AFTER: Final = 3
-"""So often the same messages may break a connection that works without them before they are taken apart, and so often
-a single one before it is refused. From the second time on they are published alone, because lanes share a connection.
+"""How often the same messages may break the connection before they are published in halves, and how often a single
+message may before it is refused. From the second time on they are published alone, because lanes share a connection.
 """
 
 _headers = attrgetter("headers_json")
@@ -98,7 +98,7 @@ class LanePublisher:
             messages = [message for message in messages if message.position not in outcome.skipped]
         if blocked_keys:
             messages = self._without_held(messages, outcome, blocked_keys)
-        waves = in_waves(messages, self._deferred.line) if self._deferred.ordered else [messages]
+        waves = in_waves(messages, self._deferred.ordering_key) if self._deferred.ordered else [messages]
         published: list[Sequence[StoredMessage]] = []
         try:
             async with asyncio.timeout(None) as self._deadline:
@@ -128,7 +128,7 @@ class LanePublisher:
     def _without_held(
         self, messages: Sequence[StoredMessage], outcome: Outcome, blocked_keys: BlockedKeys
     ) -> Sequence[StoredMessage]:
-        free, held = split(messages, blocked_keys, self._deferred.line)
+        free, held = split(messages, blocked_keys, self._deferred.ordering_key)
         outcome.held.update(message.position for message in held)
         return free
 
@@ -147,7 +147,7 @@ class LanePublisher:
                 raise Interrupted("stopped in an outage; what was confirmed is saved")
             try:
                 try:
-                    self._owned.check()  # last of all: an outage, or the turn, may have taken long
+                    self._owned.check()  # last: waiting for the broker or the lock may have taken long
                     refusals = await self._publisher.publish(messages)
                 finally:
                     self._breaker.calls.end(alone=suspected)
@@ -194,7 +194,7 @@ class LanePublisher:
     async def _take_apart(
         self, messages: Sequence[StoredMessage], reason: str, outcome: Outcome, *, suspected: bool = False
     ) -> None:
-        """Publish halves, and halves of those: the message that fails alone is refused, and the others go on."""
+        """Publish in halves, recursively: the message that fails alone is refused, and the others go on."""
         if len(messages) == 1:
             outcome.refused[messages[0].position] = Refusal(messages[0].position, reason)
             return

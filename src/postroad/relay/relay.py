@@ -28,7 +28,7 @@ from postroad.relay.wakeup import Wakeup
 from postroad.retry import Backoff
 from postroad.stores.leases import RelayIdentity
 from postroad.version import __version__
-from postroad.waiting import cancelled, reached
+from postroad.waiting import cancel_and_wait, connect_or_wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
@@ -93,18 +93,18 @@ class Relay:
         self._stopping = asyncio.Event()
 
     async def run(self) -> Summary:
-        """Carry messages until `stop` is called. While other relays own all lanes, stand by."""
+        """Publish messages until `stop` is called. While other relays own all lanes, stand by."""
         return await self._run(until_empty=False)
 
     async def run_until_empty(self) -> Summary:
-        """Carry every committed message in the lanes that no other relay owns, and end.
+        """Publish every committed message in the lanes that no other relay owns, and end.
 
         Raises BrokerUnavailable or StoreUnavailable when that is unavailable for longer than `until_empty_timeout`.
         """
         return await self._run(until_empty=True)
 
     def stop(self) -> None:
-        """Take no new page, wait for the confirms under way, save the cursors, and end. A relay can't be started again:
+        """Begin no new page, wait for outstanding confirms, save the cursors, and end. A relay can't be started again:
         make another one. Call this in the event loop's thread, as `loop.add_signal_handler` does.
         """
         self._stopping.set()
@@ -173,7 +173,7 @@ class Relay:
                 async with reporting_blockers(self._store, self._listeners):
                     await self._serve(until_empty=until_empty)
         except ExceptionGroup as several:
-            raise several.exceptions[0] from None  # an error that ends one lane for good ends all of them
+            raise several.exceptions[0] from None  # an error that ends one lane ends the relay
         finally:
             await self._breaker.end()
             if self._ownership is not None:
@@ -198,7 +198,7 @@ class Relay:
         await self._open_publisher(wait=until_empty)
         every = self._settings.seconds("report_interval")
         with reporting(self._sink, self._published, self._listeners, every=every):
-            await self._carry(until_empty=until_empty)
+            await self._run_lanes(until_empty=until_empty)
         await self._wakeup.end_naps()
 
     async def _reach_store(self, *, until_empty: bool) -> bool:
@@ -208,14 +208,14 @@ class Relay:
             self._listeners.emit(events.StoreUnavailableAtStart(self._sink, reason=reason, waited_s=waited))
             self._started.set()  # an application that waited at its start could not be stopped by a signal
 
-        return await reached(
+        return await connect_or_wait(
             self._store.open,
             waits,
             stopping=self._stopping,
             limit=self._settings.seconds("until_empty_timeout") if until_empty else None,
         )
 
-    async def _carry(self, *, until_empty: bool) -> None:
+    async def _run_lanes(self, *, until_empty: bool) -> None:
         scheduled = Scheduled(
             self._store,
             wakeup=self._wakeup,
@@ -259,21 +259,21 @@ class Relay:
     def _start_lane(
         self, group: asyncio.TaskGroup, ownership: LaneOwnership, owned: OwnedLane, *, until_empty: bool
     ) -> Callable[[], None]:
-        rest = self._wakeup.add_lane(owned)
-        lane = self._lane(owned, rest)
+        idle = self._wakeup.add_lane(owned)
+        lane = self._lane(owned, idle)
         self._lanes.append(lane)
         if self._stopping.is_set():
             self._stop_lane(lane)
-        group.create_task(self._run_lane(lane, rest, ownership, owned, until_empty=until_empty))
+        group.create_task(self._run_lane(lane, idle, ownership, owned, until_empty=until_empty))
         return partial(self._stop_lane, lane)
 
-    def _lane(self, owned: OwnedLane, rest: IdleWait) -> Lane:
+    def _lane(self, owned: OwnedLane, idle: IdleWait) -> Lane:
         return Lane(
             self._store,
             self._publisher,
             owned,
             self._settings,
-            rest=rest,
+            idle=idle,
             breaker=self._breaker,
             retry=self._retry,
             listeners=self._listeners,
@@ -281,10 +281,10 @@ class Relay:
         )
 
     async def _run_lane(
-        self, lane: Lane, rest: IdleWait, ownership: LaneOwnership, owned: OwnedLane, *, until_empty: bool
+        self, lane: Lane, idle: IdleWait, ownership: LaneOwnership, owned: OwnedLane, *, until_empty: bool
     ) -> None:
         await lane.run(until_empty=until_empty)
-        self._wakeup.remove_lane(rest)
+        self._wakeup.remove_lane(idle)
         self._lanes.remove(lane)
         self._totals.add(lane)
         await ownership.release(owned)
@@ -298,7 +298,7 @@ class Relay:
             self._listeners.emit(events.BrokerUnavailableAtStart(self._sink, reason=str(outage)))
             if wait:
                 self._breaker.trip(outage)
-                await self._breaker.closed(asyncio.Event())
+                await self._breaker.wait_closed(asyncio.Event())
 
     async def _unless_stopped(self, opening: Coroutine[Any, Any, None]) -> None:
         """Open the publisher. A broker, or the database of handlers in this process, may accept a connection and never
@@ -308,7 +308,7 @@ class Relay:
         try:
             await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await cancelled(task, stopped, seconds=LAST_SECONDS)
+            await cancel_and_wait(task, stopped, seconds=LAST_SECONDS)
         if task.done() and not (task.cancelled() and self._stopping.is_set()):
             task.result()
 

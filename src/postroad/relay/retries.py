@@ -63,9 +63,9 @@ class Retries:
         unblocked: list[str] = []
         for each in claimed:
             message = each.message
-            key = self._deferred.line(message)
+            key = self._deferred.ordering_key(message)
             if not self._deferred.ordered and key is not None and self._deferred.blocked_keys.get(key):
-                freed.add(key)  # a message that a person rewound has a key, and later messages of it wait
+                freed.add(key)  # a message that an operator rewound has a key, and later messages of it wait
             if message.position in outcome.held:
                 deferred.append(self._deferred.put_back(each, due=False))
             elif decision := outcome.deferred.get(message.position):

@@ -1,4 +1,4 @@
-"""Moves scheduled messages into the log when they are due; from there the lanes carry them like any other message.
+"""Moves scheduled messages into the log when they are due; from there the lanes publish them like any other message.
 
 Any number of relays may do this at once. Whatever goes wrong, a message is in exactly one of the two tables, so this
 task remembers nothing and repairs nothing.

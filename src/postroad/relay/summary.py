@@ -26,13 +26,13 @@ class Summary(msgspec.Struct, frozen=True):
     refused: int
     """Attempts that failed. Those messages are retried, or dead."""
     died: int
-    """Messages that are not retried any more: a person must decide about them."""
+    """Messages that are not retried any more: an operator must decide about them."""
     lanes_lost: int
     """Lanes that another relay took."""
     lanes_with_deferred: int = 0
-    """Lanes with messages that wait: for their next attempt, a route, a person, or an earlier message of their key."""
+    """Lanes with messages that wait for their next attempt, a route, an operator, or an earlier one of their key."""
     skipped: int = 0
-    """Not published, because a person had decided about them."""
+    """Not published, because an operator had skipped or poisoned them."""
     dropped: int = 0
     """Dropped, because no consumer has subscribed to them, and unroutable = "drop"."""
     blocked_routes: Sequence[str] = ()

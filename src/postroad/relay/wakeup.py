@@ -1,7 +1,7 @@
 """Wake-up: a LISTEN connection and a tick for all lanes of one relay. `idle.py` has the waiting of each lane.
 
 An idle relay sends one statement per tick. It renews the naps, finds out what was not notified, sends a token that must
-come back over the LISTEN connection before the next tick, and carries the relay's heartbeat.
+come back over the LISTEN connection before the next tick, and sends the relay's heartbeat.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _STORE_ERRORS: Final = (StoreUnavailable, LogNotReadable, NotMigrated)
 
 
 class HeartbeatSource(Protocol):
-    """Has heartbeats for a tick to carry."""
+    """Has heartbeats for a tick to send along."""
 
     def next_heartbeat(self) -> Heartbeat | None:
         """The heartbeat to send now; None: none."""

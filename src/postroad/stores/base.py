@@ -1,6 +1,6 @@
-"""The contract of a store: what the relay asks of a database, including what happens to the one who loses a race.
+"""The contract of a store: what the relay asks of a database, and what happens to the loser of a race.
 
-tests/contracts/test_stores.py holds every store to these words.
+tests/contracts/test_stores.py tests every store against it.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ __all__ = [
     "Store",
     "Tally",
     "as_held",
+    "key_and_source",
     "key_of",
-    "line",
     "not_moved",
 ]
 
@@ -52,7 +52,7 @@ FOLLOWERS: Final = 100
 """How many messages of a key a claim takes at most behind a head that was only held."""
 
 PROBES_PER_SECOND: Final = 50
-"""So many routes are asked for in a second, by one lane: where very many are out, each is asked for less often."""
+"""A lane probes at most this many blocked routes per second; if more are blocked, each is probed less often."""
 
 _SEPARATOR: Final = "\x1f"
 _LONGEST_ERROR: Final = 2_000
@@ -89,10 +89,10 @@ class Lease(msgspec.Struct, frozen=True):
         return LaneChanged(f"messages of lane {self.lane} of sink {self.sink!r} were locked when they were due")
 
     def check_read(self, cursor: Cursor, version: int | None, log_end: int) -> None:
-        """Raise LaneChanged when a page that was read from `cursor` shows that the database was put back to an earlier
-        time, or that the lane is another's.
+        """Raise LaneChanged when a page that was read from `cursor` shows that the database was restored to an earlier
+        time, or that another relay owns the lane.
 
-        `version` is the lane's as the page's snapshot has it, and None unless it is this owner's, of this epoch and
+        `version` is the lane's version in the page's snapshot; None if the lane has another owner, epoch or
         incarnation. `log_end` is the highest position that was ever given out, as far as the snapshot knows. Raises
         LogReset when even the saved cursor lies behind it: loading the lane again would change nothing.
         """
@@ -130,16 +130,16 @@ class Loaded(msgspec.Struct, frozen=True):
     lease: Lease
     blocked_keys: Mapping[str, int]
     """For each key with deferred messages, the position of the first one that later messages wait for; 0 for a key
-    that a person holds.
+    that an operator holds.
     """
     routes: Collection[str]
     """The blocked routes that messages of the lane wait for."""
     due_in: float | None
     """Seconds until the first deferred message is due, by the database's clock; None when none will be."""
     skipped: Collection[int] = frozenset()
-    """Messages after the cursor that a person has decided about: they are not published."""
+    """Messages after the cursor that an operator has skipped or poisoned: they are not published."""
     paused: bool = False
-    """A person has paused the sink: nothing is to be published."""
+    """An operator has paused the sink: nothing is to be published."""
     log_end: int = 0
     """The highest position in the log, asked after all earlier owners had lost the right to publish. A message up to
     here that the cursor has not passed may have been published before; a message after it can't have been.
@@ -154,7 +154,7 @@ class Deferred(msgspec.Struct, frozen=True):
 
     position: int
     key: str | None
-    """None also when no order is kept."""
+    """The ordering key; None also when no order is kept."""
     state: State
     attempts: int = 0
     due_in: float | None = None
@@ -177,7 +177,7 @@ class Deferred(msgspec.Struct, frozen=True):
 
 
 Held = tuple[int, str | None]
-"""The position of a message that waits for an earlier one of its key, and that key, or line."""
+"""The position of a message that waits for an earlier one of its key, and its ordering key."""
 
 
 def as_held(held: Iterable[Held], unsure_through: int) -> list[Deferred]:
@@ -185,17 +185,17 @@ def as_held(held: Iterable[Held], unsure_through: int) -> list[Deferred]:
     return [Deferred(position, key, State.HELD, unsure=position <= unsure_through) for position, key in held]
 
 
-def line(message: StoredMessage) -> str | None:
-    """What a message is kept in order by with ordering = "source-key": its key and its source.
+def key_and_source(message: StoredMessage) -> str | None:
+    """The ordering key with ordering = "source-key": messages with the same key and source are kept in order.
 
-    The key comes first, so that the lines of a key can be found by it (`key_of`; in SQL, split_part).
+    The key comes first, so that `key_of` finds it (in SQL, split_part).
     """
     return None if message.key is None else f"{message.key}{_SEPARATOR}{_source(message)}"
 
 
 def _source(message: StoredMessage) -> str:
-    """The source as part of a line. It is empty if the headers, which an application may have written by itself, are
-    not all texts, or have a NUL, which PostgreSQL can't store.
+    """The source in an ordering key; empty if the headers, which an application may have written itself, are not all
+    texts, or contain a NUL, which PostgreSQL can't store.
     """
     try:
         source = message.all_headers.get("source", "")
@@ -204,9 +204,9 @@ def _source(message: StoredMessage) -> str:
     return "" if "\0" in message.headers_json or "\\u0000" in message.headers_json else source
 
 
-def key_of(line: str) -> str:
-    """The key in a line; a key without a source is returned as it is."""
-    return line.partition(_SEPARATOR)[0]
+def key_of(ordering_key: str) -> str:
+    """The key in an ordering key; a key without a source is returned as it is."""
+    return ordering_key.partition(_SEPARATOR)[0]
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -295,7 +295,7 @@ class Blocker(msgspec.Struct, frozen=True):
             return "a prepared transaction (see pg_prepared_xacts)"
         name = f" ({self.application})" if self.application else ""
         if self.transaction_seconds is None or self.query_seconds is None:
-            age = "of unknown age: this session's role is no member of pg_read_all_stats"
+            age = "of unknown age: this session's role is not a member of pg_read_all_stats"
         else:
             age = f"{self.state}, transaction {self.transaction_seconds:.0f} s old, query {self.query_seconds:.0f} s"
         return f"process {self.pid} of role {self.role}{name}, {age}"
@@ -322,11 +322,11 @@ class Store(Protocol):
         """Connect, and check that this database may be read from.
 
         Raises StoreUnavailable, NotMigrated, ClientTooOld or LogNotReadable. A database that was restored into another
-        cluster is brought in order here, once, and that is said in the log.
+        cluster is converted here, once, with a warning in the application log.
         """
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
 
     async def load(self, lease: Lease, *, by_source: bool = False) -> Loaded:
         """The lane as it is now: every owner begins with this, and begins again with it.
@@ -334,8 +334,7 @@ class Store(Protocol):
         One transaction that writes, so that an owner that can't write finds out before it publishes. These become due:
         messages that were being sent, by any owner; the first deferred message of each key, if it only waited for an
         earlier one; and the first message of each blocked route, as its probe (PROBES_PER_SECOND of them in a second).
-        No message is due of a key that a person holds. `by_source`: messages of a key are kept in order by source, see
-        `line`.
+        No message of a key that an operator holds is due. `by_source`: the ordering key is `key_and_source`.
         Raises LeaseLost when the lane has another owner or epoch.
         """
         ...

@@ -52,7 +52,9 @@ def relay_state(*, alive: bool, lanes: Collection[int]) -> RelayState:
 def wrong_destination(sink: str, kept: str | None, wanted: str) -> InvalidSetting:
     """The error for a relay whose publisher has another destination than the sink."""
     place = (
-        f"sink {sink!r} delivers to {kept}" if kept else f"sink {sink!r} was made by a version that kept no destination"
+        f"sink {sink!r} delivers to {kept}"
+        if kept
+        else f"sink {sink!r} was created by a version that kept no destination"
     )
     if wanted == NOWHERE:
         return InvalidSetting(
@@ -185,7 +187,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
 
 
 class Leases(Protocol):
-    """Lane ownership and lease expiry. Raises StoreUnavailable when the database can't be asked."""
+    """Lane ownership and lease expiry. Raises StoreUnavailable when the database is unavailable."""
 
     async def create(self, sink: str, destination: str, *, lanes: int, start: Start) -> None:
         """Create a sink with its destination and lanes. An existing sink stays as it is; one without a destination,

@@ -37,8 +37,8 @@ from postroad.stores.base import (
     Moved,
     Recorded,
     as_held,
+    key_and_source,
     key_of,
-    line,
 )
 from postroad.stores.cursor import turn_page
 from postroad.stores.memory_leases import MemoryLeases
@@ -219,7 +219,7 @@ class MemoryStore:
         for row in rows:
             message = self._message(row.position)
             if row.key is not None and message is not None and (key_of(row.key) == row.key) is by_source:
-                row.key = line(message) if by_source else message.key
+                row.key = key_and_source(message) if by_source else message.key
 
     async def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> Page:
         rows: list[StoredMessage] = []

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from postroad.stores.base import Start
     from postroad.stores.leases import LivenessLock
 
-__all__ = ["NOBODY", "MemoryLeases"]
+__all__ = ["NO_OWNER", "MemoryLeases"]
 
-NOBODY: Final = UUID(int=0)
+NO_OWNER: Final = UUID(int=0)
 """The owner of a lane that has none."""
 _DAY: Final = 86_400.0
 
@@ -67,7 +67,7 @@ class MemoryLeases(Leases):
         begin = Cursor(self._end() if start == "now" else 0)
         bounds = [n * SLOTS // lanes for n in range(lanes + 1)]
         for n, (first, beyond) in enumerate(pairwise(bounds)):
-            self._lanes[sink, n] = Lease(sink, n, first, beyond - 1, NOBODY, 0, 0, begin)
+            self._lanes[sink, n] = Lease(sink, n, first, beyond - 1, NO_OWNER, 0, 0, begin)
 
     async def heartbeat(
         self, identity: RelayIdentity, seconds: float, liveness_lock: LivenessLock | None = None
@@ -167,8 +167,8 @@ class MemoryLeases(Leases):
 
     def _is_free(self, place: tuple[str, int], asking: UUID) -> bool:
         owner = self._lanes[place].owner
-        return owner == NOBODY or (owner != asking and self._until[place] < self._clock())
+        return owner == NO_OWNER or (owner != asking and self._until[place] < self._clock())
 
     def _free(self, place: tuple[str, int]) -> None:
         lane = self._lanes[place]
-        self._lanes[place] = msgspec.structs.replace(lane, owner=NOBODY, version=lane.version + 1)
+        self._lanes[place] = msgspec.structs.replace(lane, owner=NO_OWNER, version=lane.version + 1)

@@ -65,7 +65,7 @@ class Naps(Protocol):
     when the nap began.
 
     `begin`, `end` and `writers` have defaults for a store that notifies of every commit, whether lanes nap or not.
-    Raises StoreUnavailable when the database can't be asked.
+    Raises StoreUnavailable when the database is unavailable.
     """
 
     async def listen(self, channel: str, handler: NotifyHandler) -> ListenConnection:

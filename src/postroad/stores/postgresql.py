@@ -84,13 +84,13 @@ class PostgreSQLStore:
         self._sql = POSTGRESQL.queries(schema)
         self._direct = None if direct is None else driver_url(direct)
         self.naps = PostgreSQLNaps(
-            schema, self._sql, self._connection, lambda: self._connect_to_stay("postroad listens")
+            schema, self._sql, self._connection, lambda: self._connect_to_stay("postroad listen")
         )
         self.leases = PostgreSQLLeases(
             schema,
             self._sql,
             connection=self._connection,
-            connect=lambda: self._connect_to_stay("postroad lives"),
+            connect=lambda: self._connect_to_stay("postroad liveness"),
             has_sessions=lambda: self._direct is not None or not self._pooled,
             translated=lambda: _errors_translated(self._schema, self._url),
             taken=self._taken,
@@ -162,13 +162,15 @@ class PostgreSQLStore:
             if row is None:
                 raise lease.lost()
             *lane, paused = row
-            trouble = PostgreSQLDeferred(connection, self._sql, lease)
-            heads, routes = await trouble.make_ready(by_source=by_source)
-            ahead = await trouble.skipped()
+            deferred_rows = PostgreSQLDeferred(connection, self._sql, lease)
+            blocked_keys, routes = await deferred_rows.make_ready(by_source=by_source)
+            skipped = await deferred_rows.skipped()
             log_end = await connection.fetchval(self._sql["log_end"])
-            due_in = await trouble.due_in()
-            loaded = Loaded(_lease(lane), heads, list(routes), due_in, ahead, paused, log_end, trouble.locked)
-        self._report_locks(trouble)
+            due_in = await deferred_rows.due_in()
+            loaded = Loaded(
+                _lease(lane), blocked_keys, list(routes), due_in, skipped, paused, log_end, deferred_rows.locked
+            )
+        self._report_locks(deferred_rows)
         self._loaded[lease.sink, lease.lane] = servers
         return loaded
 
@@ -223,28 +225,28 @@ class PostgreSQLStore:
         freed: Collection[str] = (),
         tally: Tally | None = None,
     ) -> Recorded:
-        async with self._fenced(lease, cursor) as trouble:
-            await trouble.defer(deferred)
-            await trouble.hold(held, unsure_through)
-            await trouble.forget(published)
-            heads = await trouble.free(freed)
-            await trouble.note(tally)
-        self._report_locks(trouble)
-        return Recorded(lease.settled(cursor), heads, locked=trouble.locked)
+        async with self._fenced(lease, cursor) as deferred_rows:
+            await deferred_rows.defer(deferred)
+            await deferred_rows.hold(held, unsure_through)
+            await deferred_rows.forget(published)
+            blocked_keys = await deferred_rows.free(freed)
+            await deferred_rows.note(tally)
+        self._report_locks(deferred_rows)
+        return Recorded(lease.settled(cursor), blocked_keys, locked=deferred_rows.locked)
 
     async def claim(
         self, lease: Lease, limit: int, *, payload_bytes: int = ANY_SIZE, routes: Collection[str] = ()
     ) -> Claim:
-        async with self._fenced(lease, lease.cursor) as trouble:
-            claimed, more = await trouble.claim(limit, payload_bytes, routes)
-            due_in = 0.0 if more else await trouble.due_in(later_than_now=True)
-            gone = await trouble.forget_gone() if claimed is None else 0
+        async with self._fenced(lease, lease.cursor) as deferred_rows:
+            claimed, more = await deferred_rows.claim(limit, payload_bytes, routes)
+            due_in = 0.0 if more else await deferred_rows.due_in(later_than_now=True)
+            gone = await deferred_rows.forget_gone() if claimed is None else 0
         if claimed is None:
             changed = lease.without_messages(gone)
             logger.warning("%s", changed)
             raise changed
-        self._report_locks(trouble)
-        return Claim(lease.settled(lease.cursor), claimed, due_in, locked=trouble.locked)
+        self._report_locks(deferred_rows)
+        return Claim(lease.settled(lease.cursor), claimed, due_in, locked=deferred_rows.locked)
 
     async def move_scheduled(self, limit: int) -> Moved:
         async with self._connection() as connection:
@@ -277,7 +279,7 @@ class PostgreSQLStore:
                 timeout=CONNECT_SECONDS,
                 command_timeout=CONNECT_SECONDS,
                 statement_cache_size=0,
-                server_settings={"application_name": "postroad looks for locks"},
+                server_settings={"application_name": "postroad blockers"},
             )  # one of its own: those of the pool may all be waiting
             try:
                 await connection.execute(PIN_SESSION)
@@ -308,8 +310,8 @@ class PostgreSQLStore:
         self._loaded[lease.sink, lease.lane] = self._servers
         return lease
 
-    def _report_locks(self, trouble: PostgreSQLDeferred) -> None:
-        if trouble.locked:
+    def _report_locks(self, deferred_rows: PostgreSQLDeferred) -> None:
+        if deferred_rows.locked:
             self._lock_waits.skipped("deferred")
 
     @asynccontextmanager
@@ -502,7 +504,7 @@ def _bad_url_named(setting: str = "database") -> Iterator[None]:
         raise InvalidSetting(f"{setting} is a URL that can't be used: {error}", settings=(setting,)) from error
     except (ValueError, OverflowError):
         raise InvalidSetting(
-            f"{setting} is no URL that can be read; it must be postgresql://user@host:port/name, "
+            f"{setting} is not a valid URL; it must be postgresql://user@host:port/name, "
             "with special characters of user and password percent-encoded",
             settings=(setting,),
         ) from None

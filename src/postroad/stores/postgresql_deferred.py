@@ -50,7 +50,7 @@ class PostgreSQLDeferred:
         return blocked_keys | dict.fromkeys(held, 0), routes
 
     async def skipped(self) -> frozenset[int]:
-        """Messages that the lane has not read yet, and that a person has decided about."""
+        """Messages that the lane has not read yet, and that an operator has skipped or poisoned."""
         return frozenset(position for (position,) in await self._connection.fetch(self._sql["ahead"], *self._lane))
 
     async def due_in(self, *, later_than_now: bool = False) -> float | None:

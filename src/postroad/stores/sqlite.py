@@ -75,11 +75,13 @@ class SQLiteStore:
                 if not rows:
                     raise lease.lost()
                 *lane, paused, now = rows[0]
-                trouble = SQLiteDeferred(connection, self._sql, lease, now)
-                heads, routes = trouble.make_ready(by_source=by_source)
-                ahead = trouble.skipped()
+                deferred_rows = SQLiteDeferred(connection, self._sql, lease, now)
+                blocked_keys, routes = deferred_rows.make_ready(by_source=by_source)
+                skipped = deferred_rows.skipped()
                 ((log_end,),) = connection.execute(self._sql["log_end"])
-                return Loaded(_lease(lane), heads, list(routes), trouble.due_in(), ahead, bool(paused), log_end)
+                return Loaded(
+                    _lease(lane), blocked_keys, list(routes), deferred_rows.due_in(), skipped, bool(paused), log_end
+                )
 
         return await self._run(load)
 
@@ -126,11 +128,11 @@ class SQLiteStore:
         tally: Tally | None = None,
     ) -> Recorded:
         def record() -> Recorded:
-            with self._fenced(lease, cursor) as trouble:
-                trouble.defer([*deferred, *as_held(held, unsure_through)])
-                trouble.forget(published)
-                trouble.note(tally)
-                return Recorded(lease.settled(cursor), trouble.free(freed))
+            with self._fenced(lease, cursor) as deferred_rows:
+                deferred_rows.defer([*deferred, *as_held(held, unsure_through)])
+                deferred_rows.forget(published)
+                deferred_rows.note(tally)
+                return Recorded(lease.settled(cursor), deferred_rows.free(freed))
 
         return await self._run(record)
 
@@ -138,12 +140,12 @@ class SQLiteStore:
         self, lease: Lease, limit: int, *, payload_bytes: int = ANY_SIZE, routes: Collection[str] = ()
     ) -> Claim:
         def claim() -> Claim:
-            with self._fenced(lease, lease.cursor) as trouble:
-                claimed, more = trouble.claim(limit, payload_bytes, routes)
+            with self._fenced(lease, lease.cursor) as deferred_rows:
+                claimed, more = deferred_rows.claim(limit, payload_bytes, routes)
                 if claimed is not None:
-                    due_in = 0.0 if more else trouble.due_in(later_than_now=True)
+                    due_in = 0.0 if more else deferred_rows.due_in(later_than_now=True)
                     return Claim(lease.settled(lease.cursor), claimed, due_in)
-                gone = trouble.forget_gone()
+                gone = deferred_rows.forget_gone()
             changed = lease.without_messages(gone)
             logger.warning("%s", changed)
             raise changed
@@ -210,7 +212,7 @@ class SQLiteStore:
         if self._connection is not None:
             self._connection.close()
         if not self._path.is_file():
-            raise StoreUnavailable(f"SQLite: there is no file {self._path}; postroad migrate makes it")
+            raise StoreUnavailable(f"SQLite: there is no file {self._path}; `postroad migrate` creates it")
         self._connection = sqlite3.connect(
             f"{self._path.absolute().as_uri()}?mode=rw",  # a relay never creates the file
             uri=True,

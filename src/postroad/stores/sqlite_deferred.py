@@ -58,7 +58,7 @@ class SQLiteDeferred:
         return blocked_keys | dict.fromkeys(held, 0), routes
 
     def skipped(self) -> frozenset[int]:
-        """Messages that the lane has not read yet, and that a person has decided about."""
+        """Messages that the lane has not read yet, and that an operator has skipped or poisoned."""
         self._connection.execute(self._sql["forget_ahead"], self._lane)
         return frozenset(position for (position,) in self._fetch("ahead", *self._lane))
 

@@ -112,7 +112,7 @@ def _check_options(url: URL) -> None:
         if option not in _OPTIONS:
             raise InvalidSetting(f"url has the option {option!r}; it may have {', '.join(_OPTIONS)}")
         if option in _FILES and not Path(value).is_file():
-            raise InvalidSetting(f"url has {option}={value!r}, which is no file")
+            raise InvalidSetting(f"url has {option}={value!r}, which is not a file")
         if option == "no_verify_ssl" and value not in {"0", "1"}:
             raise InvalidSetting(f"url has no_verify_ssl={value!r}; it must be 0 or 1")
         if option == "heartbeat" and not (re.fullmatch("[0-9]{1,5}", value) and int(value) <= LONGEST_HEARTBEAT):

@@ -1,6 +1,7 @@
-"""The publisher's connection and channels, on top of aiormq: alarms are noticed, and whole pages are confirmed.
+"""The publisher's connection and channels, on top of aiormq: alarms are noticed, and many messages are written and
+confirmed at once.
 
-aiormq's own `basic_publish` takes a task, a lock, two futures and a write per message. A `PageChannel` writes many
+aiormq's own `basic_publish` takes a task, a lock, two futures and a write per message. A `ConfirmChannel` writes many
 messages at once and counts the answers itself; opening, closing, heartbeats and the exchange's declaration stay
 aiormq's. What aiormq raises becomes `LinkLost` (`translated`), here and in the subscriber's modules.
 """
@@ -18,7 +19,7 @@ from aiormq.exceptions import AMQPError, InvalidFrameError, ProbableAuthenticati
 from pamqp import commands
 from pamqp.header import ContentHeader
 
-from postroad.brokers.rabbitmq.confirms import Page
+from postroad.brokers.rabbitmq.confirms import Confirms
 from postroad.errors import BrokerUnavailable, LoginRefused
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from postroad.message import StoredMessage
 
-__all__ = ["CLOSE_SECONDS", "AlarmConnection", "LinkLost", "PageChannel", "translated"]
+__all__ = ["CLOSE_SECONDS", "AlarmConnection", "ConfirmChannel", "LinkLost", "translated"]
 
 
 CLOSE_SECONDS: Final = 5
@@ -97,14 +98,14 @@ def _lost(error: BaseException | None, *, upon_write: bool = False) -> LinkLost:
     return LinkLost(reason)
 
 
-class PageChannel(Channel):
-    """A channel in confirm mode that one call at a time uses for one page."""
+class ConfirmChannel(Channel):
+    """A channel in confirm mode. One call of `publish` uses it at a time."""
 
     connection: AlarmConnection
 
     def __init__(self, connection: AlarmConnection, number: int) -> None:
         super().__init__(connection, number, frame_buffer=connection.FRAME_BUFFER_SIZE)
-        self.page = Page(first_tag=1)
+        self.confirms = Confirms(first_tag=1)
         self._timeout = connection.confirm_timeout
         self._waiting: asyncio.Future[None] | None = None
         self._last_answer = 0.0
@@ -112,8 +113,8 @@ class PageChannel(Channel):
 
     @property
     def clean(self) -> bool:
-        """Whether it can be used for another page: every message written on it has its answer."""
-        return self._ended is None and not self.is_closed and self.page.answered
+        """Whether another call can use it: every message written on it has its answer."""
+        return self._ended is None and not self.is_closed and self.confirms.answered
 
     async def declare_exchange(self, name: str, *, only_check: bool) -> None:
         """Declare a durable topic exchange, or check that an exchange of that name exists."""
@@ -123,10 +124,10 @@ class PageChannel(Channel):
         except LinkLost as lost:
             raise self._ended or lost from lost  # the broker's own reason, with its code
 
-    def begin(self) -> Page:
-        """Begin a new page. The channel must be clean."""
-        self.page = Page(self.page.next_tag)
-        return self.page
+    def begin(self) -> Confirms:
+        """Begin to count the confirms of a new call. The channel must be clean."""
+        self.confirms = Confirms(self.confirms.next_tag)
+        return self.confirms
 
     async def write(self, messages: Sequence[StoredMessage], frames: bytes) -> None:
         """Write the frames of these messages, and wait until there is room for more."""
@@ -141,12 +142,12 @@ class PageChannel(Channel):
                 self._ended = None
         else:
             self.write_queue.put_nowait(chunk)
-        self.page.wrote(messages)
+        self.confirms.wrote(messages)
         await self._wait(room)
 
-    async def settled(self) -> None:
-        """Wait until the broker has answered for the whole page. Raises LinkLost when it stops answering."""
-        if not self.page.answered:
+    async def wait_until_answered(self) -> None:
+        """Wait until the broker has answered for every message. Raises LinkLost when it stops answering."""
+        if not self.confirms.answered:
             await self._wait(self._new_wait())
 
     def fail(self, error: LinkLost) -> None:
@@ -178,12 +179,12 @@ class PageChannel(Channel):
 
     async def _on_confirm_frame(self, frame: Any) -> None:
         if isinstance(frame, commands.Basic.Nack):
-            self.page.nacked(frame.delivery_tag or 0, multiple=bool(frame.multiple))
+            self.confirms.nacked(frame.delivery_tag or 0, multiple=bool(frame.multiple))
         else:
-            self.page.acked(frame.delivery_tag, multiple=bool(frame.multiple))
+            self.confirms.acked(frame.delivery_tag, multiple=bool(frame.multiple))
         self._last_answer = self.loop.time()
         # A call that still waits for room can go on: the broker has read what it answers.
-        if self.page.answered and self._waiting is not None and not self._waiting.done():
+        if self.confirms.answered and self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
     async def _on_return_frame(self, frame: commands.Basic.Return) -> None:
@@ -191,7 +192,7 @@ class PageChannel(Channel):
         if not isinstance(header, ContentHeader):
             raise InvalidFrameError(f"expected a content header, not {header!r}")
         await self._read_content(frame, header)  # the body is sent back too
-        self.page.returned(
+        self.confirms.returned(
             header.properties.message_id,
             f"no queue takes the routing key {frame.routing_key!r} from the exchange {frame.exchange!r}; bind one "
             f"({frame.reply_code} {frame.reply_text})",
@@ -220,7 +221,7 @@ class AlarmConnection(Connection):
         """The exchange was declared or checked, and no channel was closed since."""
         self.largest_message: int | None = None
         """The broker's own limit, once it has refused a message for its size."""
-        self._kept: list[PageChannel] = []
+        self._kept: list[ConfirmChannel] = []
         self._last_number = 0
 
     def check_alarm(self) -> None:
@@ -228,20 +229,20 @@ class AlarmConnection(Connection):
         if self.blocked is not None:
             raise LinkLost(self.blocked)
 
-    async def take(self) -> PageChannel:
-        """A channel for one page. The caller gives it back in any case."""
+    async def take(self) -> ConfirmChannel:
+        """A channel for one call. The caller gives it back in any case."""
         self._kept = [channel for channel in self._kept if not channel.is_closed]
         for channel in self._kept:
             if channel.clean:
                 self._kept.remove(channel)
                 return channel
-        channel = PageChannel(self, self._free_number())
+        channel = ConfirmChannel(self, self._free_number())
         self.channels[channel.number] = channel
         with translated():
             await channel.open()
         return channel
 
-    def give_back(self, channel: PageChannel) -> None:
+    def give_back(self, channel: ConfirmChannel) -> None:
         """Keep the channel. If answers are still to come, it is used again only after them."""
         self._kept.append(channel)
 
@@ -253,7 +254,7 @@ class AlarmConnection(Connection):
 
     def _fail_all(self, reason: str) -> None:
         for channel in self.channels.values():
-            if isinstance(channel, PageChannel):
+            if isinstance(channel, ConfirmChannel):
                 channel.fail(LinkLost(reason))
 
     def _free_number(self) -> int:

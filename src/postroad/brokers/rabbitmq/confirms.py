@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
     from postroad.message import StoredMessage
 
-__all__ = ["NACKED", "Page"]
+__all__ = ["NACKED", "Confirms"]
 
 NACKED: Final = "RabbitMQ refused it (basic.nack): a queue is full and rejects messages, or failed to store it"
 
 
-class Page:
+class Confirms:
     """The messages with consecutive tags, from `first_tag` on, and the answers to them."""
 
     def __init__(self, first_tag: int) -> None:
@@ -93,5 +93,5 @@ class Page:
 
     @property
     def refused(self) -> list[tuple[StoredMessage, str]]:
-        """What the broker has refused, and why, in the order of the page."""
+        """What the broker has refused, and why, in the order in which it was written."""
         return [(self.messages[tag - self._first], why) for tag, why in sorted(self._refused.items())]

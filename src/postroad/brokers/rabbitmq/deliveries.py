@@ -138,7 +138,7 @@ class DeliveryChannel(Channel):
             self.write_queue.put_nowait(ChannelFrame(payload=payload, should_close=False))
 
     async def room(self) -> bool:
-        """Whether there is room for more deliveries; waits a moment for it."""
+        """Whether there is room for more deliveries; waits up to a second for it."""
         with suppress(TimeoutError):
             async with asyncio.timeout(ALIVE_SECONDS):
                 await self._room.wait()
@@ -221,8 +221,8 @@ class DeliveryConnection(Connection):
         self._most_bytes = most_bytes
         self._channel: DeliveryChannel | None = None
 
-    async def delivering(self) -> DeliveryChannel:
-        """Open the channel."""
+    async def open_channel(self) -> DeliveryChannel:
+        """Open the channel for deliveries."""
         self._channel = channel = DeliveryChannel(self, CHANNEL, self._most_bytes)
         self.channels[channel.number] = channel
         with translated():

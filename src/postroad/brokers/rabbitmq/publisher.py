@@ -1,8 +1,8 @@
 """RabbitMQ as a destination: a durable topic exchange, persistent and mandatory messages, a confirm for each of them.
 
 One connection, and a channel for each call that runs at the same time: delivery tags count within a channel, so the
-answers on it belong to one call, and when the broker closes it no other lane is affected. A page's frames go out in few
-large writes (see `channel`), because a write and a future per message make a client slow.
+answers on it belong to one call, and when the broker closes it no other lane is affected. The frames of a call go out
+in few large writes (see `channel`), because a write and a future per message make a client slow.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from postroad.brokers.cloudevents import CannotEncode, Envelope
 from postroad.brokers.rabbitmq.address import Address
-from postroad.brokers.rabbitmq.channel import CLOSE_SECONDS, AlarmConnection, LinkLost, PageChannel, translated
+from postroad.brokers.rabbitmq.channel import CLOSE_SECONDS, AlarmConnection, ConfirmChannel, LinkLost, translated
 from postroad.brokers.rabbitmq.confirms import NACKED
 from postroad.brokers.rabbitmq.frames import Properties, publish_frames, short_string
 from postroad.brokers.rabbitmq.settings import PublisherSettings
@@ -23,7 +23,7 @@ from postroad.errors import BrokerUnavailable, InvalidSetting, Refusal
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from postroad.brokers.rabbitmq.confirms import Page
+    from postroad.brokers.rabbitmq.confirms import Confirms
     from postroad.message import StoredMessage
 
 __all__ = ["RabbitMQPublisher"]
@@ -77,7 +77,7 @@ class RabbitMQPublisher:
         connection.give_back(channel)
 
     async def publish(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
-        """Hand the messages to the exchange, in this order, and wait for all confirms. See `Publisher`."""
+        """Publish the messages to the exchange, in this order, and wait for all confirms. See `Publisher`."""
         answers = _Answers()
         missing = messages
         try:
@@ -106,22 +106,22 @@ class RabbitMQPublisher:
     # -- sending -----------------------------------------------------------------------------------------------------
 
     async def _send(self, messages: Sequence[StoredMessage], answers: _Answers) -> None:
-        """Send once. Returns when every message has its answer, or when one was refused at the cost of the channel."""
+        """Send once. Returns when every message has its answer, or when the broker closed the channel to refuse one."""
         connection, channel = await self._channel()
-        page = channel.begin()
+        confirms = channel.begin()
         try:
             for sent, frames in self._writes(messages, connection, channel, answers):
                 await channel.write(sent, frames)
-            await channel.settled()
+            await channel.wait_until_answered()
         except LinkLost as lost:
-            if not self._blame(lost, connection, page.unanswered, answers):
+            if not self._blame(lost, connection, confirms.unanswered, answers):
                 raise self._abandon(lost, connection) from lost
         finally:
-            answers.add(page, self._routing_key)
+            answers.add(confirms, self._routing_key)
             connection.give_back(channel)
 
     def _writes(
-        self, messages: Sequence[StoredMessage], connection: AlarmConnection, channel: PageChannel, answers: _Answers
+        self, messages: Sequence[StoredMessage], connection: AlarmConnection, channel: ConfirmChannel, answers: _Answers
     ) -> Iterator[tuple[list[StoredMessage], bytes]]:
         """Whole messages, encoded, in pieces of about WRITE_BYTES. What cannot be encoded is refused."""
         frame_max = connection.connection_tune.frame_max
@@ -186,7 +186,7 @@ class RabbitMQPublisher:
         return len(answers.refusals) > before
 
     def _abandon(self, lost: LinkLost, connection: AlarmConnection) -> LinkLost:
-        """Drop what the next call must not use, and return the error with its cause in plain words."""
+        """Drop what the next call must not use, and return the error with an explanation."""
         if lost.code is not None:
             connection.declared = False
             return LinkLost(_why_not_published(lost, self.exchange, self._address.user), suspicious=lost.suspicious)
@@ -198,7 +198,7 @@ class RabbitMQPublisher:
 
     # -- connecting --------------------------------------------------------------------------------------------------
 
-    async def _channel(self) -> tuple[AlarmConnection, PageChannel]:
+    async def _channel(self) -> tuple[AlarmConnection, ConfirmChannel]:
         """A channel that no other call uses, with the exchange declared or checked."""
         connection = await self._connected()
         connection.check_alarm()
@@ -213,7 +213,7 @@ class RabbitMQPublisher:
             raise self._abandon(LinkLost(connection.blocked or timeout), connection) from error
         return connection, channel
 
-    async def _ensure_exchange(self, channel: PageChannel) -> None:
+    async def _ensure_exchange(self, channel: ConfirmChannel) -> None:
         if self._settings.declare == "no":
             return
         try:
@@ -264,9 +264,9 @@ class _Answers:
         self.confirmed: set[int] = set()
         self.refusals: dict[int, Refusal] = {}
 
-    def add(self, page: Page, routing_key: RoutingKey) -> None:
-        self.confirmed.update(page.confirmed)
-        for message, reason in page.refused:
+    def add(self, confirms: Confirms, routing_key: RoutingKey) -> None:
+        self.confirmed.update(confirms.confirmed)
+        for message, reason in confirms.refused:
             # Returned or nacked: no queue is bound, or one is full. That concerns all messages of the routing key.
             route, unroutable = routing_key.of(message), reason != NACKED
             self.refusals[message.position] = Refusal(message.position, reason, False, route, unroutable)

@@ -71,21 +71,21 @@ class RabbitMQSubscriber:
 
     async def open(self) -> None:
         """Connect, declare or check the queues, and begin to receive."""
-        await self._let_go(self._channel)
+        await self._close_channel(self._channel)
         self._channel = None
         try:
-            connection = await self._connected(
+            connection = await self._connect(
                 lambda url: DeliveryConnection(
                     url, largest=self._settings.max_message_size, most_bytes=self._settings.max_held_bytes
                 )
             )
             try:
                 async with asyncio.timeout(self._connect_timeout):
-                    channel = await connection.delivering()
+                    channel = await connection.open_channel()
                     await self._ensure_queues(channel)
                     await channel.consume(self.queue, self._settings.prefetch or DEFAULT_PREFETCH)
             except BaseException:
-                await _closed(connection)
+                await _close(connection)
                 raise
         except (LinkLost, TimeoutError) as lost:
             raise self._unavailable(lost) from lost
@@ -114,7 +114,7 @@ class RabbitMQSubscriber:
         """Publish to the queue for dead letters, persistent, mandatory and confirmed."""
         async with self._one_dead_letter:
             try:
-                async with asyncio.timeout(self._connect_timeout) as patience:
+                async with asyncio.timeout(self._connect_timeout) as limit:
                     if self._dead_letters is None or self._dead_letters.is_closed:
                         self._dead_letters = await self._dead_letter_channel()
                     room = self._dead_letters.connection.connection_tune.frame_max - HEADER_FRAME
@@ -124,11 +124,11 @@ class RabbitMQSubscriber:
                             self.dead_letter_queue,
                             letter,
                             delivery.original,
-                            progress=lambda: patience.reschedule(_now() + self._connect_timeout),
+                            progress=lambda: limit.reschedule(_now() + self._connect_timeout),
                         )
             except (LinkLost, TimeoutError) as lost:
                 dead_letters, self._dead_letters = self._dead_letters, None
-                await self._let_go(dead_letters)
+                await self._close_channel(dead_letters)
                 raise self._unavailable(lost, f"the dead-letter queue {self.dead_letter_queue!r}") from lost
 
     async def waiting(self) -> int:
@@ -157,14 +157,14 @@ class RabbitMQSubscriber:
         if channel is not None:
             channel.discard()
             channel.flush()
-        await self._let_go(channel)
-        await self._let_go(dead_letters)
+        await self._close_channel(channel)
+        await self._close_channel(dead_letters)
 
     # -- connecting --------------------------------------------------------------------------------------------------
 
-    async def _connected(self, made: Callable[[URL], C]) -> C:
+    async def _connect(self, make: Callable[[URL], C]) -> C:
         try:
-            connection = made(self._address.url())
+            connection = make(self._address.url())
         except InvalidSetting as error:
             raise LinkLost(str(error)) from error
         try:
@@ -176,14 +176,14 @@ class RabbitMQSubscriber:
         return connection
 
     async def _dead_letter_channel(self) -> DeadLetterChannel:
-        connection = await self._connected(Connection)
+        connection = await self._connect(Connection)
         try:
             channel = DeadLetterChannel(connection)
             connection.channels[channel.number] = channel
             with translated():
                 await channel.open()
         except BaseException:
-            await _closed(connection)
+            await _close(connection)
             raise
         return channel
 
@@ -209,14 +209,14 @@ class RabbitMQSubscriber:
         outage = lost.outage if isinstance(lost, LinkLost) else BrokerUnavailable
         return outage(f"{self.name}: {place + ': ' if place else ''}{reason}", suspicious=False)
 
-    async def _let_go(self, channel: Channel | None) -> None:
+    async def _close_channel(self, channel: Channel | None) -> None:
         if channel is not None:
             # The broker answers after it has read the acks, which a closing connection may not send.
-            await _closed(channel)
-            await _closed(channel.connection)
+            await _close(channel)
+            await _close(channel.connection)
 
 
-async def _closed(channel_or_connection: Any) -> None:
+async def _close(channel_or_connection: Any) -> None:
     """Close it, in good order if that takes no longer than CLOSE_SECONDS."""
     try:
         async with asyncio.timeout(CLOSE_SECONDS):

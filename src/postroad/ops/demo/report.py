@@ -77,7 +77,7 @@ def _verdicts(result: Audit) -> Iterator[Text]:
 def _conclusion(result: Audit, kills: Mapping[str, int]) -> list[str]:
     killed = " and ".join(f"the {who} {_times(number)}" for who, number in kills.items())
     if result.passed:
-        though = f"though SIGKILL hit {killed}." if killed else "but nobody was killed, so this proves little."
+        though = f"though SIGKILL hit {killed}." if killed else "but no process was killed, so this proves little."
         return ["PASSED: nothing lost, nothing made up, each customer's orders in order,", though]
     if result.logged is not None:
         return ["FAILED, and that must not happen.", "Please report it, with the seed and the files (--directory)."]

@@ -1,4 +1,4 @@
-"""What a change would do, for a person who is asked to confirm it. Nothing here changes anything."""
+"""What a change would do, for an operator who is asked to confirm it. Nothing here changes anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running statements on the connections that users already have, sync and async.
+"""Runs statements on the connections that users already have, sync and async.
 
 One file per driver has its adapter. Whatever the driver, the errors of postroad are the same, and any other error stays
 the driver's own: users catch those to retry. Nothing here commits, and nothing opens a connection of its own.
@@ -107,8 +107,8 @@ async def _query_async(adapter: ConnectionAdapter, connection: Any, wanted: Quer
 
 
 class _OurErrors:
-    """Around a statement: an error about our tables, or one that our SQL raised, becomes an error of postroad. A class,
-    because `add` is called often.
+    """Turns a driver's error about our tables, or one that our SQL raised, into an error of postroad. A class and not a
+    generator, because `add` is called often.
     """
 
     __slots__ = ("_schema",)
@@ -129,7 +129,7 @@ class _OurErrors:
 
 
 def reported_through(connection: Any) -> bool | Awaitable[bool | None] | None:
-    """What `state_through` has to know from before `first_time`: see `ConnectionAdapter.reported`."""
+    """The value of `ConnectionAdapter.reported` before `first_time`, for `state_through` to compare with."""
     cls: type = type(connection)
     adapter = adapter_for(cls)
     return _connected(adapter, connection) if adapter.connect else adapter.reported(connection)
@@ -150,6 +150,6 @@ def state_through(connection: Any, before: bool | None) -> State:
 
 
 def begin_example(connection: Any) -> str:
-    """How a `begin` for connections of this kind is written."""
+    """An example of a `begin` for connections of this kind."""
     cls: type = type(connection)
     return adapter_for(cls).begin_example

@@ -28,24 +28,24 @@ class SQLStyle(NamedTuple):
 
 
 class State(Enum):
-    """A connection's transaction, after a handler had it."""
+    """The state of a connection's transaction after a handler has used it."""
 
-    KEPT = "the transaction that it was, and an error has not aborted it"
+    KEPT = "the same transaction as before, and no error has aborted it"
     OPEN = "a transaction; only the database knows whether it is the same, or an error has aborted it"
     ABORTED = "a statement failed, so it can only be rolled back"
-    ENDED = "committed, rolled back or given back with its connection"
+    ENDED = "committed, rolled back, or its connection was returned to the pool"
     LOST = "lost with its connection"
 
 
 def _not_reported(_: Any) -> None:
-    """For a driver that knows no server parameters."""
+    """For a driver that does not know the server's parameters."""
 
 
 class ConnectionAdapter(msgspec.Struct, frozen=True):
     """Runs statements on one kind of connection. An adapter never commits and never opens a connection."""
 
     ready: Callable[[Any], Any]
-    """Returns what the statements are to be run on. Raises ConnectionClosed or NoTransaction."""
+    """Returns the object to run the statements on. Raises ConnectionClosed or NoTransaction."""
     sql_style: Callable[[Any], SQLStyle]
     run: Callable[[Any, Statement], Any]
     """Runs a statement in one round trip; returns an awaitable on an async connection."""
@@ -59,8 +59,9 @@ class ConnectionAdapter(msgspec.Struct, frozen=True):
     """A `begin` that commits, for error messages."""
     is_async: bool = False
     reported: Callable[[Any], bool | None] = _not_reported
-    """What the server has reported of a parameter that `first_time` turns on until the transaction ends or is aborted;
-    None where the server does not report it. On a sync connection this connects, if it is not connected yet.
+    """The value of `default_transaction_read_only`, which PostgreSQL 14 and newer report to the driver without a query;
+    None where it is not reported. `first_time` turns it on until its transaction ends or is aborted, so a value that is
+    still on proves that the transaction is still the same. A sync connection is connected first, if necessary.
     """
     connect: Callable[[Any], Any] | None = None
     """For async connections that connect on first use: returns an awaitable after which `reported` can be asked."""

@@ -53,7 +53,7 @@ def _sql_style(connection: Any) -> SQLStyle:
     driver = _DRIVERS.get(connection.vendor)
     if driver is None:
         raise UnsupportedConnection(
-            f"Django is used with {connection.vendor} here, and postroad knows it with {' and '.join(_DRIVERS)}"
+            f"Django is used with {connection.vendor} here; postroad supports {' and '.join(_DRIVERS)}"
         )
     return driver.sql_style
 

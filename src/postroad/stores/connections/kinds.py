@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["adapter_for"]
 
-# The package and the name of a class that the connection's class is, or comes from; the module here and its adapter.
+# (package, class name) of a connection's class or of one of its base classes → (module in this folder, its adapter).
 _ADAPTERS = {
     ("sqlite3", "Connection"): ("sqlite", "SQLITE3"),
     ("aiosqlite", "Connection"): ("sqlite", "AIOSQLITE"),
@@ -41,23 +41,23 @@ _HINTS = {
     (
         "asyncpg",
         "Pool",
-    ): "an asyncpg pool is no connection; use one of its own: async with pool.acquire() as connection",
-    ("psycopg_pool", "ConnectionPool"): "a psycopg pool is no connection; use one of its own: "
+    ): "an asyncpg pool is not a connection; use one of its connections: async with pool.acquire() as connection",
+    ("psycopg_pool", "ConnectionPool"): "a psycopg pool is not a connection; use one of its connections: "
     "with pool.connection() as connection",
-    ("psycopg_pool", "AsyncConnectionPool"): "a psycopg pool is no connection; use one of its own: "
+    ("psycopg_pool", "AsyncConnectionPool"): "a psycopg pool is not a connection; use one of its connections: "
     "async with pool.connection() as connection",
-    ("psycopg", "BaseCursor"): "a psycopg cursor is no connection; use its own: cursor.connection",
-    ("sqlite3", "Cursor"): "an sqlite3 cursor is no connection; use its own: cursor.connection",
-    ("aiosqlite", "Cursor"): "an aiosqlite cursor is no connection; pass the connection that it was made from",
-    ("sqlalchemy", "Engine"): "a SQLAlchemy engine is no connection; use one of its own: "
+    ("psycopg", "BaseCursor"): "a psycopg cursor is not a connection; use its connection: cursor.connection",
+    ("sqlite3", "Cursor"): "an sqlite3 cursor is not a connection; use its connection: cursor.connection",
+    ("aiosqlite", "Cursor"): "an aiosqlite cursor is not a connection; pass the connection that it was made from",
+    ("sqlalchemy", "Engine"): "a SQLAlchemy engine is not a connection; use one of its connections: "
     "with engine.begin() as connection",
-    ("sqlalchemy", "AsyncEngine"): "a SQLAlchemy engine is no connection; use one of its own: "
+    ("sqlalchemy", "AsyncEngine"): "a SQLAlchemy engine is not a connection; use one of its connections: "
     "async with engine.begin() as connection",
-    ("sqlalchemy", "sessionmaker"): "a sessionmaker is no session; let it make one: with Session.begin() as session",
-    ("sqlalchemy", "async_sessionmaker"): "a sessionmaker is no session; let it make one: "
+    ("sqlalchemy", "sessionmaker"): "a sessionmaker is not a session; let it make one: with Session.begin() as session",
+    ("sqlalchemy", "async_sessionmaker"): "a sessionmaker is not a session; let it make one: "
     "async with Session.begin() as session",
     ("django", "BaseConnectionHandler"): "Django's connections are several; say which: connections['default']",
-    ("django", "CursorWrapper"): "a Django cursor is no connection; use django.db.connection",
+    ("django", "CursorWrapper"): "a Django cursor is not a connection; use django.db.connection",
 }
 
 _SUPPORTED = (
@@ -69,7 +69,7 @@ _SUPPORTED = (
 
 @cache
 def adapter_for(cls: type) -> ConnectionAdapter:
-    """How to run statements with connections of this class. Raises UnsupportedConnection."""
+    """The adapter for connections of this class. Raises UnsupportedConnection."""
     names = _names(cls)
     for name in names:
         if name in _ADAPTERS:
@@ -80,7 +80,7 @@ def adapter_for(cls: type) -> ConnectionAdapter:
         if name in _HINTS:
             raise UnsupportedConnection(_HINTS[name])
     raise UnsupportedConnection(
-        f"{cls.__module__}.{cls.__qualname__} is no connection that postroad knows; {_SUPPORTED}"
+        f"{cls.__module__}.{cls.__qualname__} is not a connection that postroad supports; {_SUPPORTED}"
     )
 
 

@@ -28,7 +28,7 @@ class Call(NamedTuple):
 
     name: str
     undone: str
-    """What has not happened, in words that the subject of the call can follow."""
+    """The beginning of the warning, such as "nothing was added for"; the message's id follows."""
 
 
 class Pending(Coroutine[Any, Any, T_co]):

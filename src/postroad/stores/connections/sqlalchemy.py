@@ -1,7 +1,7 @@
-"""SQLAlchemy 2: its sessions and connections, sync and async. The statement goes to the driver as it is.
+"""SQLAlchemy 2: its sessions and connections, sync and async. Statements go to the driver unchanged.
 
-A session is flushed before it adds, so that the message comes after the rows that it is about; what an async object
-does happens in its sync one, inside SQLAlchemy's own `run_sync`.
+A session is flushed before it adds, so that the message comes after the rows that it is about. An async session or
+connection runs the functions of its sync counterpart, in SQLAlchemy's `run_sync`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Driver(NamedTuple):
-    """What is below SQLAlchemy."""
+    """The driver below SQLAlchemy."""
 
     sql_style: SQLStyle
     check: Callable[[Any, Any], object]
@@ -38,12 +38,12 @@ class Driver(NamedTuple):
     """See `ConnectionAdapter`; given the driver's connection."""
 
 
-def _sql_style(of_a_dialect: Any) -> SQLStyle:
-    return _driver_of(of_a_dialect.dialect).sql_style
+def _sql_style(connection_or_engine: Any) -> SQLStyle:
+    return _driver_of(connection_or_engine.dialect).sql_style
 
 
 def _check_driver(connection: Any) -> None:
-    """Refuse what commits by itself. SQLAlchemy's own `begin` changes nothing about that in AUTOCOMMIT."""
+    """Refuse a connection in autocommit mode. With AUTOCOMMIT, SQLAlchemy's `begin` starts no transaction."""
     driver = _driver_of(connection.dialect)
     pooled = connection.connection
     driver.check(pooled.dbapi_connection, pooled.driver_connection)
@@ -54,7 +54,7 @@ def _driver_of(dialect: Any) -> Driver:
     if driver is None:
         known = ", ".join(f"{name}+{driver}" for name, driver in _DRIVERS)
         raise UnsupportedConnection(
-            f"SQLAlchemy is used with {dialect.name}+{dialect.driver} here, and postroad knows it with {known}"
+            f"SQLAlchemy is used with {dialect.name}+{dialect.driver} here; postroad supports {known}"
         )
     return driver
 
@@ -132,7 +132,7 @@ def _ready_connection(connection: Any) -> Any:
 def _ready_session(session: Any) -> Any:
     connection = _connection_of(session)
     _check_driver(connection)
-    if not getattr(session, "_flushing", False):  # inside a flush, as in its events, what is to come first came first
+    if not getattr(session, "_flushing", False):  # its events may add, and a flush can't be nested
         session.flush()
     return connection
 
@@ -142,7 +142,7 @@ def _connection_of(session: Any) -> Any:
         connection = session.connection()
     except Exception as error:
         if (why := _why_not(session, error)) is error:
-            raise  # an error that is its own cause hides what the driver said
+            raise  # `raise error from error` would hide the driver's message
         raise why from error
     if connection.closed:
         raise ConnectionClosed("the SQLAlchemy session's connection is closed")
@@ -150,7 +150,7 @@ def _connection_of(session: Any) -> Any:
 
 
 def _why_not(session: Any, error: Exception) -> Exception:
-    """SQLAlchemy's refusals that are ours too; any other error stays what it is."""
+    """The error of postroad for an error of SQLAlchemy that means the same; any other error unchanged."""
     name, words = type(error).__name__, str(error)
     if name == "UnboundExecutionError":
         return UnsupportedConnection(
@@ -219,7 +219,7 @@ def _session_style(session: Any) -> SQLStyle:
         raise
     except Exception as error:
         if (why := _why_not(session, error)) is error:
-            raise  # an error that is its own cause hides what the driver said
+            raise  # `raise error from error` would hide the driver's message
         raise why from error
 
 

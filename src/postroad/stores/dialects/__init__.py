@@ -39,7 +39,7 @@ def dialect_of(url: str) -> SQLDialect:
     """The dialect of the database that a URL names. Raises InvalidSetting, which does not show a secret."""
     if not is_url(url):
         raise InvalidSetting(
-            f"database is no URL that can be read (it is not shown, for it may hold a password); {_EXPECTED}, "
+            f"database is not a valid URL (it is not shown, for it may hold a password); {_EXPECTED}, "
             "with special characters of user and password percent-encoded",
             settings=("database",),
         )

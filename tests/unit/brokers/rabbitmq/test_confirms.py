@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroad.brokers.rabbitmq.confirms import Page
+from postroad.brokers.rabbitmq.confirms import Confirms
 from tests.destinations import a_page
 
 # The positions of a page are 1, 2, 3 ... in these tests, and its tags begin at 11.
 
 
-def a_page_of(size: int) -> Page:
-    page = Page(first_tag=11)
+def a_page_of(size: int) -> Confirms:
+    page = Confirms(first_tag=11)
     page.wrote(a_page(size))
     return page
 
@@ -60,7 +60,7 @@ def test_a_returned_message_needs_no_ack_to_be_refused() -> None:
 
 
 def test_a_return_between_two_writes() -> None:
-    page = Page(first_tag=1)
+    page = Confirms(first_tag=1)
     first, second = a_page(2)
     page.wrote([first])
     page.returned(str(first.id), "no queue")
@@ -102,7 +102,7 @@ answers = st.lists(st.tuples(st.integers(1, 12), st.booleans(), st.booleans()), 
 
 @given(answers)
 def test_every_message_is_in_one_state(answers: list[tuple[int, bool, bool]]) -> None:
-    page = Page(first_tag=1)
+    page = Confirms(first_tag=1)
     page.wrote(a_page(12))
     expected: dict[int, bool] = {}
     for tag, multiple, positive in answers:

@@ -34,7 +34,7 @@ SECRET = "Tr0ub4dor&3"
         ("amqp://localhost/?hartbeat=5", "the option 'hartbeat'; it may have cafile"),
         ("amqp://localhost/?heartbeat=often", "url has heartbeat='often'; it must be whole seconds"),
         ("amqps://localhost/?no_verify_ssl=yes", "no_verify_ssl='yes'; it must be 0 or 1"),
-        ("amqps://localhost/?cafile=/nowhere.pem", "cafile='/nowhere.pem', which is no file"),
+        ("amqps://localhost/?cafile=/nowhere.pem", "cafile='/nowhere.pem', which is not a file"),
     ],
 )
 def test_a_url_is_checked(url: Any, words: str) -> None:

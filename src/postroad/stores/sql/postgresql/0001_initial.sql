@@ -260,11 +260,11 @@ create table if not exists {schema}.rewound (
     primary key (position, sink)
 );
 
--- Everything that a person has changed. Rows are added and never changed (but see forget_in_audit) or deleted.
+-- Everything that operators have changed. Rows are added and never changed (but see forget_in_audit) or deleted.
 create table if not exists {schema}.audit (
     number    bigint      not null generated always as identity primary key,
     at        timestamptz not null default now(),
-    who       text        not null,     -- the name that the person gave
+    who       text        not null,     -- the name that the operator gave
     command   text        not null,
     arguments json        not null,
     reason    text,

@@ -375,7 +375,8 @@ update {schema}.deferred d
  where d.sink = $1 and d.position = sent.position
 
 -- name: scope_keys
--- Rewrite the keys of deferred rows as the lane keeps them in order: by key, or by key and source ($3), as base.line does.
+-- Rewrite the keys of deferred rows as the lane keeps them in order: by key, or by key and source ($3), as
+-- base.key_and_source does.
 -- Rows that an operator made have the key only, and the setting may have been changed.
 -- A row that an application is canceling is skipped. ->> fails on a text with a NUL, hence the test for \u0000.
 with these as (
