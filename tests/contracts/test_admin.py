@@ -82,7 +82,7 @@ async def running(log: Log, broker: MemoryBroker, **more: Any) -> AsyncIterator[
         yield it
     finally:
         it.stop()
-        await asyncio.wait_for(task, 30)
+        await asyncio.wait_for(task, 60)
 
 
 def refusing(*numbers: int) -> Arrivals:
@@ -106,14 +106,14 @@ async def at(ops: Admin, position: int) -> MessageRow:
 
 
 async def until(ops: Admin, position: int, state: State) -> MessageRow:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while (await states(ops, all=True)).get(position) != state:  # noqa: ASYNC110 - a database has no event
             await asyncio.sleep(0.01)
     return await at(ops, position)
 
 
 async def until_passed(ops: Admin) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while any(lane.pending.number for sink in (await ops.status()).sinks for lane in sink.lanes):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -577,7 +577,7 @@ async def test_what_is_being_sent_when_its_key_is_held_is_not_sent_again(log: Lo
     broker.hold()
     broker.asked.clear()
     async with running(log, broker, lanes=1, grace="1ms"):
-        await asyncio.wait_for(broker.asked.wait(), 30)
+        await asyncio.wait_for(broker.asked.wait(), 60)
         assert (await at(ops, 1)).state is State.SENDING
         await ops.hold("default", "a", ME)
     mend(broker)
@@ -617,7 +617,7 @@ async def test_a_paused_sink_stands_still_until_it_is_resumed(
         await until(ops, 1, State.PUBLISHED)
         assert await ops.pause("default", ME) == Done(2)
         assert await ops.pause("default", ME) == Done(0)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while caplog.text.count("paused") < 2:  # noqa: ASYNC110 - the log has no event
                 await asyncio.sleep(0.01)
         await log.add(*numbered(2))

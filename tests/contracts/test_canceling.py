@@ -103,7 +103,7 @@ async def test_a_key_that_is_held_after_its_relay_was_killed(operated: Log) -> N
 
     broker = Between(never_return)
     running = asyncio.create_task(relay(operated, broker).run())
-    await asyncio.wait_for(killed.wait(), 30)
+    await asyncio.wait_for(killed.wait(), 60)
     running.cancel()
     await asyncio.wait((running,))
     async with operating(operated) as ops:
@@ -154,11 +154,11 @@ async def test_a_message_that_was_sent_without_an_answer_and_then_refused(
     id = new_id()
     it = relay(log, broker, max_backoff="1ms")
     running = asyncio.create_task(it.run())
-    await asyncio.wait_for(loaded(log), 30)
+    await asyncio.wait_for(loaded(log), 60)
     await log.add(Message("1", type="t", key="k", id=id))
     await until_dead(log)
     it.stop()
-    await asyncio.wait_for(running, 30)
+    await asyncio.wait_for(running, 60)
     assert [message.id for message in broker.messages] == [id]
     assert await log.cancel(id) == [TOO_LATE]
 
@@ -188,7 +188,7 @@ async def loaded(log: Log) -> None:
 
 
 async def until_dead(log: Log) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while [row.state for row in await log.troubles()] != ["dead"]:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -209,12 +209,12 @@ async def test_what_is_added_after_the_load_and_refused_can_be_canceled(log: Log
     broker.refuse(lambda message: Refusal(message.position, "never", permanent=True))
     it = relay(log, broker)
     running = asyncio.create_task(it.run())
-    await asyncio.wait_for(loaded(log), 30)
+    await asyncio.wait_for(loaded(log), 60)
     id = await add(log)
     await until_dead(log)
     assert await log.cancel(id) == [CANCELED]
     it.stop()
-    await asyncio.wait_for(running, 30)
+    await asyncio.wait_for(running, 60)
     assert not broker.messages
 
 

@@ -89,9 +89,9 @@ async def test_who_is_stopped_before_the_copy_has_not_seen_the_message_die() -> 
     await log.add(*numbered(1))
     stuck = Stuck()
     running = asyncio.create_task((it := relay(log, stuck, grace="1ms")).run())
-    await asyncio.wait_for(stuck.asked.wait(), 30)
+    await asyncio.wait_for(stuck.asked.wait(), 60)
     it.stop()
-    await asyncio.wait_for(running, 30)
+    await asyncio.wait_for(running, 60)
     assert await log.troubles() == []
     assert await log.waiting() == 1
     broker = MemoryBroker()

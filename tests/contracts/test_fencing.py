@@ -50,13 +50,13 @@ async def history(log: PostgreSQLLog, first_store: PostgreSQLStore) -> Verdict:
     stuck = Towards(arrived, "A")
     stuck.hold()
     running = asyncio.create_task(Relay(first_store, stuck, sink="s", settings=settings).run_until_empty())
-    await asyncio.wait_for(stuck.asked.wait(), 30)
+    await asyncio.wait_for(stuck.asked.wait(), 60)
     await log.execute("update postroad.lanes set lease_until = now() - interval '1 s'")
     await log.execute("update postroad.relays set alive_until = now() - interval '1 s'")
     await Relay(log.another_store(), Towards(arrived, "B"), sink="s", settings=settings).run_until_empty()
     assert len(arrived) == MESSAGES
     stuck.release()
-    await asyncio.wait_for(running, 30)
+    await asyncio.wait_for(running, 60)
     rows = await log.execute("select convert_from(payload, 'utf8')::int, key, position from postroad.outbox")
     # What A had under way, one message, comes right behind all that B has sent.
     lost = Incident("A lost its lease", began=0.0, ended=float(MESSAGES), to="A")

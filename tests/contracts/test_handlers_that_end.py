@@ -255,7 +255,7 @@ async def test_a_handler_that_fails_within_a_tests_own_transaction_is_tried_agai
     async def handle(event: Numbered, tx: Any, message: Received) -> None:
         await tx.execute("select 1 / 0")
 
-    async with asyncio.timeout(30), connection.transaction():
+    async with asyncio.timeout(60), connection.transaction():
         done = await deliver(it, Numbered(1))
     await connection.close()
     assert (done.handled, done.failed, len(done.dead)) == (0, 2, 1)

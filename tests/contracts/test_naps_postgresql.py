@@ -761,6 +761,7 @@ async def test_migrating_makes_way_for_writers(log: PostgreSQLLog, connect: Any,
     """While one transaction writes on and on, the migration tries again, and others add in between."""
     monkeypatch.setattr(store_module, "MIGRATION_LOCK_MS", 20)
     monkeypatch.setattr(store_module, "MIGRATION_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(store_module, "MIGRATION_TRIES", 100_000)  # it does not give up while the others add
     slow, others = await connect(), await connect()
     await slow.execute("begin")
     await OUTBOX.add(slow, "1", type="t")

@@ -183,10 +183,10 @@ async def test_a_lane_that_has_nothing_to_write_finds_out_that_it_was_changed() 
     store = Watched()
     settings = RelaySettings(lanes=1, wakeup="off", poll_interval="1ms", max_idle_backoff="1ms")
     running = asyncio.create_task((it := Relay(store, MemoryBroker(), settings=settings)).run())
-    await asyncio.wait_for(store.asked.wait(), 30)
+    await asyncio.wait_for(store.asked.wait(), 60)
     lane = store._lanes["default", 0]
     store._lanes["default", 0] = lane.settled(lane.cursor)
-    await asyncio.wait_for(store.loaded_again.wait(), 30)
+    await asyncio.wait_for(store.loaded_again.wait(), 60)
     it.stop()
     await running
 

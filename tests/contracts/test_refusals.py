@@ -163,12 +163,12 @@ async def test_what_the_settings_say_about_attempts(log: Log) -> None:
 
     broker.refuse(count)
     running = asyncio.create_task(it.run())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while tried < 2:
             broker.asked.clear()
             await broker.asked.wait()
     await log.add(*numbered(2))
-    await asyncio.wait_for(dead.wait(), 30)
+    await asyncio.wait_for(dead.wait(), 60)
     it.stop()
     assert (await running).died == 1
     assert tried == 2
@@ -239,7 +239,7 @@ async def test_an_outage_that_no_message_can_have_caused_is_only_an_outage(log: 
     broker = Bomb(BrokerUnavailable("no confirm in time", suspicious=False), 1)
     it = relay(log, broker, outage_backoff="1ms")
     running = asyncio.create_task(it.run())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         for _ in range(20):
             broker.asked.clear()
             await broker.asked.wait()
@@ -309,7 +309,7 @@ async def test_stopped_while_sending_and_sent_by_the_next(log: Log) -> None:
     broker.hold()
     broker.asked.clear()
     running = asyncio.create_task((it := relay(log, broker, grace="1ms")).run())
-    await asyncio.wait_for(broker.asked.wait(), 30)
+    await asyncio.wait_for(broker.asked.wait(), 60)
     it.stop()
     await running
     broker.release()
@@ -375,7 +375,7 @@ async def test_ten_minutes_without_a_binding() -> None:
     broker.unbind("a")
     it = relay(log, broker, retry=(policy := Counting(Backoff())), clock=clock)
     running = asyncio.create_task(it.run())
-    await asyncio.wait_for(clock.over.wait(), 30)
+    await asyncio.wait_for(clock.over.wait(), 60)
     assert (broker.numbers, policy.asked) == ([3], [])
     broker.bind("a")
     clock.limit = float("inf")
@@ -429,7 +429,7 @@ class Door(Arrivals):
         return await super().publish(messages)
 
     async def until_knocked(self, times: int) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while self.knocks < times:
                 self._knocked.clear()
                 await self._knocked.wait()
@@ -469,7 +469,7 @@ async def test_what_was_refused_before_an_outage_is_not_passed_when_stopped_in_i
     broker.refuse(lambda message: "no" if message.payload == b"1" else None)
     broker.fail_after(2)
     running = asyncio.create_task((it := relay(log, broker)).run())
-    await asyncio.wait_for(broker.out.wait(), 30)
+    await asyncio.wait_for(broker.out.wait(), 60)
     it.stop()
     await running
     broker.come_back()
@@ -491,11 +491,11 @@ async def test_stopping_while_the_broker_goes_out_ends_and_counts_nothing(log: L
     broker = Gone()
     broker.hold()
     running = asyncio.create_task((it := relay(log, broker, retry=(policy := Counting(LATER)))).run())
-    await asyncio.wait_for(broker.asked.wait(), 30)
+    await asyncio.wait_for(broker.asked.wait(), 60)
     broker.go_out()
     it.stop()
     broker.release()
-    assert (await asyncio.wait_for(running, 30)).refused == 0
+    assert (await asyncio.wait_for(running, 60)).refused == 0
     assert policy.asked == []
 
 

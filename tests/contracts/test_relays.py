@@ -138,7 +138,7 @@ async def test_what_another_has_taken_is_lost_in_one_line(log: Log, caplog: pyte
         await other.open()
         team.broker.hold()
         await log.add(*numbered(*range(20)))
-        await asyncio.wait_for(team.broker.asked.wait(), 30)
+        await asyncio.wait_for(team.broker.asked.wait(), 60)
         await expire(log)
         newcomer = identity("s")
         await other.leases.heartbeat(newcomer, LONG)
@@ -166,7 +166,7 @@ async def expire(log: Log) -> None:
     if isinstance(log, MemoryLog):
         log.store.leases._until = dict.fromkeys(log.store.leases._until, 0.0)
     elif isinstance(log, SQLiteLog):
-        with closing(sqlite3.connect(log.path, timeout=30)) as connection, connection:
+        with closing(sqlite3.connect(log.path, timeout=60)) as connection, connection:
             connection.execute("update postroad_leases set lease_until = 0")
     else:
         assert isinstance(log, PostgreSQLLog)
@@ -220,7 +220,7 @@ class Mute(MemoryLeases):
 async def test_who_cannot_renew_its_lease_stops_before_the_next_wave(caplog: pytest.LogCaptureFixture) -> None:
     log = MemoryLog()
     leases = log.store.leases = Mute(log.store._lanes, log._now, lambda: log.store._end)
-    async with Team(log, lanes=1, lease="1s") as team:
+    async with Team(log, lanes=1) as team:
         await team.join()
         await log.add(*numbered(1))
         await team.broker.until(1)
@@ -228,9 +228,16 @@ async def test_who_cannot_renew_its_lease_stops_before_the_next_wave(caplog: pyt
         ((it, _),) = team.running
         assert it._ownership is not None
         (owned,) = it._ownership._lanes.values()
+        in_doubt, wait = asyncio.Event(), owned.wait_until_decided
+
+        async def noted(stopping: asyncio.Event) -> None:
+            in_doubt.set()
+            await wait(stopping)
+
+        owned.wait_until_decided = noted  # type: ignore[method-assign]
         await asyncio.sleep(owned.valid_until - time.monotonic())
         await log.add(*numbered(2))
-        await asyncio.sleep(0.1)
+        await asyncio.wait_for(in_doubt.wait(), 60)
         assert team.broker.numbers == [1], "in doubt nothing is sent"
         leases.mute = False
         await team.broker.until(2)
@@ -463,7 +470,7 @@ async def test_what_ends_it_is_told_at_once_and_raised_at_the_end(caplog: pytest
     caplog.handler.addFilter(watch)
     with pytest.raises(LookupError, match="a bug"):
         async with relay(store, MemoryBroker()):
-            await asyncio.wait_for(failed.wait(), 30)
+            await asyncio.wait_for(failed.wait(), 60)
     assert "relay s: ended with an error: LookupError('a bug')" in caplog.text
     with pytest.raises(ZeroDivisionError):
         async with relay(Spoilt(), MemoryBroker()):
@@ -475,7 +482,7 @@ async def test_a_relay_that_is_cancelled_lets_go_of_its_lanes(log: Log) -> None:
     broker.hold()
     await log.add(*numbered(1))
     running = asyncio.create_task(relay(log.another_store(), broker, lanes=1).run())
-    await asyncio.wait_for(broker.asked.wait(), 30)
+    await asyncio.wait_for(broker.asked.wait(), 60)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running

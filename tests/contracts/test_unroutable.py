@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -260,16 +261,18 @@ async def test_very_many_routes_cost_few_probes_and_few_lines(log: Log, caplog: 
     many = 2_000
     await log.add(*[Message(str(n), type="test.number", topic=f"lost.{n}", key=f"k{n}") for n in range(many)])
     broker = Counting()
+    began = time.monotonic()
     await relay(log, broker).run_until_empty()
     assert broker.tried < 2 * many
     due = [row.due_in for row in await log.troubles() if row.due_in is not None]
     assert len(due) == many
-    assert sum(each <= 5 for each in due) <= 6 * PROBES_PER_SECOND
+    assert sum(each <= 5 for each in due) <= (6 + time.monotonic() - began) * PROBES_PER_SECOND
     assert sum("route" in line for line in caplog.messages) <= 10
     await log.pass_time(timedelta(hours=1))
+    began = time.monotonic()
     await relay(log, broker).run_until_empty()  # who begins anew asks for all of them that are overdue, once
     again = [row.due_in for row in await log.troubles() if row.due_in is not None]
-    assert sum(each <= 5 for each in again) <= 6 * PROBES_PER_SECOND
+    assert sum(each <= 5 for each in again) <= (6 + time.monotonic() - began) * PROBES_PER_SECOND
 
 
 # -- --until-empty ---------------------------------------------------------------------------------------------------
@@ -286,12 +289,22 @@ async def test_until_empty_ends_with_an_error_when_the_broker_stays_out(log: Log
         assert (await relay(log, broker).run_until_empty()).published == 1
 
 
+class CountsOpening(Arrivals):
+    opened = 0
+
+    async def open(self) -> None:
+        self.opened += 1
+        await super().open()
+
+
 async def test_until_empty_waits_for_a_broker_that_comes_back(log: Log) -> None:
-    broker = Arrivals()
+    broker = CountsOpening()
     broker.go_out()
     await log.add(*numbered(1))
     running = asyncio.create_task(relay(log, broker, until_empty_timeout="10m").run_until_empty())
-    await asyncio.sleep(0.2)
+    async with asyncio.timeout(60):
+        while broker.opened < 3:  # noqa: ASYNC110 - there is no signal
+            await asyncio.sleep(0.01)
     broker.come_back()
     assert (await asyncio.wait_for(running, 60)).published == 1
 

@@ -119,12 +119,13 @@ async def test_a_relay_that_was_frozen_beyond_its_lease_changes_nothing(
             assert await lanes(log) == before
             since = first.told("page_published")[published:]
             assert sum(page["published"] > 0 for page in since) <= under_way, "it sent what it had only read"
+            # Asked for now: on a busy machine it may lose a lane again, whose lease is as short.
+            assert len(first.told("lane_lost")) == 4
+            assert not first.told("lane_reloaded", "store_unavailable")
             second.process.send_signal(signal.SIGCONT)
             await until_owners(log, 2, 2)
             await log.add(*numbered(*range(8_000, 8_100)))
             await until_carried(log)
-        assert len(first.told("lane_lost")) == 4
-        assert not first.told("lane_reloaded", "store_unavailable")
     assert set(await arrivals(vhost)) == set(range(8_100))
 
 

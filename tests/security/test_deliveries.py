@@ -17,7 +17,7 @@ from postroad import Consumer, Outbox, Received
 from postroad.brokers.rabbitmq import properties
 from postroad.brokers.rabbitmq.reading import BrokenFrame, FrameReader
 from postroad.retry import Backoff
-from tests.consumers import Numbered, consumed
+from tests.consumers import Numbered, consumed, handler_limits, hang
 from tests.destinations import bound_queue, rabbitmq_channel
 from tests.destinations import consumed as taken
 from tests.logs import numbered
@@ -46,7 +46,7 @@ async def consuming(neighbours: Neighbours, vhost: str, **settings: Any) -> Asyn
     @consumer.on(Numbered)
     async def handle(event: Numbered, tx: Any, message: Received) -> None:
         if event.number < 0:
-            await asyncio.Event().wait()
+            await hang()
         handled.append(event.number)
 
     await consumed(consumer)
@@ -99,11 +99,12 @@ async def test_very_many_headers_are_a_dead_letter_and_each_is_written_once(
 
 
 async def test_messages_whose_handlers_hang_do_not_stop_a_consumer(neighbours: Neighbours, vhost: str) -> None:
-    async with consuming(neighbours, vhost, handler_timeout="300ms", concurrency=10) as (consumer, handled):
+    async with consuming(neighbours, vhost, handler_timeout="90s", concurrency=10) as (consumer, handled):
         for number in range(1, 11):
             await publish(vhost, b'{"number":-1}', number)
         await publish(vhost, b'{"number":11}', 11)
-        summary = await consumed(consumer)
+        with handler_limits(90):
+            summary = await consumed(consumer)
     assert (summary.handled, summary.failed, summary.dead) == (1, 10, 10)
     assert handled == [11]
     for letter in await taken(vhost, "stock.dead"):

@@ -237,7 +237,7 @@ async def test_a_database_that_does_not_answer_keeps_no_lane_from_ending(
 ) -> None:
     await held.once()
     monkeypatch.setattr(held.leases, "release", lambda _: asyncio.Event().wait())
-    await asyncio.wait_for(held.ownership.release(held.owned_lanes[3]), 30)
+    await asyncio.wait_for(held.ownership.release(held.owned_lanes[3]), 60)
     assert "leases unavailable: the database did not answer in time" in caplog.text
     assert 3 not in held.ownership._lanes
 
