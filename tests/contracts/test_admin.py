@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -37,7 +36,7 @@ from postroad.stores.admin.contract import (
 from postroad.stores.admin.postgresql import PostgreSQLAdminDatabase
 from postroad.stores.admin.sqlite import SQLiteAdminDatabase
 from tests.contracts.test_progress import query
-from tests.logs import Arrivals, Log, PostgreSQLLog, SQLiteLog, numbered
+from tests.logs import Arrivals, Log, PostgreSQLLog, SQLiteLog, log_fixture, numbered
 
 ME = By("anna", "because")
 LATER = Backoff(first=timedelta(hours=1), max_backoff=timedelta(hours=1))
@@ -45,11 +44,7 @@ AT_ONCE = Backoff(first=timedelta(0))
 EVERYTHING = Filter(all=True)
 
 
-@pytest.fixture(params=["sqlite", "postgresql15", "postgresql18"])
-async def log(request: pytest.FixtureRequest, tmp_path: Path) -> Log:
-    if request.param == "sqlite":
-        return SQLiteLog(tmp_path / "log.sqlite")
-    return await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
+log = log_fixture("sqlite", "postgresql15", "postgresql18")
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,29 +20,17 @@ from postroad.stores.admin.postgresql import PostgreSQLAdminDatabase
 from postroad.stores.admin.sqlite import SQLiteAdminDatabase
 from postroad.stores.base import Deferred
 from tests.lanes import take_lanes
-from tests.logs import PLENTY, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
+from tests.logs import PLENTY, Log, MemoryLog, PostgreSQLLog, SQLiteLog, log_fixture, numbered
 
 CANCELED, TOO_LATE = Cancellation.CANCELED, Cancellation.TOO_LATE
 ME = By("anna")
 LANES: dict[str, Any] = {"lanes": 1, "poll_interval": "1ms", "max_idle_backoff": "5ms", "outage_backoff": "1ms"}
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql15", "postgresql18"])
-async def log(request: pytest.FixtureRequest, tmp_path: Path) -> Log:
-    return await a_log(request, tmp_path)
+log = log_fixture("memory", "sqlite", "postgresql15", "postgresql18")
 
 
-@pytest.fixture(params=["sqlite", "postgresql15", "postgresql18"])
-async def operated(request: pytest.FixtureRequest, tmp_path: Path) -> Log:
-    return await a_log(request, tmp_path)
-
-
-async def a_log(request: pytest.FixtureRequest, tmp_path: Path) -> Log:
-    if request.param == "memory":
-        return MemoryLog()
-    if request.param == "sqlite":
-        return SQLiteLog(tmp_path / "log.sqlite")
-    return await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
+operated = log_fixture("sqlite", "postgresql15", "postgresql18")
 
 
 def operating(log: Log) -> Admin:

@@ -18,8 +18,7 @@ from postroad.relay.owned_lane import OwnedLane
 from postroad.relay.ownership import LaneOwnership
 from postroad.stores.postgresql import PostgreSQLStore
 from postroad.verify import Arrival, Committed, Incident, Verdict, verify
-from tests.logs import PostgreSQLLog, numbered
-from tests.services.postgresql import PostgreSQL
+from tests.logs import PostgreSQLLog, log_fixture, numbered
 
 FENCE = "and owner = $3 and epoch = $4 and version = $5"
 NO_FENCE = "and $3::uuid is not null and $4::bigint is not null and $5::bigint is not null"
@@ -63,9 +62,7 @@ async def history(log: PostgreSQLLog, first_store: PostgreSQLStore) -> Verdict:
     return verify([Committed(*row) for row in rows], arrived, [lost])
 
 
-@pytest.fixture
-async def log(postgresql15: PostgreSQL) -> PostgreSQLLog:
-    return await PostgreSQLLog.fresh(postgresql15)
+log = log_fixture("postgresql15")
 
 
 @pytest.fixture

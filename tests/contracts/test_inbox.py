@@ -42,9 +42,8 @@ from postroad.stores.sqlite import migrate_sqlite
 from tests.adapters.base import Adapter, Database, OnPostgreSQL, OnSQLite, done
 from tests.consumers import execute
 from tests.contracts.test_connections import KINDS, Kind
-from tests.logs import PostgreSQLLog
+from tests.logs import PostgreSQLLog, log_fixture
 from tests.places import asyncpg_transactions
-from tests.services.postgresql import PostgreSQL
 
 INBOX = Inbox()
 
@@ -69,9 +68,7 @@ async def adapter(kind: Kind, database: Database) -> Adapter:
     return kind.make(database)
 
 
-@pytest.fixture
-async def log(postgresql15: PostgreSQL) -> PostgreSQLLog:
-    return await PostgreSQLLog.fresh(postgresql15)
+log = log_fixture("postgresql15")
 
 
 def inbox_of(database: Database) -> str:

@@ -7,7 +7,6 @@ import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import nullcontext
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -21,7 +20,7 @@ from postroad.stores.postgresql_leases import PostgreSQLLivenessLock
 from postroad.stores.postgresql_pool import in_transaction
 from tests.conftest import serving
 from tests.lanes import HERE, identity
-from tests.logs import PLENTY, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
+from tests.logs import PLENTY, Log, PostgreSQLLog, log_fixture, numbered
 from tests.services.postgresql import PostgreSQL
 from tests.services.proxy import Proxy
 
@@ -30,28 +29,10 @@ OVER = -1.0
 A, B, C = (identity() for _ in range(3))
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql15", "postgresql18"])
-async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Log]:
-    log: Log
-    if request.param == "memory":
-        log = MemoryLog()
-    elif request.param == "sqlite":
-        log = SQLiteLog(tmp_path / "log.sqlite")
-    else:
-        log = await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
-    await log.store.open()
-    await log.store.leases.create("s", HERE, lanes=4, start="oldest")
-    yield log
-    await log.store.close()
+log = log_fixture("memory", "sqlite", "postgresql15", "postgresql18", lanes=4)
 
 
-@pytest.fixture
-async def served(postgresql15: object) -> AsyncIterator[PostgreSQLLog]:
-    log = await PostgreSQLLog.fresh(postgresql15)  # type: ignore[arg-type]
-    await log.store.open()
-    await log.store.leases.create("s", HERE, lanes=4, start="oldest")
-    yield log
-    await log.store.close()
+served = log_fixture("postgresql15", lanes=4)
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from postroad.stores.postgresql import PostgreSQLStore, migrate_postgresql
 from postroad.stores.postgresql_naps import marks_of
 from tests.contracts.test_wakeup import SECONDS, relay, running, said, until, until_asleep, until_said
 from tests.lanes import take_lanes
-from tests.logs import OUTBOX, PLENTY, Arrivals, PostgreSQLLog, numbered
+from tests.logs import OUTBOX, PLENTY, Arrivals, PostgreSQLLog, log_fixture, numbered
 from tests.services.postgresql import PostgreSQL
 
 CHANNEL = "wake_me"
@@ -35,12 +35,7 @@ LOW, HIGH = "key-0", "key-1"
 """Keys whose slots lie in the first and in the second of two lanes."""
 
 
-@pytest.fixture
-async def log(postgresql: PostgreSQL) -> AsyncIterator[PostgreSQLLog]:
-    log = await PostgreSQLLog.fresh(postgresql)
-    await log.store.open()
-    yield log
-    await log.store.close()
+log = log_fixture("postgresql", opened=True)
 
 
 @pytest.fixture

@@ -26,17 +26,11 @@ from postroad.stores.dialects import POSTGRESQL
 from postroad.stores.grants import grants_script
 from postroad.stores.postgresql import PostgreSQLStore, _xmax_and_xip, migrate_postgresql
 from tests.lanes import take_lanes
-from tests.logs import OUTBOX, PLENTY, PostgreSQLLog, numbered, read_all
+from tests.logs import OUTBOX, PLENTY, PostgreSQLLog, log_fixture, numbered, read_all
 from tests.services.postgresql import PostgreSQL
 from tests.unit.test_message import VECTORS
 
-
-@pytest.fixture
-async def log(postgresql: PostgreSQL) -> AsyncIterator[PostgreSQLLog]:
-    log = await PostgreSQLLog.fresh(postgresql)
-    await log.store.open()
-    yield log
-    await log.store.close()
+log = log_fixture("postgresql", opened=True)
 
 
 @pytest.fixture

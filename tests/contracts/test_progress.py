@@ -6,7 +6,6 @@ import asyncio
 import sqlite3
 from contextlib import closing
 from datetime import timedelta
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -24,17 +23,13 @@ from postroad.stores.dialects import POSTGRESQL
 from postroad.stores.memory import MemoryStore
 from tests.clocks import Flying
 from tests.lanes import take_lanes
-from tests.logs import PLENTY, Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered, read_all
+from tests.logs import PLENTY, Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, log_fixture, numbered, read_all
 from tests.services.postgresql import PostgreSQL
 
 DAY = timedelta(days=1)
 
 
-@pytest.fixture(params=["sqlite", "postgresql15", "postgresql18"])
-async def log(request: pytest.FixtureRequest, tmp_path: Path) -> Log:
-    if request.param == "sqlite":
-        return SQLiteLog(tmp_path / "log.sqlite")
-    return await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
+log = log_fixture("sqlite", "postgresql15", "postgresql18")
 
 
 async def query(log: Log, sql: str) -> list[tuple[int, ...]]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,20 +18,13 @@ from postroad.relay import Relay, Summary
 from postroad.retry import Backoff, RetryPolicy
 from postroad.stores.memory import MemoryStore
 from tests.clocks import Flying
-from tests.logs import Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
+from tests.logs import Arrivals, Log, MemoryLog, log_fixture, numbered
 
 AT_ONCE = Backoff(first=timedelta(0))
 LATER = Backoff(first=timedelta(hours=1), max_backoff=timedelta(hours=1))
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql15"])
-async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Log]:
-    if request.param == "memory":
-        yield MemoryLog()
-    elif request.param == "sqlite":
-        yield SQLiteLog(tmp_path / "log.sqlite")
-    else:
-        yield await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
+log = log_fixture("memory", "sqlite", "postgresql15")
 
 
 def relay(log: Log, publisher: Any, *, retry: RetryPolicy = AT_ONCE, clock: Any = None, **settings: Any) -> Relay:

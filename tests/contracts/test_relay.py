@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,17 +28,9 @@ from postroad.relay.maintenance import Retention
 from postroad.stores.base import Lease, Loaded, Tally
 from postroad.stores.cursor import Cursor, Page, PageLimit
 from postroad.stores.memory import MemoryStore
-from tests.logs import Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
+from tests.logs import Arrivals, Log, MemoryLog, PostgreSQLLog, log_fixture, numbered
 
-
-@pytest.fixture(params=["memory", "sqlite", "postgresql15"])
-async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Log]:
-    if request.param == "memory":
-        yield MemoryLog()
-    elif request.param == "sqlite":
-        yield SQLiteLog(tmp_path / "log.sqlite")
-    else:
-        yield await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
+log = log_fixture("memory", "sqlite", "postgresql15")
 
 
 def relay(log: Log, publisher: Any, **settings: Any) -> Relay:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Self
@@ -24,20 +24,13 @@ from postroad.stores.memory import MemoryStore
 from postroad.stores.memory_leases import MemoryLeases
 from postroad.stores.postgresql import PostgreSQLStore
 from tests.lanes import HERE, identity
-from tests.logs import Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
+from tests.logs import Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, log_fixture, numbered
 from tests.services.proxy import Proxy
 
 LONG = 3600.0
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql15"])
-async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Log]:
-    if request.param == "memory":
-        yield MemoryLog()
-    elif request.param == "sqlite":
-        yield SQLiteLog(tmp_path / "log.sqlite")
-    else:
-        yield await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
+log = log_fixture("memory", "sqlite", "postgresql15")
 
 
 def relay(store: Store, publisher: Any, **settings: Any) -> Relay:
@@ -248,9 +241,7 @@ async def test_who_cannot_renew_its_lease_stops_before_the_next_wave(caplog: pyt
 # -- PostgreSQL: the session -----------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-async def served(postgresql15: object) -> PostgreSQLLog:
-    return await PostgreSQLLog.fresh(postgresql15)  # type: ignore[arg-type]
+served = log_fixture("postgresql15")
 
 
 async def sessions(log: PostgreSQLLog) -> list[int]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -16,24 +14,13 @@ from postroad.lifecycle import STORED, Mover, State, may_move
 from postroad.message import new_id
 from postroad.stores.base import Deferred, Lease, Moved
 from tests.lanes import take_lanes
-from tests.logs import PLENTY, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered, read_all
+from tests.logs import PLENTY, Log, log_fixture, numbered, read_all
 
 CANCELED, TOO_LATE, UNKNOWN = Cancellation
 HOUR = timedelta(hours=1)
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql15", "postgresql18"])
-async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Log]:
-    log: Log
-    if request.param == "memory":
-        log = MemoryLog()
-    elif request.param == "sqlite":
-        log = SQLiteLog(tmp_path / "log.sqlite")
-    else:
-        log = await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
-    await log.store.open()
-    yield log
-    await log.store.close()
+log = log_fixture("memory", "sqlite", "postgresql15", "postgresql18", opened=True)
 
 
 async def take(log: Log, sink: str = "s") -> Lease:

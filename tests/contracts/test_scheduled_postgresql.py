@@ -24,18 +24,12 @@ from postroad.stores.grants import grants_script
 from postroad.stores.postgresql import PostgreSQLStore
 from tests.contracts.test_postgresql import rows_looked_at
 from tests.lanes import take_lanes
-from tests.logs import OUTBOX, PLENTY, PostgreSQLLog, numbered, read_all
-from tests.services.postgresql import PostgreSQL
+from tests.logs import OUTBOX, PLENTY, PostgreSQLLog, log_fixture, numbered, read_all
 
 CANCELED, TOO_LATE, UNKNOWN = Cancellation
 
 
-@pytest.fixture
-async def log(postgresql: PostgreSQL) -> AsyncIterator[PostgreSQLLog]:
-    log = await PostgreSQLLog.fresh(postgresql)
-    await log.store.open()
-    yield log
-    await log.store.close()
+log = log_fixture("postgresql", opened=True)
 
 
 @pytest.fixture

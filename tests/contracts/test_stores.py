@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from itertools import chain, pairwise
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -19,23 +17,12 @@ from postroad.message import new_id
 from postroad.stores.base import FOLLOWERS, Claim, Deferred, Lease
 from postroad.stores.cursor import Cursor, PageLimit
 from tests.lanes import take_lanes
-from tests.logs import PLENTY, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered, read_all
+from tests.logs import PLENTY, Log, log_fixture, numbered, read_all
 
 ALL = timedelta(0)
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql15", "postgresql18"])
-async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Log]:
-    log: Log
-    if request.param == "memory":
-        log = MemoryLog()
-    elif request.param == "sqlite":
-        log = SQLiteLog(tmp_path / "log.sqlite")
-    else:
-        log = await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
-    await log.store.open()
-    yield log
-    await log.store.close()
+log = log_fixture("memory", "sqlite", "postgresql15", "postgresql18", opened=True)
 
 
 async def take(log: Log, lanes: int = 1, sink: str = "s", start: str = "oldest") -> list[Lease]:

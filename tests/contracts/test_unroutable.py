@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,17 +23,9 @@ from postroad.stores.admin.contract import By, Filter
 from postroad.stores.admin.postgresql import PostgreSQLAdminDatabase
 from postroad.stores.admin.sqlite import SQLiteAdminDatabase
 from postroad.stores.base import PROBES_PER_SECOND
-from tests.logs import Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
+from tests.logs import Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, log_fixture, numbered
 
-
-@pytest.fixture(params=["memory", "sqlite", "postgresql15"])
-async def log(request: pytest.FixtureRequest, tmp_path: Path) -> Log:
-    match request.param:
-        case "memory":
-            return MemoryLog()
-        case "sqlite":
-            return SQLiteLog(tmp_path / "log.sqlite")
-    return await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
+log = log_fixture("memory", "sqlite", "postgresql15")
 
 
 def relay(log: Log, broker: Any, *, retry: Backoff | None = None, **more: Any) -> Relay:

@@ -8,7 +8,6 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -22,20 +21,13 @@ from postroad.stores.memory import MemoryStore
 from postroad.stores.memory_naps import MemoryListenConnection, MemoryNaps
 from postroad.stores.naps import NotifyHandler
 from tests.lanes import identity, take_lanes
-from tests.logs import Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
+from tests.logs import Arrivals, Log, MemoryLog, PostgreSQLLog, log_fixture, numbered
 
 SECONDS = 120
 NEVER = "1h"
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql15"])
-async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Log]:
-    if request.param == "memory":
-        yield MemoryLog()
-    elif request.param == "sqlite":
-        yield SQLiteLog(tmp_path / "log.sqlite")
-    else:
-        yield await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
+log = log_fixture("memory", "sqlite", "postgresql15")
 
 
 def relay(log: Log, publisher: Any, *, sink: str = "default", **settings: Any) -> Relay:

@@ -6,21 +6,16 @@ import asyncio
 import signal
 from pathlib import Path
 
-import pytest
-
 from tests.lanes import pending
-from tests.logs import PostgreSQLLog, numbered
+from tests.logs import PostgreSQLLog, log_fixture, numbered
 from tests.queues import arrivals, with_queue
 from tests.relays import relay
-from tests.services.postgresql import PostgreSQL
 from tests.services.server import stop
 
 OPTIONS = ("--lock-id", "4711", "--lease", "2s")
 
 
-@pytest.fixture
-async def log(postgresql15: PostgreSQL) -> PostgreSQLLog:
-    return await PostgreSQLLog.fresh(postgresql15)
+log = log_fixture("postgresql15")
 
 
 async def until_carried(log: PostgreSQLLog) -> None:

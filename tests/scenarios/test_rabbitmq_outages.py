@@ -20,7 +20,7 @@ from postroad.config import RelaySettings
 from postroad.relay import Relay
 from postroad.stores.memory import MemoryStore
 from tests.destinations import bound_queue, rabbitmq_channel
-from tests.logs import MemoryLog, PostgreSQLLog
+from tests.logs import MemoryLog, PostgreSQLLog, log_fixture
 from tests.queues import QUEUE, arrivals, with_queue
 from tests.relays import PATIENCE, RunningRelay, relay
 from tests.services.proxy import Proxy
@@ -32,16 +32,13 @@ if TYPE_CHECKING:
 
     from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 
-    from tests.services.postgresql import PostgreSQL
     from tests.services.rabbitmq import RabbitMQ
 
 LANES = 4
 IMPATIENT = ("--lanes", str(LANES), "--outage-backoff", "200ms", "--max-attempts", "2", "--max-backoff", "100ms")
 
 
-@pytest.fixture
-async def log(postgresql15: PostgreSQL) -> PostgreSQLLog:
-    return await PostgreSQLLog.fresh(postgresql15)
+log = log_fixture("postgresql15")
 
 
 async def until(number: Callable[[], float], *, reaches: float) -> None:

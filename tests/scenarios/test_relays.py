@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.lanes import pending
-from tests.logs import OUTBOX, PostgreSQLLog, numbered
+from tests.logs import OUTBOX, PostgreSQLLog, log_fixture, numbered
 from tests.queues import arrivals, with_queue
 from tests.relays import RunningRelay, relay
 from tests.services.postgresql import PostgreSQL
@@ -24,9 +24,7 @@ SEED = int(os.environ.get("TURMOIL_SEED", "8"))
 NEVER = ("--lease", "1h")  # so that nothing but the advisory lock can tell that somebody died
 
 
-@pytest.fixture
-async def log(postgresql15: PostgreSQL) -> PostgreSQLLog:
-    return await PostgreSQLLog.fresh(postgresql15)
+log = log_fixture("postgresql15")
 
 
 async def until_carried(log: PostgreSQLLog) -> None:

@@ -24,19 +24,14 @@ from postroad.stores.admin.postgresql import PostgreSQLAdminDatabase
 from postroad.stores.grants import grants_script
 from postroad.stores.sqlite import migrate_sqlite
 from tests.lanes import take_lanes
-from tests.logs import PLENTY, Arrivals, Log, PostgreSQLLog, SQLiteLog, numbered
+from tests.logs import PLENTY, Arrivals, Log, PostgreSQLLog, SQLiteLog, log_fixture, numbered
 from tests.services.postgresql import PostgreSQL
 
 OUTSIDE_EVERY_CALENDAR = ["infinity", "-infinity", "0044-03-15 00:00:00+00 BC", "99999-01-01 00:00:00+00"]
 LARGE = {"payload": 16_777_217, "headers": 65_537, "content_type": 256}
 
 
-@pytest.fixture
-async def log(postgresql15: PostgreSQL) -> AsyncIterator[PostgreSQLLog]:
-    log = await PostgreSQLLog.fresh(postgresql15)
-    await log.store.open()
-    yield log
-    await log.store.close()
+log = log_fixture("postgresql15", opened=True)
 
 
 @pytest.fixture

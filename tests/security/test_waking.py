@@ -14,8 +14,7 @@ from postroad.relay import Relay
 from postroad.relay.wake_signal import WAKES_AT_ONCE, WAKES_PER_SECOND, WakeSignal
 from postroad.stores.postgresql import PostgreSQLStore
 from tests.clocks import Flying
-from tests.logs import Arrivals, PostgreSQLLog, numbered
-from tests.services.postgresql import PostgreSQL
+from tests.logs import Arrivals, PostgreSQLLog, log_fixture, numbered
 
 SECONDS = 60
 
@@ -35,9 +34,7 @@ class Counting(PostgreSQLStore):
         return await super().move_scheduled(limit)
 
 
-@pytest.fixture
-async def log(postgresql15: PostgreSQL) -> PostgreSQLLog:
-    return await PostgreSQLLog.fresh(postgresql15)
+log = log_fixture("postgresql15")
 
 
 @pytest.fixture

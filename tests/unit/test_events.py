@@ -23,11 +23,10 @@ from postroad.relay.maintenance import Reports, Retention
 from postroad.stores.admin.admin import Admin
 from postroad.stores.admin.sqlite import SQLiteAdminDatabase
 from tests.lanes import identity
-from tests.logs import SQLiteLog, numbered
+from tests.logs import SQLiteLog, log_fixture, numbered
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
-    from pathlib import Path
     from uuid import UUID
 
     from postroad.brokers.base import Publisher
@@ -72,9 +71,7 @@ async def told() -> AsyncIterator[Told]:
     logger.removeHandler(handler)
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> SQLiteLog:
-    return SQLiteLog(tmp_path / "log.sqlite")
+log = log_fixture("sqlite")
 
 
 def relay(log: SQLiteLog, publisher: Publisher, **settings: Any) -> Relay:
