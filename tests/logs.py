@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -287,6 +287,16 @@ class SQLiteLog:
         await self.store.close()
 
 
+@asynccontextmanager
+async def connected(url: str, **options: Any) -> AsyncIterator[Any]:
+    """A connection to PostgreSQL for a block."""
+    connection = await asyncpg.connect(url, **options)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
 class PostgreSQLLog:
     def __init__(self, url: str) -> None:
         self.url = url
@@ -314,14 +324,9 @@ class PostgreSQLLog:
         self._connections.append(connection)
         return connection
 
-    @asynccontextmanager
-    async def connected(self, **options: Any) -> AsyncIterator[Any]:
+    def connected(self, **options: Any) -> AbstractAsyncContextManager[Any]:
         """A connection for a block."""
-        connection = await asyncpg.connect(self.url, **options)
-        try:
-            yield connection
-        finally:
-            await connection.close()
+        return connected(self.url, **options)
 
     async def execute(self, sql: str, *values: object) -> Any:
         async with self.connected() as connection:

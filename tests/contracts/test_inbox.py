@@ -357,7 +357,7 @@ async def test_a_role_with_the_grants_can_consume_and_not_read_the_log(log: Post
         owner = await log.connect()
         await owner.execute(grants_script("consuming_app"))
         await owner.close()
-        connection = await asyncpg.connect(log.url, user="consuming_app")
+        connection = await log.connect(user="consuming_app")
         async with connection.transaction():
             assert await _first_time(connection, "m")
             assert await INBOX.first_times(connection, [("m", ""), ("n", "")], consumer="stock") == [False, True]

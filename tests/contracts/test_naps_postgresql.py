@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -36,19 +36,6 @@ LOW, HIGH = "key-0", "key-1"
 
 
 log = log_fixture("postgresql", opened=True)
-
-
-@pytest.fixture
-async def connect(log: PostgreSQLLog) -> AsyncIterator[Callable[..., Awaitable[Any]]]:
-    connections = []
-
-    async def connect(**options: Any) -> Any:
-        connections.append(await asyncpg.connect(log.url, **options))
-        return connections[-1]
-
-    yield connect
-    for connection in connections:
-        connection.terminate()
 
 
 class Ears:

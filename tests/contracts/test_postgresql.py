@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -23,7 +22,6 @@ from postroad.message import slot_of
 from postroad.stores.base import Deferred, Lease
 from postroad.stores.cursor import PageLimit
 from postroad.stores.dialects import POSTGRESQL
-from postroad.stores.grants import grants_script
 from postroad.stores.postgresql import PostgreSQLStore, _xmax_and_xip, migrate_postgresql
 from tests.lanes import take_lanes
 from tests.logs import OUTBOX, PLENTY, PostgreSQLLog, log_fixture, numbered, read_all
@@ -31,19 +29,6 @@ from tests.services.postgresql import PostgreSQL
 from tests.unit.test_message import VECTORS
 
 log = log_fixture("postgresql", opened=True)
-
-
-@pytest.fixture
-async def connect(log: PostgreSQLLog) -> AsyncIterator[Callable[[], Awaitable[Any]]]:
-    connections = []
-
-    async def connect() -> Any:
-        connections.append(await asyncpg.connect(log.url))
-        return connections[-1]
-
-    yield connect
-    for connection in connections:
-        connection.terminate()
 
 
 async def take(log: PostgreSQLLog, lanes: int = 1, sink: str = "s") -> Lease:
@@ -434,18 +419,6 @@ async def test_a_server_that_is_not_there_is_unavailable() -> None:
 
 
 # -- roles and SQL ---------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-async def application(log: PostgreSQLLog) -> AsyncIterator[Any]:
-    """A connection as a role that has what `--grants` prints, and nothing else."""
-    await log.execute("do $$ begin create role orders_app login; exception when duplicate_object then null; end $$")
-    admin = await log.connect()
-    await admin.execute(grants_script("orders_app"))
-    await admin.close()
-    connection = await asyncpg.connect(log.url.replace("postgres@", "orders_app@"))
-    yield connection
-    connection.terminate()
 
 
 async def test_an_application_can_add_with_the_printed_grants(log: PostgreSQLLog, application: Any) -> None:

@@ -26,6 +26,7 @@ from postroad.stores.postgresql import PostgreSQLStore
 from tests.lanes import HERE, identity
 from tests.logs import Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, log_fixture, numbered
 from tests.services.proxy import Proxy
+from tests.services.serving import aborted
 
 LONG = 3600.0
 
@@ -254,13 +255,17 @@ async def sessions(log: PostgreSQLLog) -> list[int]:
 
 async def test_a_cut_session_robs_nobody_who_lives(served: PostgreSQLLog, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
+
+    async def both() -> bool:
+        return len(await sessions(served)) == 2
+
     async with Team(served, lanes=2, lease="15s") as team:
         for _ in range(2):
             await team.join()
         await team.until_lanes(1, 1)
         for round_ in range(1, 4):
+            await team.until(both)
             before = await sessions(served)
-            assert len(before) == 2
             await served.execute("select pg_terminate_backend(pid) from unnest($1::int[]) as pid", before)
 
             async def again(before: list[int] = before) -> bool:
@@ -333,11 +338,12 @@ async def test_a_session_that_is_never_opened_keeps_nobody_from_working(
     async with await asyncio.start_server(lambda _, sent: swallowed.append(sent), "127.0.0.1", 0) as firewall:
         port = firewall.sockets[0].getsockname()[1]
         store = PostgreSQLStore(served.url, direct=f"postgresql://postgres@127.0.0.1:{port}/postgres")
-        async with asyncio.timeout(120), relay(store, broker):
-            await served.add(*numbered(1))
-            await broker.until(1)
-        for each in swallowed:
-            each.transport.abort()
+        try:
+            async with asyncio.timeout(120), relay(store, broker):
+                await served.add(*numbered(1))
+                await broker.until(1)
+        finally:
+            await aborted(*swallowed)
     assert "leases unavailable: the liveness session (at `direct`, if that is set)" in caplog.text
 
 

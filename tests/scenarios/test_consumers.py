@@ -23,6 +23,7 @@ from postroad.brokers.rabbitmq.publisher import RabbitMQPublisher
 from postroad.message import StoredMessage
 from postroad.stores.postgresql import migrate_postgresql
 from tests.destinations import consumed, rabbitmq_channel, stored
+from tests.logs import connected
 from tests.services.postgresql import PostgreSQL
 
 ROOT = Path(__file__).parents[2]
@@ -336,15 +337,14 @@ async def test_three_services_in_a_chain_under_random_kills(
 
 async def place_orders(shop: str, count: int) -> None:
     outbox = Outbox(source="/shop")
-    connection = await asyncpg.connect(shop)
-    for _ in range(count):
-        async with connection.transaction():
-            order = await connection.fetchval("insert into orders default values returning id")
-            await outbox.add(
-                connection, {"order": order}, type="order.created", key=order, correlation_id=f"request-{order}"
-            )
-        await asyncio.sleep(0.02)
-    await connection.close()
+    async with connected(shop) as connection:
+        for _ in range(count):
+            async with connection.transaction():
+                order = await connection.fetchval("insert into orders default values returning id")
+                await outbox.add(
+                    connection, {"order": order}, type="order.created", key=order, correlation_id=f"request-{order}"
+                )
+            await asyncio.sleep(0.02)
 
 
 async def notified(mail: str, count: int) -> bool:

@@ -16,6 +16,7 @@ from postroad.stores.postgresql import migrate_postgresql
 from tests.conftest import serving
 from tests.consumers import Numbered
 from tests.destinations import consumed
+from tests.logs import connected
 from tests.places import EVERY_POSTGRESQL, transactions
 from tests.scenarios.test_consumers import Service, has_effects, order, put, rows, services, until
 from tests.services.postgresql import PostgreSQL
@@ -201,7 +202,5 @@ async def arrived(vhost: str) -> bool:
 
 
 async def add_one(database: str) -> None:
-    connection = await asyncpg.connect(database)
-    async with connection.transaction():
+    async with connected(database) as connection, connection.transaction():
         await Outbox(source="/x").add(connection, {"order": 1}, type="order.created")
-    await connection.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
 
@@ -27,12 +28,13 @@ from tests.services.postgresql import PostgreSQL
 
 
 @pytest.fixture
-async def log(postgresql15: PostgreSQL, pgbouncer15: PgBouncer) -> Pooled:
+async def log(postgresql15: PostgreSQL, pgbouncer15: PgBouncer) -> AsyncIterator[Pooled]:
     """A log whose relays go through the pooler."""
     direct = await PostgreSQLLog.fresh(postgresql15)
     log = Pooled(pgbouncer15.url(direct.url))
     log.direct = direct.url
-    return log
+    yield log
+    await log.close()
 
 
 class Pooled(PostgreSQLLog):
@@ -40,10 +42,8 @@ class Pooled(PostgreSQLLog):
 
     async def add(self, *messages: Any) -> None:
         """As an application with asyncpg must: its statements can't be kept."""
-        connection = await asyncpg.connect(self.url, statement_cache_size=0)
-        async with connection.transaction():
+        async with self.connected(statement_cache_size=0) as connection, connection.transaction():
             await OUTBOX.add_many(connection, messages)
-        await connection.close()
 
 
 def pooled(log: Any, broker: Any, *, direct: str | None = None, **settings: Any) -> Relay:
@@ -85,7 +85,7 @@ async def test_psycopg_adds_through_it(log: Pooled) -> None:
 async def test_every_transaction_has_the_settings_that_a_page_is_planned_with(log: Pooled) -> None:
     store = PostgreSQLStore(log.url, connections=2)
     await store.open()
-    strangers = [await asyncpg.connect(log.url, statement_cache_size=0) for _ in range(3)]
+    strangers = [await log.connect(statement_cache_size=0) for _ in range(3)]
     for _ in range(5):
         async with store._connection() as connection:
             assert await connection.fetchval("show plan_cache_mode") == "force_custom_plan"
@@ -162,7 +162,7 @@ async def test_a_cursor_is_on_disk_when_it_was_settled(log: Pooled, postgresql15
 async def test_a_transaction_that_an_error_has_aborted_is_known(log: Pooled) -> None:
     """Whether or not the pooler passes on what the server reports; and the next client finds everything as it was."""
     transactions, inbox = Transactions(object, "postroad", 1), Inbox()
-    connection = await asyncpg.connect(log.url, statement_cache_size=0)
+    connection = await log.connect(statement_cache_size=0)
     for aborted in (False, True, False):
         async with connection.transaction():
             reported = asyncpg_reported(connection)

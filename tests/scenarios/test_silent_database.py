@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-import asyncpg
 import pytest
 
 from postroad import Outbox
+from tests.logs import connected
 from tests.places import ON_POSTGRESQL
 from tests.scenarios.test_consumers import Service, effects, exists, fresh, left, order, put, services, until
 from tests.services.postgresql import PostgreSQL
@@ -106,10 +106,8 @@ async def test_a_relay_whose_handlers_can_t_begin_can_be_stopped(database: str, 
 
 
 async def add_one(database: str) -> None:
-    connection = await asyncpg.connect(database)
-    async with connection.transaction():
+    async with connected(database) as connection, connection.transaction():
         await Outbox(source="/tests").add(connection, {"order": 1}, type="order.created", key=1)
-    await connection.close()
 
 
 async def stopped(service: Service) -> tuple[int, str]:

@@ -5,7 +5,6 @@ the limits.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,7 @@ from postroad.stores.admin.postgresql import PostgreSQLAdminDatabase
 from postroad.stores.grants import grants_script
 from postroad.stores.sqlite import migrate_sqlite
 from tests.lanes import take_lanes
-from tests.logs import PLENTY, Arrivals, Log, PostgreSQLLog, SQLiteLog, log_fixture, numbered
-from tests.services.postgresql import PostgreSQL
+from tests.logs import PLENTY, Arrivals, Log, PostgreSQLLog, SQLiteLog, connected, log_fixture, numbered
 
 OUTSIDE_EVERY_CALENDAR = ["infinity", "-infinity", "0044-03-15 00:00:00+00 BC", "99999-01-01 00:00:00+00"]
 LARGE = {"payload": 16_777_217, "headers": 65_537, "content_type": 256}
@@ -35,21 +33,21 @@ log = log_fixture("postgresql15", opened=True)
 
 
 @pytest.fixture
-async def application(log: PostgreSQLLog) -> AsyncIterator[Any]:
+async def application(log: PostgreSQLLog) -> Any:
     """A connection as a role that has what `--grants` prints, and nothing else."""
     await log.execute("do $$ begin create role shop_app login; exception when duplicate_object then null; end $$")
     await _script(log.url, grants_script("shop_app"))
-    connection = await asyncpg.connect(log.url.replace("postgres@", "shop_app@"))
-    yield connection
-    connection.terminate()
+    return await log.connect(user="shop_app")
+
+
+with_checks = log_fixture("postgresql15")
 
 
 @pytest.fixture
-async def unlimited(postgresql15: PostgreSQL) -> PostgreSQLLog:
+async def unlimited(with_checks: PostgreSQLLog) -> PostgreSQLLog:
     """A log whose owner has dropped the checks."""
-    log = await PostgreSQLLog.fresh(postgresql15)
-    await log.execute("drop trigger refuse_row on postroad.outbox")
-    return log
+    await with_checks.execute("drop trigger refuse_row on postroad.outbox")
+    return with_checks
 
 
 @pytest.fixture
@@ -62,10 +60,9 @@ def unlimited_file(tmp_path: Path) -> Path:
 
 
 async def _script(url: str, *statements: str) -> None:
-    connection = await asyncpg.connect(url)
-    for statement in statements:
-        await connection.execute(statement)
-    await connection.close()
+    async with connected(url) as connection:
+        for statement in statements:
+            await connection.execute(statement)
 
 
 def row(number: int, **columns: Any) -> dict[str, Any]:

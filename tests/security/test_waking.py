@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
-import asyncpg
 import pytest
 
 from postroad.config import RelaySettings
@@ -38,12 +36,10 @@ log = log_fixture("postgresql15")
 
 
 @pytest.fixture
-async def stranger(log: PostgreSQLLog) -> AsyncIterator[Any]:
+async def stranger(log: PostgreSQLLog) -> Any:
     """A connection as a role that was granted nothing at all."""
     await log.execute("do $$ begin create role stranger login; exception when duplicate_object then null; end $$")
-    connection = await asyncpg.connect(log.url.replace("postgres@", "stranger@"))
-    yield connection
-    connection.terminate()
+    return await log.connect(user="stranger")
 
 
 async def test_a_flood_of_notifications_makes_a_relay_look_a_few_times_only(
