@@ -32,7 +32,7 @@ OUTBOX = Outbox(source="/tests")
 PLENTY = PageLimit(rows=1000, payload_bytes=1 << 30)
 
 
-class InTrouble(NamedTuple):
+class DeferredRow(NamedTuple):
     """A row of `deferred`; times are seconds from now."""
 
     sink: str
@@ -72,7 +72,7 @@ class Log(Protocol):
     async def add(self, *messages: Message) -> None:
         """Add messages in one transaction, and commit."""
 
-    async def add_in_vain(self, *messages: Message) -> None:
+    async def add_and_roll_back(self, *messages: Message) -> None:
         """Add messages in one transaction, and roll back."""
 
     async def make_older(self, by: timedelta) -> None:
@@ -92,7 +92,7 @@ class Log(Protocol):
     async def delete(self, position: int) -> None:
         """Delete a row of the log by hand, which nobody should do."""
 
-    async def troubles(self) -> list[InTrouble]:
+    async def deferred(self) -> list[DeferredRow]:
         """All messages in trouble, by sink and position."""
         ...
 
@@ -143,7 +143,7 @@ class MemoryLog:
         with self.store.begin() as transaction:
             OUTBOX.add_many(transaction, messages)
 
-    async def add_in_vain(self, *messages: Message) -> None:
+    async def add_and_roll_back(self, *messages: Message) -> None:
         try:
             with self.store.begin() as transaction:
                 OUTBOX.add_many(transaction, messages)
@@ -177,14 +177,14 @@ class MemoryLog:
     async def delete(self, position: int) -> None:
         self.store._log = [each for each in self.store._log if each.position != position]
 
-    async def troubles(self) -> list[InTrouble]:
+    async def deferred(self) -> list[DeferredRow]:
         now = self._now()
 
         def ago(at: float | None) -> float | None:
             return None if at is None else at - now
 
         return [
-            InTrouble(
+            DeferredRow(
                 sink, row.lane, position, row.key, row.state.value, row.attempts, ago(row.due_at), row.epoch, row.route,
                 row.error, row.blocks, ago(row.first_failed_at), ago(row.last_failed_at),
             )
@@ -221,7 +221,7 @@ class SQLiteLog:
         with closing(sqlite3.connect(self.path)) as connection, connection:
             OUTBOX.add_many(connection, messages)
 
-    async def add_in_vain(self, *messages: Message) -> None:
+    async def add_and_roll_back(self, *messages: Message) -> None:
         with closing(sqlite3.connect(self.path)) as connection:
             OUTBOX.add_many(connection, messages)
             connection.rollback()
@@ -250,7 +250,7 @@ class SQLiteLog:
         with closing(sqlite3.connect(self.path)) as connection, connection:
             connection.execute("delete from postroad_outbox where position = ?", (position,))
 
-    async def troubles(self) -> list[InTrouble]:
+    async def deferred(self) -> list[DeferredRow]:
         now = "cast((julianday('now') - 2440587.5) * 86400000000 as integer)"
         with closing(sqlite3.connect(self.path)) as connection:
             rows = connection.execute(
@@ -258,7 +258,7 @@ class SQLiteLog:
                 f"blocks, (first_failed_at - {now}) / 1e6, (last_failed_at - {now}) / 1e6 "
                 "from postroad_deferred order by sink, position"
             ).fetchall()
-        return [InTrouble(*row) for row in rows]
+        return [DeferredRow(*row) for row in rows]
 
     async def attempts(self) -> list[Attempt]:
         with closing(sqlite3.connect(self.path)) as connection:
@@ -336,7 +336,7 @@ class PostgreSQLLog:
         async with self.connected() as connection, connection.transaction():
             await OUTBOX.add_many(connection, messages)
 
-    async def add_in_vain(self, *messages: Message) -> None:
+    async def add_and_roll_back(self, *messages: Message) -> None:
         async with self.connected() as connection:
             transaction = connection.transaction()
             await transaction.start()
@@ -364,13 +364,13 @@ class PostgreSQLLog:
     async def delete(self, position: int) -> None:
         await self.execute("delete from postroad.outbox where position = $1", position)
 
-    async def troubles(self) -> list[InTrouble]:
+    async def deferred(self) -> list[DeferredRow]:
         rows = await self.execute(
             "select sink, lane, position, key, state, attempts, extract(epoch from due_at - now())::float8, epoch, "
             "route, error, blocks, extract(epoch from first_failed_at - now())::float8, "
             "extract(epoch from last_failed_at - now())::float8 from postroad.deferred order by sink, position"
         )
-        return [InTrouble(*row) for row in rows]
+        return [DeferredRow(*row) for row in rows]
 
     async def attempts(self) -> list[Attempt]:
         rows = await self.execute(

@@ -32,7 +32,7 @@ WAKEUP = "postroad/relay/wakeup.py"
 IDLE = "postroad/relay/idle.py"
 PG = "postroad/stores/postgresql.py"
 PG_LEASES = "postroad/stores/sql/postgresql/leases.sql"
-PG_PATIENCE = "postroad/stores/postgresql_pool.py"
+PG_POOL = "postroad/stores/postgresql_pool.py"
 LIVENESS = "postroad/relay/liveness.py"
 OWNED_LANE = "postroad/relay/owned_lane.py"
 OWNERSHIP = "postroad/relay/ownership.py"
@@ -208,9 +208,9 @@ MUTANTS = [
            "if not snapshot.lock_held:", "if False:", (OWNERSHIP_TEST,)),
     Mutant("leases: a crash of the server makes suspects", PG_SCHEMA,
            "coalesce(' ' || (select stats_reset::text from pg_stat_bgwriter), '')", "''", (LEASES,)),
-    Mutant("leases: a silent server is waited for", PG_PATIENCE,
+    Mutant("leases: a silent server is waited for", PG_POOL,
            "await pool.release(connection, timeout=CANCEL_SECONDS)", "await pool.release(connection)", (LEASES,)),
-    Mutant("leases: a silent server is waited for in a transaction", PG_PATIENCE,
+    Mutant("leases: a silent server is waited for in a transaction", PG_POOL,
            "asyncio.timeout(CANCEL_SECONDS)", "asyncio.timeout(None)", (LEASES,)),
     Mutant("leases: lanes wait out an outage", "postroad/relay/breaker.py", "for event in (self._closed, stopping)",
            "for event in (self._closed,)", (RELAYS,)),

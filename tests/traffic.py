@@ -41,7 +41,7 @@ class Traffic:
                 messages = self.messages(first, min(first + PER_TRANSACTION, self.count + 1))
                 async with connection.transaction():
                     await OUTBOX.add_many(connection, messages)
-        await log.add_in_vain(*self.messages(self.count + 1, self.count + 100))
+        await log.add_and_roll_back(*self.messages(self.count + 1, self.count + 100))
 
     @asynccontextmanager
     async def growing(self, log: PostgreSQLLog) -> AsyncIterator[None]:
@@ -61,7 +61,7 @@ class Traffic:
                     async with connection.transaction():
                         await OUTBOX.add_many(connection, self.messages(self.count + 1, self.count + 1 + size))
                     self.count += size
-                await log.add_in_vain(*self.messages(self.count + 1, self.count + 3))
+                await log.add_and_roll_back(*self.messages(self.count + 1, self.count + 3))
                 with suppress(TimeoutError):
                     await asyncio.wait_for(done.wait(), 0.1)
 

@@ -60,7 +60,7 @@ def relay(log: Log, broker: MemoryBroker, **settings: Any) -> Relay:
 
 
 async def state_of_the_only_one(log: Log) -> str:
-    (row,) = await log.troubles()
+    (row,) = await log.deferred()
     return row.state
 
 
@@ -176,7 +176,7 @@ async def loaded(log: Log) -> None:
 
 async def until_dead(log: Log) -> None:
     async with asyncio.timeout(60):
-        while [row.state for row in await log.troubles()] != ["dead"]:  # noqa: ASYNC110
+        while [row.state for row in await log.deferred()] != ["dead"]:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 

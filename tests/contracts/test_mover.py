@@ -15,7 +15,7 @@ from postroad.relay import Relay
 from postroad.relay.scheduled import Scheduled
 from postroad.stores.base import Moved
 from postroad.stores.memory import MemoryStore
-from tests.clocks import Flying
+from tests.clocks import FastClock
 from tests.logs import OUTBOX, Arrivals, Log, log_fixture, numbered
 
 SETTINGS = RelaySettings(lanes=2, poll_interval="1ms", max_idle_backoff="5ms")
@@ -24,7 +24,7 @@ SETTINGS = RelaySettings(lanes=2, poll_interval="1ms", max_idle_backoff="5ms")
 log = log_fixture("memory", "sqlite", "postgresql15")
 
 
-class Waits(Flying):
+class Waits(FastClock):
     """A clock that notes how long it was waited, and whose time is the store's too."""
 
     def __init__(self, limit: float) -> None:

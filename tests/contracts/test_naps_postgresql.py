@@ -25,7 +25,7 @@ from postroad.stores.grants import grants_script
 from postroad.stores.naps import Writer
 from postroad.stores.postgresql import PostgreSQLStore, migrate_postgresql
 from postroad.stores.postgresql_naps import marks_of
-from tests.contracts.test_wakeup import SECONDS, relay, running, said, until, until_asleep, until_said
+from tests.contracts.test_wakeup import SECONDS, listen_events, relay, running, until, until_asleep, until_listen_events
 from tests.lanes import take_lanes
 from tests.logs import OUTBOX, PLENTY, Arrivals, PostgreSQLLog, log_fixture, numbered
 from tests.services.postgresql import PostgreSQL
@@ -631,7 +631,7 @@ async def test_a_connection_that_is_lost_is_made_again(log: PostgreSQLLog, caplo
         await log.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'postroad listens'"
         )
-        await until_said(caplog, "listen_lost", "listen_restored")
+        await until_listen_events(caplog, "listen_lost", "listen_restored")
         await until_asleep(it)
         await log.add(*numbered(1))
         await broker.until(1)
@@ -644,7 +644,7 @@ async def test_who_listens_at_the_wrong_place_is_told_so(
     store, broker = PostgreSQLStore(log.url, direct=postgresql.url()), Arrivals()
     settings = relay(log, broker, tick="100ms", max_idle_backoff="10ms")._settings
     async with running(Relay(store, broker, settings=settings)) as it:
-        await until_said(caplog, "listen_lost")
+        await until_listen_events(caplog, "listen_lost")
         await log.add(*numbered(1))
         await broker.until(1)
         assert not any(wait.nap or wait.asleep for wait in it._wakeup._waits)
@@ -709,7 +709,7 @@ async def test_others_may_use_the_channel(log: PostgreSQLLog, caplog: pytest.Log
             await log.execute("select pg_notify('postroad', $1)", payload)
         await log.add(*numbered(1))
         await broker.until(1)
-    assert said(caplog) == []
+    assert listen_events(caplog) == []
 
 
 async def test_a_channel_of_ones_own(log: PostgreSQLLog) -> None:

@@ -202,7 +202,7 @@ async def test_what_is_recorded_or_claimed_survives_a_crash_of_the_server(
     recorded = await log.store.record(lane, page.after, deferred=[refused(1), Deferred(2, "k", State.HELD)])
     postgresql.crash()
     postgresql.start()
-    assert [(row.position, row.state) for row in await log.troubles()] == [(1, "retrying"), (2, "held")]
+    assert [(row.position, row.state) for row in await log.deferred()] == [(1, "retrying"), (2, "held")]
     with pytest.raises(StoreUnavailable):
         await log.store.record(recorded.lease, page.after, published=[1])
     with pytest.raises(StoreUnavailable):
@@ -212,7 +212,7 @@ async def test_what_is_recorded_or_claimed_survives_a_crash_of_the_server(
     await log.store.claim(loaded.lease, 10)
     postgresql.crash()
     postgresql.start()
-    assert [row.state for row in await log.troubles()] == ["sending", "held"]
+    assert [row.state for row in await log.deferred()] == ["sending", "held"]
 
 
 async def test_a_record_that_fails_half_way_has_written_nothing(log: PostgreSQLLog) -> None:
@@ -221,7 +221,7 @@ async def test_a_record_that_fails_half_way_has_written_nothing(log: PostgreSQLL
     page = await log.store.read(lane, lane.cursor, PLENTY)
     with pytest.raises(StoreUnavailable, match="deferred_due"):
         await log.store.record(lane, page.after, deferred=[refused(1), Deferred(2, "k", State.RETRYING, 1)])
-    assert await log.troubles() == []
+    assert await log.deferred() == []
     assert (await log.store.load(lane)).lease.cursor == lane.cursor
 
 
@@ -240,7 +240,7 @@ async def test_who_changes_a_message_by_hand_while_it_is_claimed_is_respected(lo
     claimed = (await log.store.claim(lane, 10)).claimed
     assert [each.message.position for each in claimed] == [2], "what is locked is passed over, not waited for"
     await transaction.commit()
-    assert [row.state for row in await log.troubles()] == ["dropped", "sending"]
+    assert [row.state for row in await log.deferred()] == ["dropped", "sending"]
 
 
 # -- which server may be read ----------------------------------------------------------------------------------------

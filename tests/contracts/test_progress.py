@@ -21,7 +21,7 @@ from postroad.stores.base import Cleaned, Lease, Loaded, Tally
 from postroad.stores.cursor import Cursor, Page, PageLimit
 from postroad.stores.dialects import POSTGRESQL
 from postroad.stores.memory import MemoryStore
-from tests.clocks import Flying
+from tests.clocks import FastClock
 from tests.lanes import take_lanes
 from tests.logs import PLENTY, Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, log_fixture, numbered, read_all
 from tests.services.postgresql import PostgreSQL
@@ -91,7 +91,7 @@ async def test_what_is_noted_within_one_moment_is_added_up(log: Log) -> None:
 
 
 async def test_a_lane_notes_once_a_second_while_it_moves_and_once_more_at_its_end() -> None:
-    clock = Flying()
+    clock = FastClock()
     log = MemoryLog()
     log.store = store = MemoryStore(clock=clock.now)
     await log.add(*numbered(1))
@@ -240,7 +240,7 @@ class Batches(MemoryStore):
 
 
 async def test_retention_goes_on_where_it_stopped_and_begins_again_once_in_a_while() -> None:
-    log, clock = MemoryLog(), Flying()
+    log, clock = MemoryLog(), FastClock()
     log.store = store = Batches()
     await log.add(*numbered(*range(25)))
     (lane,) = await take(log)
@@ -258,7 +258,7 @@ async def test_retention_goes_on_where_it_stopped_and_begins_again_once_in_a_whi
 
 
 async def test_retention_comes_back_for_what_no_lane_had_passed() -> None:
-    log, clock = MemoryLog(), Flying()
+    log, clock = MemoryLog(), FastClock()
     await log.add(*numbered(*range(25)))
     (lane,) = await take(log)
     retention = Retention(log.store, retain=timedelta(0), batch=10, clock=clock)

@@ -17,7 +17,7 @@ from postroad.config import RelaySettings
 from postroad.relay import Relay, Summary
 from postroad.retry import Backoff, RetryPolicy
 from postroad.stores.memory import MemoryStore
-from tests.clocks import Flying
+from tests.clocks import FastClock
 from tests.logs import Arrivals, Log, MemoryLog, log_fixture, numbered
 
 AT_ONCE = Backoff(first=timedelta(0))
@@ -359,7 +359,7 @@ async def test_a_route_is_still_out_after_a_restart_and_then_works(log: Log) -> 
 
 
 async def test_ten_minutes_without_a_binding() -> None:
-    clock = Flying(limit=600)
+    clock = FastClock(limit=600)
     log = MemoryLog()
     log.store = MemoryStore(clock=clock.now)
     await log.add(*numbered(1, 2, key="k", topic="a"), *numbered(3, topic="b"))
@@ -382,7 +382,7 @@ async def test_ten_minutes_without_a_binding() -> None:
 
 
 async def test_a_day_without_a_broker_counts_nothing_and_loses_nothing() -> None:
-    clock = Flying(limit=24 * 3600)
+    clock = FastClock(limit=24 * 3600)
     log = MemoryLog()
     log.store = MemoryStore(clock=clock.now)
     await log.add(*numbered(*range(50), key="k"))

@@ -331,7 +331,7 @@ async def test_an_application_can_cancel_what_is_in_trouble(log: PostgreSQLLog, 
     await in_trouble(log)
     async with application.transaction():
         assert await OUTBOX.cancel(application, id) is CANCELED
-    assert [row.state for row in await log.troubles()] == ["canceled"]
+    assert [row.state for row in await log.deferred()] == ["canceled"]
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ async def test_a_record_that_fails_half_way_has_written_nothing(log: SQLiteLog) 
     no_time = Deferred(2, "k", State.RETRYING, 1)
     with pytest.raises(StoreUnavailable, match="deferred_due"):
         await log.store.record(lane, Cursor(2), deferred=[Deferred(1, "k", State.HELD), no_time])
-    assert await log.troubles() == []
+    assert await log.deferred() == []
     assert (await log.store.load(lane)).lease.cursor == lane.cursor
 
 

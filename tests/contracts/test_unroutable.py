@@ -46,7 +46,7 @@ def lost_and_found() -> list[Message]:
 
 
 async def states(log: Log) -> dict[int, str]:
-    return {row.position: row.state for row in await log.troubles()}
+    return {row.position: row.state for row in await log.deferred()}
 
 
 # -- unroutable = "drop" ---------------------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ async def test_what_nobody_takes_is_dropped_counted_and_never_tried_again(
     assert (summary.published, summary.dropped, summary.lanes_with_deferred) == (1, 1, 0)
     assert re.search(r"^1 published.*, 1 dropped in .*; no consumer has subscribed to what was dropped", str(summary))
     assert broker.numbers == [2]
-    (row,) = await log.troubles()
+    (row,) = await log.deferred()
     assert (row.state, row.route, row.blocks, row.due_in) == ("dropped", "lost", False, None)
     assert "no queue is bound to 'lost'" in str(row.error)
     assert sum("dropped 1 messages" in line for line in caplog.messages) == 1
@@ -121,7 +121,7 @@ async def test_a_message_that_waits_too_long_for_its_route_dies_and_frees_its_ke
     assert summary.died == 1
     assert await states(log) == {1: "dead"}
     assert broker.numbers == [2]
-    (row,) = await log.troubles()
+    (row,) = await log.deferred()
     assert "route_timeout is 3,600 s" in str(row.error)
 
 
@@ -255,14 +255,14 @@ async def test_very_many_routes_cost_few_probes_and_few_lines(log: Log, caplog: 
     began = time.monotonic()
     await relay(log, broker).run_until_empty()
     assert broker.tried < 2 * many
-    due = [row.due_in for row in await log.troubles() if row.due_in is not None]
+    due = [row.due_in for row in await log.deferred() if row.due_in is not None]
     assert len(due) == many
     assert sum(each <= 5 for each in due) <= (6 + time.monotonic() - began) * PROBES_PER_SECOND
     assert sum("route" in line for line in caplog.messages) <= 10
     await log.pass_time(timedelta(hours=1))
     began = time.monotonic()
     await relay(log, broker).run_until_empty()  # who begins anew asks for all of them that are overdue, once
-    again = [row.due_in for row in await log.troubles() if row.due_in is not None]
+    again = [row.due_in for row in await log.deferred() if row.due_in is not None]
     assert sum(each <= 5 for each in again) <= (6 + time.monotonic() - began) * PROBES_PER_SECOND
 
 

@@ -20,7 +20,7 @@ from postroad.consumer.transactions import Transactions, run_steps_async
 from postroad.relay import Relay
 from postroad.stores.connections.asyncpg import asyncpg_reported
 from postroad.stores.postgresql import PostgreSQLStore, migrate_postgresql
-from tests.contracts.test_wakeup import SECONDS, relay, running, said, until_asleep, until_said
+from tests.contracts.test_wakeup import SECONDS, listen_events, relay, running, until_asleep, until_listen_events
 from tests.lanes import take_lanes
 from tests.logs import OUTBOX, PLENTY, Arrivals, PostgreSQLLog, numbered
 from tests.services.pgbouncer import PgBouncer
@@ -54,7 +54,7 @@ def pooled(log: Any, broker: Any, *, direct: str | None = None, **settings: Any)
 async def test_the_relay_says_so_polls_and_carries_everything(log: Pooled, caplog: pytest.LogCaptureFixture) -> None:
     broker = Arrivals()
     async with running(pooled(log, broker, max_idle_backoff="10ms", lanes=4)) as it:
-        await until_said(caplog, "listen_lost")
+        await until_listen_events(caplog, "listen_lost")
         assert "behind a pooler, and LISTEN does not work there; set direct to the server's own URL" in caplog.text
         await asyncio.gather(*(log.add(*numbered(*range(n, n + 20))) for n in range(0, 200, 20)))
         await broker.until(*range(200))
@@ -69,7 +69,7 @@ async def test_with_a_direct_url_it_is_woken(log: Pooled, caplog: pytest.LogCapt
             await until_asleep(it)
             await log.add(*numbered(number))
             await broker.until(number)
-    assert said(caplog) == []
+    assert listen_events(caplog) == []
 
 
 async def test_psycopg_adds_through_it(log: Pooled) -> None:

@@ -75,9 +75,9 @@ async def test_the_broker_is_restarted_and_killed(log: PostgreSQLLog, server: Ra
         await asyncio.to_thread(server.start)
         assert await running.ended() == 0
     assert await log.waiting() == 0
-    (end,) = running.told("relay_ended")
+    (end,) = running.logged("relay_ended")
     assert end["published"] == traffic.count
-    assert not running.told(
+    assert not running.logged(
         "message_refused", "message_dead", "route_blocked", "lane_lost", "lane_reloaded", "store_unavailable"
     )
     under_way = running.interrupted()

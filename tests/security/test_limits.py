@@ -190,7 +190,7 @@ async def test_a_relay_puts_large_rows_aside_without_reading_them(unlimited: Pos
     await log.store.close()
     assert [(each.is_unread, each.size) for each in page.messages] == [(True, 0)] * 3 + [(False, 16)]
     assert (await carried(log)).numbers == [4]
-    dead = [each for each in await log.troubles() if each.sink == "default"]
+    dead = [each for each in await log.deferred() if each.sink == "default"]
     assert [(each.position, each.state, each.attempts) for each in dead] == [(n, "dead", 1) for n in (1, 2, 3)]
     assert all("too large" in (each.error or "") for each in dead)
 
@@ -201,7 +201,7 @@ async def test_a_large_row_that_is_tried_again_is_not_read_either(unlimited: Pos
     async with Admin(PostgreSQLAdminDatabase(log.url)) as operating:
         assert (await operating.retry(Filter(all=True), By("anna", "because"))).changed == 3
     broker = await carried(log, dead_letter_topic="dead")
-    assert [each.state for each in await log.troubles()] == ["dead"] * 3
+    assert [each.state for each in await log.deferred()] == ["dead"] * 3
     assert [(letter.topic, letter.payload) for letter in broker.messages] == [("dead", b"")] * 3
     assert all("too large" in letter.headers["postroad-dead-reason"] for letter in broker.messages)
 
@@ -218,7 +218,7 @@ async def test_large_rows_in_a_file(unlimited_file: Path) -> None:
     )
     log = SQLiteLog(unlimited_file)
     assert (await carried(log)).numbers == [4]
-    assert [(each.state, "too large" in (each.error or "")) for each in await log.troubles()] == [("dead", True)] * 3
+    assert [(each.state, "too large" in (each.error or "")) for each in await log.deferred()] == [("dead", True)] * 3
 
 
 # -- slots -----------------------------------------------------------------------------------------------------------

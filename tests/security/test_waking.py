@@ -11,7 +11,7 @@ from postroad.config import RelaySettings
 from postroad.relay import Relay
 from postroad.relay.wake_signal import WAKES_AT_ONCE, WAKES_PER_SECOND, WakeSignal
 from postroad.stores.postgresql import PostgreSQLStore
-from tests.clocks import Flying
+from tests.clocks import FastClock
 from tests.logs import Arrivals, PostgreSQLLog, log_fixture, numbered
 
 SECONDS = 60
@@ -78,7 +78,7 @@ async def test_a_flood_of_notifications_makes_a_relay_look_a_few_times_only(
 
 
 async def test_so_many_go_through_at_once_and_then_so_many_per_second() -> None:
-    clock = Flying()
+    clock = FastClock()
     signal, wakes = WakeSignal(clock), []
     began = clock.now()
     for _ in range(WAKES_AT_ONCE + WAKES_PER_SECOND):
@@ -90,7 +90,7 @@ async def test_so_many_go_through_at_once_and_then_so_many_per_second() -> None:
 
 
 async def test_what_is_worth_it_goes_through_without_limit() -> None:
-    clock = Flying()
+    clock = FastClock()
     signal, began = WakeSignal(clock), clock.now()
     for _ in range(1000):
         signal.on_notify()
@@ -100,7 +100,7 @@ async def test_what_is_worth_it_goes_through_without_limit() -> None:
 
 
 async def test_what_is_heard_while_it_is_quiet_counts_and_what_is_urgent_goes_through() -> None:
-    clock = Flying()
+    clock = FastClock()
     signal = WakeSignal(clock)
     for _ in range(WAKES_AT_ONCE + 1):
         signal.on_notify()
@@ -117,7 +117,7 @@ async def test_what_is_heard_while_it_is_quiet_counts_and_what_is_urgent_goes_th
 
 
 async def test_a_wait_is_never_longer_than_was_said() -> None:
-    clock = Flying()
+    clock = FastClock()
     signal = WakeSignal(clock)
     for _ in range(WAKES_AT_ONCE + 5):
         signal.on_notify()
@@ -129,7 +129,7 @@ async def test_a_wait_is_never_longer_than_was_said() -> None:
 
 
 async def test_what_was_heard_while_there_were_too_many_is_not_forgotten() -> None:
-    clock = Flying()
+    clock = FastClock()
     signal = WakeSignal(clock)
     for _ in range(2 * WAKES_AT_ONCE):
         signal.on_notify()
