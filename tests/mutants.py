@@ -32,7 +32,7 @@ WAKEUP = "postroad/relay/wakeup.py"
 IDLE = "postroad/relay/idle.py"
 PG = "postroad/stores/postgresql.py"
 PG_LEASES = "postroad/stores/sql/postgresql/leases.sql"
-PG_PATIENCE = "postroad/stores/postgresql_pool.py"
+PG_POOL = "postroad/stores/postgresql_pool.py"
 LIVENESS = "postroad/relay/liveness.py"
 OWNED_LANE = "postroad/relay/owned_lane.py"
 OWNERSHIP = "postroad/relay/ownership.py"
@@ -55,9 +55,9 @@ REFUSALS = "tests/contracts/test_refusals.py"
 ORDER = "tests/properties/test_order.py"
 LEASES = "tests/contracts/test_leases.py"
 RELAYS = "tests/contracts/test_relays.py"
-OWNED_LANE_TEST = "tests/unit/test_owned_lane.py"
-OWNERSHIP_TEST = "tests/unit/test_ownership.py"
-PLAN_TEST = "tests/unit/test_plan.py"
+OWNED_LANE_TEST = "tests/unit/relay/test_owned_lane.py"
+OWNERSHIP_TEST = "tests/unit/relay/test_ownership.py"
+PLAN_TEST = "tests/unit/relay/test_plan.py"
 LEASES_MACHINE = "tests/properties/test_leases.py"
 VERIFYING = "tests/unit/test_verify.py"
 OUTBOX = "tests/contracts/test_outbox.py"
@@ -70,7 +70,7 @@ LOG_MACHINE = "tests/properties/test_log.py"
 WAKING = "tests/contracts/test_wakeup.py"
 NAPS = "tests/contracts/test_naps_postgresql.py"
 WAKEUP_SEARCH = "tests/properties/test_wakeup.py"
-CARRIED = "tests/unit/test_carried_heartbeats.py"
+CARRIED = "tests/unit/relay/test_ownership_heartbeats.py"
 POOLER = "tests/scenarios/test_pgbouncer.py"
 LOST = "tests/contracts/test_lost_connections.py"
 PUT_BACK = "tests/scenarios/test_put_back.py"
@@ -85,7 +85,7 @@ OUTAGES = "tests/contracts/test_consumer_outages.py"
 HANDLERS_THAT_END = "tests/contracts/test_handlers_that_end.py"
 CONSUMER_STOPS = "tests/contracts/test_consumer_stops.py"
 CONSUMERS = "tests/scenarios/test_consumers.py"
-KEYS = "tests/unit/test_keys.py"
+KEYS = "tests/unit/consumer/test_keys.py"
 ACKS = "tests/unit/brokers/rabbitmq/test_acks.py"
 SEARCH_PATH = "tests/security/test_search_path.py"
 SINKS = "tests/contracts/test_sinks.py"
@@ -208,9 +208,9 @@ MUTANTS = [
            "if not snapshot.lock_held:", "if False:", (OWNERSHIP_TEST,)),
     Mutant("leases: a crash of the server makes suspects", PG_SCHEMA,
            "coalesce(' ' || (select stats_reset::text from pg_stat_bgwriter), '')", "''", (LEASES,)),
-    Mutant("leases: a silent server is waited for", PG_PATIENCE,
+    Mutant("leases: a silent server is waited for", PG_POOL,
            "await pool.release(connection, timeout=CANCEL_SECONDS)", "await pool.release(connection)", (LEASES,)),
-    Mutant("leases: a silent server is waited for in a transaction", PG_PATIENCE,
+    Mutant("leases: a silent server is waited for in a transaction", PG_POOL,
            "asyncio.timeout(CANCEL_SECONDS)", "asyncio.timeout(None)", (LEASES,)),
     Mutant("leases: lanes wait out an outage", "postroad/relay/breaker.py", "for event in (self._closed, stopping)",
            "for event in (self._closed,)", (RELAYS,)),

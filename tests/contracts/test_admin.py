@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -37,7 +36,7 @@ from postroad.stores.admin.contract import (
 from postroad.stores.admin.postgresql import PostgreSQLAdminDatabase
 from postroad.stores.admin.sqlite import SQLiteAdminDatabase
 from tests.contracts.test_progress import query
-from tests.logs import Arrivals, Log, PostgreSQLLog, SQLiteLog, numbered
+from tests.logs import Arrivals, Log, PostgreSQLLog, SQLiteLog, log_fixture, numbered
 
 ME = By("anna", "because")
 LATER = Backoff(first=timedelta(hours=1), max_backoff=timedelta(hours=1))
@@ -45,11 +44,7 @@ AT_ONCE = Backoff(first=timedelta(0))
 EVERYTHING = Filter(all=True)
 
 
-@pytest.fixture(params=["sqlite", "postgresql15", "postgresql18"])
-async def log(request: pytest.FixtureRequest, tmp_path: Path) -> Log:
-    if request.param == "sqlite":
-        return SQLiteLog(tmp_path / "log.sqlite")
-    return await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
+log = log_fixture("sqlite", "postgresql15", "postgresql18")
 
 
 @pytest.fixture
@@ -82,7 +77,7 @@ async def running(log: Log, broker: MemoryBroker, **more: Any) -> AsyncIterator[
         yield it
     finally:
         it.stop()
-        await asyncio.wait_for(task, 30)
+        await asyncio.wait_for(task, 60)
 
 
 def refusing(*numbers: int) -> Arrivals:
@@ -106,14 +101,14 @@ async def at(ops: Admin, position: int) -> MessageRow:
 
 
 async def until(ops: Admin, position: int, state: State) -> MessageRow:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while (await states(ops, all=True)).get(position) != state:  # noqa: ASYNC110 - a database has no event
             await asyncio.sleep(0.01)
     return await at(ops, position)
 
 
 async def until_passed(ops: Admin) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while any(lane.pending.number for sink in (await ops.status()).sinks for lane in sink.lanes):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -577,7 +572,7 @@ async def test_what_is_being_sent_when_its_key_is_held_is_not_sent_again(log: Lo
     broker.hold()
     broker.asked.clear()
     async with running(log, broker, lanes=1, grace="1ms"):
-        await asyncio.wait_for(broker.asked.wait(), 30)
+        await asyncio.wait_for(broker.asked.wait(), 60)
         assert (await at(ops, 1)).state is State.SENDING
         await ops.hold("default", "a", ME)
     mend(broker)
@@ -617,7 +612,7 @@ async def test_a_paused_sink_stands_still_until_it_is_resumed(
         await until(ops, 1, State.PUBLISHED)
         assert await ops.pause("default", ME) == Done(2)
         assert await ops.pause("default", ME) == Done(0)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while caplog.text.count("paused") < 2:  # noqa: ASYNC110 - the log has no event
                 await asyncio.sleep(0.01)
         await log.add(*numbered(2))

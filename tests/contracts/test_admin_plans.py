@@ -150,10 +150,9 @@ async def look_at_everything(ops: Admin) -> None:
 
 async def test_looking_in_postgresql(postgresql: PostgreSQL) -> None:
     log = await PostgreSQLLog.fresh(postgresql)
-    connection = await log.connect()
-    await connection.execute(POSTGRESQL)
-    await connection.execute("analyze")
-    await connection.close()
+    async with log.connected() as connection:
+        await connection.execute(POSTGRESQL)
+        await connection.execute("analyze")
     database = ExplainingPostgreSQL(log.url)
     async with Admin(database) as ops:
         await look_at_everything(ops)
@@ -167,30 +166,29 @@ async def test_looking_in_postgresql(postgresql: PostgreSQL) -> None:
 async def test_changing_in_postgresql(postgresql15: PostgreSQL) -> None:
     """Each command's own queries, explained with the values that matter, and undone."""
     log = await PostgreSQLLog.fresh(postgresql15)
-    connection = await log.connect()
-    await connection.execute(POSTGRESQL)
-    await connection.execute("analyze")
-    database = PostgreSQLAdminDatabase(log.url)
-    await database._pool._prepare(connection)
-    some = (["s", "s"], [100, 200])
-    ahead = (["s", "s"], [BEHIND + 1, BEHIND + 2])
-    deferred: tuple[Any, ...] = ("s", ["dead"], None, None, False, None, None, None, None)
-    questions: list[tuple[str, tuple[Any, ...]]] = [
-        ("find_deferred", (*deferred, 0, "", 100)), ("lock_for_change", ("s",)), ("retry", some), ("drop", some),
-        ("skip", some), ("poison", (*some, "no", False)), ("decide_ahead", (*ahead, "skipped", None, False)),
-        ("add_poison_attempt", (*some, "no")), ("hold_deferred", ("s", 0, "k7")), ("raise_version", (["s"], [1])),
-        ("find_rewind", ("s", 1, ROWS, "k5", None, LOOK, None)), ("rewind", ("s", [0], [1], ["k1"])),
-        ("add_rewound", ("s", "x", [1], [None])), ("ahead", ("s", 0)), ("holds", ("s", 0, 255)),
-        ("delete_passed", (0, LOOK, timedelta(0), None)), ("count_of_key", (0, LOOK, "k5")),
-        ("forget_progress", (timedelta(hours=1), 100)),
-    ]  # fmt: skip
-    for query, values in questions:
-        transaction = connection.transaction()
-        await transaction.start()
-        plan = await connection.fetchval(f"explain (analyze, format json) {database._pool.sql[query]}", *values)
-        await transaction.rollback()
-        assert rows_of(json.loads(plan)[0]["Plan"]) <= 9 * LOOK, query
-    await connection.close()
+    async with log.connected() as connection:
+        await connection.execute(POSTGRESQL)
+        await connection.execute("analyze")
+        database = PostgreSQLAdminDatabase(log.url)
+        await database._pool._prepare(connection)
+        some = (["s", "s"], [100, 200])
+        ahead = (["s", "s"], [BEHIND + 1, BEHIND + 2])
+        deferred: tuple[Any, ...] = ("s", ["dead"], None, None, False, None, None, None, None)
+        questions: list[tuple[str, tuple[Any, ...]]] = [
+            ("find_deferred", (*deferred, 0, "", 100)), ("lock_for_change", ("s",)), ("retry", some), ("drop", some),
+            ("skip", some), ("poison", (*some, "no", False)), ("decide_ahead", (*ahead, "skipped", None, False)),
+            ("add_poison_attempt", (*some, "no")), ("hold_deferred", ("s", 0, "k7")), ("raise_version", (["s"], [1])),
+            ("find_rewind", ("s", 1, ROWS, "k5", None, LOOK, None)), ("rewind", ("s", [0], [1], ["k1"])),
+            ("add_rewound", ("s", "x", [1], [None])), ("ahead", ("s", 0)), ("holds", ("s", 0, 255)),
+            ("delete_passed", (0, LOOK, timedelta(0), None)), ("count_of_key", (0, LOOK, "k5")),
+            ("forget_progress", (timedelta(hours=1), 100)),
+        ]  # fmt: skip
+        for query, values in questions:
+            transaction = connection.transaction()
+            await transaction.start()
+            plan = await connection.fetchval(f"explain (analyze, format json) {database._pool.sql[query]}", *values)
+            await transaction.rollback()
+            assert rows_of(json.loads(plan)[0]["Plan"]) <= 9 * LOOK, query
 
 
 class CountingConnection(Connection):

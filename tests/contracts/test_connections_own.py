@@ -37,7 +37,7 @@ from postroad.stores.statements import with_placeholders
 from tests.adapters.base import OnPostgreSQL, OnSQLite
 from tests.adapters.django import ALIAS, Django
 from tests.adapters.sqlalchemy import Order, address
-from tests.logs import PostgreSQLLog
+from tests.logs import PostgreSQLLog, connected
 from tests.services.postgresql import PostgreSQL
 
 OUTBOX = Outbox(source="/orders")
@@ -131,13 +131,12 @@ async def test_psycopg_from_a_pool(pg: OnPostgreSQL) -> None:
 
 
 async def test_an_applications_json_codec_leaves_the_headers_alone(pg: OnPostgreSQL) -> None:
-    connection: Any = await asyncpg.connect(pg.url)
-    for type in ("json", "jsonb"):
-        await connection.set_type_codec(type, encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
-    async with connection.transaction():
-        await OUTBOX.add(connection, OrderCreated(1))
-        await OUTBOX.add_many(connection, numbered_orders(2))
-    await connection.close()
+    async with connected(pg.url) as connection:
+        for type in ("json", "jsonb"):
+            await connection.set_type_codec(type, encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
+        async with connection.transaction():
+            await OUTBOX.add(connection, OrderCreated(1))
+            await OUTBOX.add_many(connection, numbered_orders(2))
     assert await pg.rows("select distinct headers->>'source' from postroad.outbox") == [("/orders",)]
 
 
@@ -146,28 +145,24 @@ async def test_asyncpg_with_records_of_its_own(pg: OnPostgreSQL) -> None:
         def __getattr__(self, name: str) -> Any:
             return self[name]
 
-    connection = await asyncpg.connect(pg.url, record_class=Row)
-    async with connection.transaction():
+    async with connected(pg.url, record_class=Row) as connection, connection.transaction():
         waiting = await OUTBOX.add(connection, OrderCreated(1), deliver_in="1h")
         assert await OUTBOX.cancel(connection, waiting) is Cancellation.CANCELED
-    await connection.close()
 
 
 async def test_a_cancel_that_is_awaited_after_its_transaction_changes_nothing(pg: OnPostgreSQL) -> None:
-    connection = await asyncpg.connect(pg.url)
-    async with connection.transaction():
-        waiting = await OUTBOX.add(connection, OrderCreated(1), deliver_in="1h")
-    async with connection.transaction():
-        pending = OUTBOX.cancel(connection, waiting)
-    with pytest.raises(NoTransaction):
-        await pending
-    assert len(await pg.rows("select id from postroad.scheduled")) == 1
-    await connection.close()
+    async with connected(pg.url) as connection:
+        async with connection.transaction():
+            waiting = await OUTBOX.add(connection, OrderCreated(1), deliver_in="1h")
+        async with connection.transaction():
+            pending = OUTBOX.cancel(connection, waiting)
+        with pytest.raises(NoTransaction):
+            await pending
+        assert len(await pg.rows("select id from postroad.scheduled")) == 1
 
 
 async def test_a_cancel_is_no_truth_value_until_it_is_awaited(pg: OnPostgreSQL) -> None:
-    connection = await asyncpg.connect(pg.url)
-    async with connection.transaction():
+    async with connected(pg.url) as connection, connection.transaction():
         pending: Any = OUTBOX.cancel(connection, UUID(int=1))
         with pytest.raises(TypeError, match="await outbox.cancel"):
             if pending:
@@ -175,7 +170,6 @@ async def test_a_cancel_is_no_truth_value_until_it_is_awaited(pg: OnPostgreSQL) 
         assert not await pending
         with pytest.raises(RuntimeError, match="call outbox.cancel again"):
             await pending
-    await connection.close()
 
 
 def numbered_orders(number: int) -> list[Message]:

@@ -42,9 +42,8 @@ from postroad.stores.sqlite import migrate_sqlite
 from tests.adapters.base import Adapter, Database, OnPostgreSQL, OnSQLite, done
 from tests.consumers import execute
 from tests.contracts.test_connections import KINDS, Kind
-from tests.logs import PostgreSQLLog
+from tests.logs import PostgreSQLLog, log_fixture
 from tests.places import asyncpg_transactions
-from tests.services.postgresql import PostgreSQL
 
 INBOX = Inbox()
 
@@ -69,9 +68,7 @@ async def adapter(kind: Kind, database: Database) -> Adapter:
     return kind.make(database)
 
 
-@pytest.fixture
-async def log(postgresql15: PostgreSQL) -> PostgreSQLLog:
-    return await PostgreSQLLog.fresh(postgresql15)
+log = log_fixture("postgresql15")
 
 
 def inbox_of(database: Database) -> str:
@@ -360,7 +357,7 @@ async def test_a_role_with_the_grants_can_consume_and_not_read_the_log(log: Post
         owner = await log.connect()
         await owner.execute(grants_script("consuming_app"))
         await owner.close()
-        connection = await asyncpg.connect(log.url, user="consuming_app")
+        connection = await log.connect(user="consuming_app")
         async with connection.transaction():
             assert await _first_time(connection, "m")
             assert await INBOX.first_times(connection, [("m", ""), ("n", "")], consumer="stock") == [False, True]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,23 +15,16 @@ from postroad.relay import Relay
 from postroad.relay.scheduled import Scheduled
 from postroad.stores.base import Moved
 from postroad.stores.memory import MemoryStore
-from tests.clocks import Flying
-from tests.logs import OUTBOX, Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
+from tests.clocks import FastClock
+from tests.logs import OUTBOX, Arrivals, Log, log_fixture, numbered
 
 SETTINGS = RelaySettings(lanes=2, poll_interval="1ms", max_idle_backoff="5ms")
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql15"])
-async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Log]:
-    if request.param == "memory":
-        yield MemoryLog()
-    elif request.param == "sqlite":
-        yield SQLiteLog(tmp_path / "log.sqlite")
-    else:
-        yield await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
+log = log_fixture("memory", "sqlite", "postgresql15")
 
 
-class Waits(Flying):
+class Waits(FastClock):
     """A clock that notes how long it was waited, and whose time is the store's too."""
 
     def __init__(self, limit: float) -> None:

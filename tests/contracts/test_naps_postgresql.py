@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,9 @@ from postroad.stores.grants import grants_script
 from postroad.stores.naps import Writer
 from postroad.stores.postgresql import PostgreSQLStore, migrate_postgresql
 from postroad.stores.postgresql_naps import marks_of
-from tests.contracts.test_wakeup import SECONDS, relay, running, said, until, until_asleep, until_said
+from tests.contracts.test_wakeup import SECONDS, listen_events, relay, running, until, until_asleep, until_listen_events
 from tests.lanes import take_lanes
-from tests.logs import OUTBOX, PLENTY, Arrivals, PostgreSQLLog, numbered
+from tests.logs import OUTBOX, PLENTY, Arrivals, PostgreSQLLog, log_fixture, numbered
 from tests.services.postgresql import PostgreSQL
 
 CHANNEL = "wake_me"
@@ -35,25 +35,7 @@ LOW, HIGH = "key-0", "key-1"
 """Keys whose slots lie in the first and in the second of two lanes."""
 
 
-@pytest.fixture
-async def log(postgresql: PostgreSQL) -> AsyncIterator[PostgreSQLLog]:
-    log = await PostgreSQLLog.fresh(postgresql)
-    await log.store.open()
-    yield log
-    await log.store.close()
-
-
-@pytest.fixture
-async def connect(log: PostgreSQLLog) -> AsyncIterator[Callable[..., Awaitable[Any]]]:
-    connections = []
-
-    async def connect(**options: Any) -> Any:
-        connections.append(await asyncpg.connect(log.url, **options))
-        return connections[-1]
-
-    yield connect
-    for connection in connections:
-        connection.terminate()
+log = log_fixture("postgresql", opened=True)
 
 
 class Ears:
@@ -649,7 +631,7 @@ async def test_a_connection_that_is_lost_is_made_again(log: PostgreSQLLog, caplo
         await log.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'postroad listen'"
         )
-        await until_said(caplog, "listen_lost", "listen_restored")
+        await until_listen_events(caplog, "listen_lost", "listen_restored")
         await until_asleep(it)
         await log.add(*numbered(1))
         await broker.until(1)
@@ -662,7 +644,7 @@ async def test_who_listens_at_the_wrong_place_is_told_so(
     store, broker = PostgreSQLStore(log.url, direct=postgresql.url()), Arrivals()
     settings = relay(log, broker, tick="100ms", max_idle_backoff="10ms")._settings
     async with running(Relay(store, broker, settings=settings)) as it:
-        await until_said(caplog, "listen_lost")
+        await until_listen_events(caplog, "listen_lost")
         await log.add(*numbered(1))
         await broker.until(1)
         assert not any(wait.nap or wait.asleep for wait in it._wakeup._waits)
@@ -727,7 +709,7 @@ async def test_others_may_use_the_channel(log: PostgreSQLLog, caplog: pytest.Log
             await log.execute("select pg_notify('postroad', $1)", payload)
         await log.add(*numbered(1))
         await broker.until(1)
-    assert said(caplog) == []
+    assert listen_events(caplog) == []
 
 
 async def test_a_channel_of_ones_own(log: PostgreSQLLog) -> None:
@@ -761,6 +743,7 @@ async def test_migrating_makes_way_for_writers(log: PostgreSQLLog, connect: Any,
     """While one transaction writes on and on, the migration tries again, and others add in between."""
     monkeypatch.setattr(store_module, "MIGRATION_LOCK_MS", 20)
     monkeypatch.setattr(store_module, "MIGRATION_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(store_module, "MIGRATION_TRIES", 100_000)  # it does not give up while the others add
     slow, others = await connect(), await connect()
     await slow.execute("begin")
     await OUTBOX.add(slow, "1", type="t")

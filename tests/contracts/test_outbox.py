@@ -44,10 +44,9 @@ OUTBOX = Outbox(source="/orders")
 @pytest.fixture
 async def pg(postgresql15: PostgreSQL) -> AsyncIterator[Any]:
     log = await PostgreSQLLog.fresh(postgresql15)
-    connection = await asyncpg.connect(log.url)
-    await connection.execute("create temporary table orders (id integer)")
-    yield connection
-    connection.terminate()
+    async with log.connected() as connection:
+        await connection.execute("create temporary table orders (id integer)")
+        yield connection
 
 
 def sqlite_types(connection: sqlite3.Connection) -> list[str]:

@@ -75,7 +75,7 @@ def ids(messages: list[StoredMessage]) -> list[UUID]:
 
 async def eventually(publisher: RabbitMQPublisher, messages: list[StoredMessage]) -> None:
     """Publish again and again, as a relay does, until the broker can be asked."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             try:
                 assert not await publisher.publish(messages)
@@ -537,7 +537,7 @@ async def test_a_connection_that_an_operator_closes_is_nobodys_fault(
     publishing = asyncio.create_task(publish_on_and_on())
     await asyncio.to_thread(rabbitmq.ctl, "close_all_connections", "--vhost", vhost.rpartition("/")[2], "good night")
     with pytest.raises(BrokerUnavailable, match="CONNECTION_FORCED - good night") as outage:
-        await asyncio.wait_for(publishing, 30)
+        await asyncio.wait_for(publishing, 60)
     assert not outage.value.suspicious
 
 
@@ -640,8 +640,8 @@ async def test_a_connection_that_went_silent_is_made_anew(
         message = stored()
         with pytest.raises(BrokerUnavailable, match="it has confirmed nothing for 2 seconds"):
             await publisher.publish([message])
-        assert not await publisher.publish([message])
-        assert await ids_in(vhost, queue) == [message.id]
+        await eventually(publisher, [message])  # a busy broker may need longer than that to confirm
+        assert set(await ids_in(vhost, queue)) == {message.id}
         await publisher.close()
 
 
@@ -662,7 +662,7 @@ async def test_closing_wakes_a_call_that_waits(
     await publisher.open()
     with frozen(rabbitmq):
         publishing = asyncio.create_task(publisher.publish([stored()]))
-        await asyncio.sleep(0)  # let it write
+        await until(lambda: any(page.messages for page in pages(publisher)))  # it has been written
         await publisher.close()
         with pytest.raises(BrokerUnavailable, match="the publisher was closed") as outage:
             await publishing

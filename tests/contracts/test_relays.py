@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Self
@@ -24,20 +24,14 @@ from postroad.stores.memory import MemoryStore
 from postroad.stores.memory_leases import MemoryLeases
 from postroad.stores.postgresql import PostgreSQLStore
 from tests.lanes import HERE, identity
-from tests.logs import Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
+from tests.logs import Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, log_fixture, numbered
 from tests.services.proxy import Proxy
+from tests.services.serving import aborted
 
 LONG = 3600.0
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql15"])
-async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Log]:
-    if request.param == "memory":
-        yield MemoryLog()
-    elif request.param == "sqlite":
-        yield SQLiteLog(tmp_path / "log.sqlite")
-    else:
-        yield await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
+log = log_fixture("memory", "sqlite", "postgresql15")
 
 
 def relay(store: Store, publisher: Any, **settings: Any) -> Relay:
@@ -138,7 +132,7 @@ async def test_what_another_has_taken_is_lost_in_one_line(log: Log, caplog: pyte
         await other.open()
         team.broker.hold()
         await log.add(*numbered(*range(20)))
-        await asyncio.wait_for(team.broker.asked.wait(), 30)
+        await asyncio.wait_for(team.broker.asked.wait(), 60)
         await expire(log)
         newcomer = identity("s")
         await other.leases.heartbeat(newcomer, LONG)
@@ -166,7 +160,7 @@ async def expire(log: Log) -> None:
     if isinstance(log, MemoryLog):
         log.store.leases._until = dict.fromkeys(log.store.leases._until, 0.0)
     elif isinstance(log, SQLiteLog):
-        with closing(sqlite3.connect(log.path, timeout=30)) as connection, connection:
+        with closing(sqlite3.connect(log.path, timeout=60)) as connection, connection:
             connection.execute("update postroad_leases set lease_until = 0")
     else:
         assert isinstance(log, PostgreSQLLog)
@@ -220,7 +214,7 @@ class Mute(MemoryLeases):
 async def test_who_cannot_renew_its_lease_stops_before_the_next_wave(caplog: pytest.LogCaptureFixture) -> None:
     log = MemoryLog()
     leases = log.store.leases = Mute(log.store._lanes, log._now, lambda: log.store._end)
-    async with Team(log, lanes=1, lease="1s") as team:
+    async with Team(log, lanes=1) as team:
         await team.join()
         await log.add(*numbered(1))
         await team.broker.until(1)
@@ -228,9 +222,16 @@ async def test_who_cannot_renew_its_lease_stops_before_the_next_wave(caplog: pyt
         ((it, _),) = team.running
         assert it._ownership is not None
         (owned,) = it._ownership._lanes.values()
+        in_doubt, wait = asyncio.Event(), owned.wait_until_decided
+
+        async def noted(stopping: asyncio.Event) -> None:
+            in_doubt.set()
+            await wait(stopping)
+
+        owned.wait_until_decided = noted  # type: ignore[method-assign]
         await asyncio.sleep(owned.valid_until - time.monotonic())
         await log.add(*numbered(2))
-        await asyncio.sleep(0.1)
+        await asyncio.wait_for(in_doubt.wait(), 60)
         assert team.broker.numbers == [1], "in doubt nothing is sent"
         leases.mute = False
         await team.broker.until(2)
@@ -241,9 +242,7 @@ async def test_who_cannot_renew_its_lease_stops_before_the_next_wave(caplog: pyt
 # -- PostgreSQL: the session -----------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-async def served(postgresql15: object) -> PostgreSQLLog:
-    return await PostgreSQLLog.fresh(postgresql15)  # type: ignore[arg-type]
+served = log_fixture("postgresql15")
 
 
 async def sessions(log: PostgreSQLLog) -> list[int]:
@@ -256,13 +255,17 @@ async def sessions(log: PostgreSQLLog) -> list[int]:
 
 async def test_a_cut_session_robs_nobody_who_lives(served: PostgreSQLLog, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
+
+    async def both() -> bool:
+        return len(await sessions(served)) == 2
+
     async with Team(served, lanes=2, lease="15s") as team:
         for _ in range(2):
             await team.join()
         await team.until_lanes(1, 1)
         for round_ in range(1, 4):
+            await team.until(both)
             before = await sessions(served)
-            assert len(before) == 2
             await served.execute("select pg_terminate_backend(pid) from unnest($1::int[]) as pid", before)
 
             async def again(before: list[int] = before) -> bool:
@@ -335,11 +338,12 @@ async def test_a_session_that_is_never_opened_keeps_nobody_from_working(
     async with await asyncio.start_server(lambda _, sent: swallowed.append(sent), "127.0.0.1", 0) as firewall:
         port = firewall.sockets[0].getsockname()[1]
         store = PostgreSQLStore(served.url, direct=f"postgresql://postgres@127.0.0.1:{port}/postgres")
-        async with asyncio.timeout(120), relay(store, broker):
-            await served.add(*numbered(1))
-            await broker.until(1)
-        for each in swallowed:
-            each.transport.abort()
+        try:
+            async with asyncio.timeout(120), relay(store, broker):
+                await served.add(*numbered(1))
+                await broker.until(1)
+        finally:
+            await aborted(*swallowed)
     assert "leases unavailable: the liveness session (at `direct`, if that is set)" in caplog.text
 
 
@@ -463,7 +467,7 @@ async def test_what_ends_it_is_told_at_once_and_raised_at_the_end(caplog: pytest
     caplog.handler.addFilter(watch)
     with pytest.raises(LookupError, match="a bug"):
         async with relay(store, MemoryBroker()):
-            await asyncio.wait_for(failed.wait(), 30)
+            await asyncio.wait_for(failed.wait(), 60)
     assert "relay s: ended with an error: LookupError('a bug')" in caplog.text
     with pytest.raises(ZeroDivisionError):
         async with relay(Spoilt(), MemoryBroker()):
@@ -475,7 +479,7 @@ async def test_a_relay_that_is_cancelled_lets_go_of_its_lanes(log: Log) -> None:
     broker.hold()
     await log.add(*numbered(1))
     running = asyncio.create_task(relay(log.another_store(), broker, lanes=1).run())
-    await asyncio.wait_for(broker.asked.wait(), 30)
+    await asyncio.wait_for(broker.asked.wait(), 60)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -20,35 +20,15 @@ from postroad.stores.admin.contract import By, Filter
 from postroad.stores.admin.postgresql import PostgreSQLAdminDatabase
 from postroad.stores.base import Deferred, Lease, Moved
 from postroad.stores.cursor import PageLimit
-from postroad.stores.grants import grants_script
 from postroad.stores.postgresql import PostgreSQLStore
 from tests.contracts.test_postgresql import rows_looked_at
 from tests.lanes import take_lanes
-from tests.logs import OUTBOX, PLENTY, PostgreSQLLog, numbered, read_all
-from tests.services.postgresql import PostgreSQL
+from tests.logs import OUTBOX, PLENTY, PostgreSQLLog, log_fixture, numbered, read_all
 
 CANCELED, TOO_LATE, UNKNOWN = Cancellation
 
 
-@pytest.fixture
-async def log(postgresql: PostgreSQL) -> AsyncIterator[PostgreSQLLog]:
-    log = await PostgreSQLLog.fresh(postgresql)
-    await log.store.open()
-    yield log
-    await log.store.close()
-
-
-@pytest.fixture
-async def connect(log: PostgreSQLLog) -> AsyncIterator[Callable[[], Awaitable[Any]]]:
-    connections = []
-
-    async def connect() -> Any:
-        connections.append(await asyncpg.connect(log.url))
-        return connections[-1]
-
-    yield connect
-    for connection in connections:
-        connection.terminate()
+log = log_fixture("postgresql", opened=True)
 
 
 async def add(log: PostgreSQLLog, number: int, **fields: Any) -> UUID:
@@ -330,18 +310,6 @@ async def test_a_late_row_in_trouble_is_canceled_while_its_lane_catches_up(log: 
 # -- roles -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-async def application(log: PostgreSQLLog) -> AsyncIterator[Any]:
-    """A connection as a role that has what `--grants` prints, and nothing else."""
-    await log.execute("do $$ begin create role orders_app login; exception when duplicate_object then null; end $$")
-    admin = await log.connect()
-    await admin.execute(grants_script("orders_app"))
-    await admin.close()
-    connection = await asyncpg.connect(log.url.replace("postgres@", "orders_app@"))
-    yield connection
-    connection.terminate()
-
-
 async def test_an_application_can_schedule_and_cancel_with_the_printed_grants(
     log: PostgreSQLLog, application: Any
 ) -> None:
@@ -363,7 +331,7 @@ async def test_an_application_can_cancel_what_is_in_trouble(log: PostgreSQLLog, 
     await in_trouble(log)
     async with application.transaction():
         assert await OUTBOX.cancel(application, id) is CANCELED
-    assert [row.state for row in await log.troubles()] == ["canceled"]
+    assert [row.state for row in await log.deferred()] == ["canceled"]
 
 
 @pytest.mark.parametrize(
@@ -394,7 +362,7 @@ async def test_an_application_can_do_nothing_else(application: Any, forbidden: s
 async def test_who_was_granted_nothing_can_cancel_nothing(log: PostgreSQLLog) -> None:
     await log.execute("do $$ begin create role onlooker login; exception when duplicate_object then null; end $$")
     await log.execute("grant usage on schema postroad to onlooker")
-    connection = await asyncpg.connect(log.url.replace("postgres@", "onlooker@"))
+    connection = await log.connect(user="onlooker")
     with pytest.raises(asyncpg.InsufficientPrivilegeError, match="cancel"):
         await connection.execute("select postroad.cancel(gen_random_uuid())")
     await connection.close()

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +25,7 @@ from postroad.stores.admin.postgresql import PostgreSQLAdminDatabase
 from postroad.stores.admin.sqlite import SQLiteAdminDatabase
 from postroad.stores.leases import NOWHERE
 from tests.lanes import HERE, identity
-from tests.logs import Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
+from tests.logs import Log, PostgreSQLLog, SQLiteLog, log_fixture, numbered
 
 ME = By("anna", "because")
 
@@ -35,22 +34,10 @@ class There(MemoryBroker):
     destination = "there"
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql15", "postgresql18"])
-async def log(request: pytest.FixtureRequest, tmp_path: Path) -> Log:
-    match request.param:
-        case "memory":
-            return MemoryLog()
-        case "sqlite":
-            return SQLiteLog(tmp_path / "log.sqlite")
-    return await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
+log = log_fixture("memory", "sqlite", "postgresql15", "postgresql18")
 
 
-@pytest.fixture(params=["sqlite", "postgresql15"])
-async def kept(request: pytest.FixtureRequest, tmp_path: Path) -> SQLiteLog | PostgreSQLLog:
-    """A log that operators work with."""
-    if request.param == "sqlite":
-        return SQLiteLog(tmp_path / "log.sqlite")
-    return await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
+kept = log_fixture("sqlite", "postgresql15")  # logs that operators work with
 
 
 @pytest.fixture

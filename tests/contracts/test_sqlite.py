@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
@@ -18,15 +17,9 @@ from postroad.stores.cursor import Cursor
 from postroad.stores.dialects import SQLITE
 from postroad.stores.sqlite import SQLiteStore
 from tests.lanes import take_lanes
-from tests.logs import SQLiteLog, numbered
+from tests.logs import SQLiteLog, log_fixture, numbered
 
-
-@pytest.fixture
-async def log(tmp_path: Path) -> AsyncIterator[SQLiteLog]:
-    log = SQLiteLog(tmp_path / "log.sqlite")
-    await log.store.open()
-    yield log
-    await log.store.close()
+log = log_fixture("sqlite", opened=True)
 
 
 async def take(log: SQLiteLog) -> Lease:
@@ -70,7 +63,7 @@ async def test_a_record_that_fails_half_way_has_written_nothing(log: SQLiteLog) 
     no_time = Deferred(2, "k", State.RETRYING, 1)
     with pytest.raises(StoreUnavailable, match="deferred_due"):
         await log.store.record(lane, Cursor(2), deferred=[Deferred(1, "k", State.HELD), no_time])
-    assert await log.troubles() == []
+    assert await log.deferred() == []
     assert (await log.store.load(lane)).lease.cursor == lane.cursor
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from itertools import chain, pairwise
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -19,23 +17,12 @@ from postroad.message import new_id
 from postroad.stores.base import FOLLOWERS, Claim, Deferred, Lease
 from postroad.stores.cursor import Cursor, PageLimit
 from tests.lanes import take_lanes
-from tests.logs import PLENTY, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered, read_all
+from tests.logs import PLENTY, Log, log_fixture, numbered, read_all
 
 ALL = timedelta(0)
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql15", "postgresql18"])
-async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Log]:
-    log: Log
-    if request.param == "memory":
-        log = MemoryLog()
-    elif request.param == "sqlite":
-        log = SQLiteLog(tmp_path / "log.sqlite")
-    else:
-        log = await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
-    await log.store.open()
-    yield log
-    await log.store.close()
+log = log_fixture("memory", "sqlite", "postgresql15", "postgresql18", opened=True)
 
 
 async def take(log: Log, lanes: int = 1, sink: str = "s", start: str = "oldest") -> list[Lease]:
@@ -47,7 +34,7 @@ async def take(log: Log, lanes: int = 1, sink: str = "s", start: str = "oldest")
 
 async def test_committed_messages_are_read_in_order_and_rolled_back_ones_never(log: Log) -> None:
     await log.add(*numbered(1, 2))
-    await log.add_in_vain(*numbered(3))
+    await log.add_and_roll_back(*numbered(3))
     await log.add(*numbered(4))
     (lane,) = await take(log)
     assert await read_all(log.store, lane) == [1, 2, 4]
@@ -322,7 +309,7 @@ async def test_what_is_in_trouble_stays_and_what_is_over_goes_with_its_message(l
         await log.store.record(lane, lane.cursor, deferred=[Deferred(1, None, state, 1, due_in, blocks=blocks)])
     over = state in FINAL
     assert await clean(log) == (3 if over else 2)
-    assert [row.state for row in await log.troubles()] == ([] if over else [state])
+    assert [row.state for row in await log.deferred()] == ([] if over else [state])
     assert [each.position for each in await log.attempts()] == ([] if over else [1])
 
 
@@ -383,7 +370,7 @@ def positions(claim: Claim) -> list[int]:
 
 
 async def due(log: Log) -> list[int]:
-    return [row.position for row in await log.troubles() if row.due]
+    return [row.position for row in await log.deferred() if row.due]
 
 
 # -- recording trouble -----------------------------------------------------------------------------------------------
@@ -401,7 +388,7 @@ async def test_a_record_is_what_is_found_afterwards(log: Log) -> None:
     )  # fmt: skip
     assert recorded.blocked_keys == {}
     assert recorded.lease == lane.settled(page.after)
-    first, second, third, fourth = await log.troubles()
+    first, second, third, fourth = await log.deferred()
     assert first[:6] == ("s", lane.lane, 1, "k", "retrying", 1)
     assert first.due_in == pytest.approx(3600, abs=60)
     assert (first.error, first.blocks, first.epoch) == ("no 1", True, None)
@@ -417,10 +404,10 @@ async def test_what_was_written_before_is_replaced(log: Log) -> None:
     lane = await lane_with(log, 1, retrying(1, due_in=5.0))
     new = Deferred(1, "other", State.HELD, 1, route="r")
     lane = (await log.store.record(lane, lane.cursor, deferred=[new])).lease
-    (row,) = await log.troubles()
+    (row,) = await log.deferred()
     assert row[3:11] == ("other", "held", 1, None, None, "r", "no 1", True), "the error is kept until there is another"
     await log.store.record(lane, lane.cursor, deferred=[dead(1, blocks=False)])
-    (row,) = await log.troubles()
+    (row,) = await log.deferred()
     assert row[3:11] == ("k", "dead", 5, None, None, None, "never", False)
 
 
@@ -428,7 +415,7 @@ async def test_a_claimed_message_that_is_recorded_is_no_longer_being_sent(log: L
     lane = await lane_with(log, 1, retrying(1))
     lane = (await log.store.claim(lane, 10)).lease
     await log.store.record(lane, lane.cursor, deferred=[retrying(1, attempts=2)])
-    (row,) = await log.troubles()
+    (row,) = await log.deferred()
     assert (row.state, row.attempts, row.epoch) == ("retrying", 2, None)
 
 
@@ -451,11 +438,11 @@ async def test_a_claim_ends_with_the_message_that_reaches_the_bytes(log: Log) ->
 
 async def test_attempts_are_kept_and_what_does_not_count_is_none(log: Log) -> None:
     lane = await lane_with(log, 1, retrying(1))
-    (first,) = await log.troubles()
+    (first,) = await log.deferred()
     for again in (held(1, attempts=1), retrying(1, attempts=2), retrying(1, attempts=3)):
         lane = (await log.store.record(lane, lane.cursor, deferred=[again])).lease
     assert [(each.position, each.attempt) for each in await log.attempts()] == [(1, 1), (1, 2), (1, 3)]
-    (last,) = await log.troubles()
+    (last,) = await log.deferred()
     assert first.first_failed is not None
     assert last.first_failed is not None
     assert last.last_failed is not None
@@ -465,11 +452,11 @@ async def test_attempts_are_kept_and_what_does_not_count_is_none(log: Log) -> No
 
 async def test_a_failure_time_is_for_failures(log: Log) -> None:
     lane = await lane_with(log, 1, held(1))
-    (row,) = await log.troubles()
+    (row,) = await log.deferred()
     assert (row.first_failed, row.last_failed) == (None, None)
     lane = (await log.store.record(lane, lane.cursor, deferred=[retrying(1)])).lease
     await log.store.record(lane, lane.cursor, deferred=[held(1, attempts=1)])
-    (row,) = await log.troubles()
+    (row,) = await log.deferred()
     assert row.first_failed is not None
     assert row.last_failed is not None
 
@@ -482,7 +469,7 @@ async def test_errors_are_cut_and_can_be_anything(log: Log) -> None:
         *(Deferred(n, None, State.RETRYING, 1, 0.0, error=text, counted=True) for n, text in enumerate(errors, 1)),
     )
     kept = ["x" * 2_000, "ü" * 2_000, "nul \ufffd in it", "half ? a character", ""]
-    assert [row.error for row in await log.troubles()] == kept
+    assert [row.error for row in await log.deferred()] == kept
     assert [each.error for each in await log.attempts()] == kept
 
 
@@ -495,7 +482,7 @@ async def test_published_messages_are_no_longer_in_trouble(log: Log) -> None:
     lane = await lane_with(log, 3, retrying(1), retrying(2, key="b"), held(3, key="b"))
     recorded = await log.store.record(lane, lane.cursor, published=[1, 2])
     assert recorded.blocked_keys == {}
-    assert [row.position for row in await log.troubles()] == [3]
+    assert [row.position for row in await log.deferred()] == [3]
     assert [each.position for each in await log.attempts()] == [1, 2], "the history stays"
 
 
@@ -534,7 +521,7 @@ async def test_a_dead_head_frees_its_key_unless_it_blocks(log: Log) -> None:
 async def test_a_record_of_many_is_one_too(log: Log) -> None:
     many = 5_000
     lane = await lane_with(log, many, *(held(n) for n in range(1, many + 1)))
-    assert len(await log.troubles()) == many
+    assert len(await log.deferred()) == many
     recorded = await log.store.record(lane, lane.cursor, published=range(1, many), freed=["k"])
     assert recorded.blocked_keys == {"k": many}
 
@@ -542,7 +529,7 @@ async def test_a_record_of_many_is_one_too(log: Log) -> None:
 @pytest.mark.parametrize("how", ["settled", "loaded", "taken"])
 async def test_trouble_that_is_out_of_date_is_not_written(log: Log, how: str) -> None:
     old = await lane_with(log, 3, retrying(1), held(2))
-    before = [row[:6] for row in await log.troubles()]
+    before = [row[:6] for row in await log.deferred()]
     if how == "settled":
         now = await log.store.settle(old, old.cursor)
     elif how == "loaded":
@@ -553,7 +540,7 @@ async def test_trouble_that_is_out_of_date_is_not_written(log: Log, how: str) ->
         await log.store.record(old, Cursor(0, old.cursor.snapshot), deferred=[retrying(3)], published=[1], freed=["k"])
     with pytest.raises(LaneChanged, match="no longer at version"):
         await log.store.claim(old, 10)
-    assert [row[:6] for row in await log.troubles()] == before
+    assert [row[:6] for row in await log.deferred()] == before
     assert [each.position for each in await log.attempts()] == [1]
     loaded = await log.store.load(now)
     assert (loaded.lease.cursor, loaded.lease.version) == (old.cursor, now.version + 1)
@@ -573,7 +560,7 @@ async def test_what_is_due_is_given_as_it_stands_in_the_log(log: Log) -> None:
     (whole,) = await take(log, sink="whole")
     page = await log.store.read(whole, whole.cursor, PLENTY)
     assert [each.message for each in claim.claimed] == list(page.messages[:2])
-    rows = await log.troubles()
+    rows = await log.deferred()
     assert [(row.state, row.due_in, row.epoch) for row in rows] == [("sending", None, lane.epoch)] * 2
     assert [(row.attempts, row.route, row.error) for row in rows] == [(0, "r", "gone"), (3, None, "no 2")]
 
@@ -706,7 +693,7 @@ async def test_lanes_and_sinks_leave_each_others_trouble_alone(log: Log) -> None
     second = (await log.store.record(two[1], mine.cursor, deferred=[retrying(2)])).lease
     claim = await log.store.claim(other, 10)
     assert positions(claim) == [2], "its key is blocked for the other sink only"
-    assert [(row.sink, row.lane, row.position, row.state) for row in await log.troubles()] == [
+    assert [(row.sink, row.lane, row.position, row.state) for row in await log.deferred()] == [
         ("other", 0, 2, "sending"), ("s", 0, 1, "retrying"), ("s", 0, 2, "held"),
         ("two", 0, 1, "retrying"), ("two", 1, 2, "retrying"),
     ]  # fmt: skip
@@ -716,7 +703,7 @@ async def test_lanes_and_sinks_leave_each_others_trouble_alone(log: Log) -> None
     assert loaded.due_in == pytest.approx(60, abs=30)
     recorded = await log.store.record(claim.lease, mine.cursor, published=[1, 2], freed=["k"])
     assert recorded.blocked_keys == {}
-    assert len(await log.troubles()) == 4
+    assert len(await log.deferred()) == 4
 
 
 async def test_a_message_that_is_gone_from_the_log_holds_up_nobody(log: Log, caplog: pytest.LogCaptureFixture) -> None:
@@ -771,7 +758,7 @@ async def test_what_was_being_sent_is_due_again(log: Log) -> None:
     claim = await log.store.claim(lane, 10)
     assert positions(claim) == [1, 2, 3, 4, 5]
     loaded = await log.store.load(lane)
-    rows = await log.troubles()
+    rows = await log.deferred()
     assert [(row.state, row.attempts, row.epoch) for row in rows] == [
         ("retrying", 2, None), ("held", 0, None), ("held", 0, None),
         ("held", 0, None), ("held", 0, None), ("held", 0, None),
@@ -801,7 +788,7 @@ async def test_a_new_owner_finds_what_the_old_one_was_sending(log: Log) -> None:
     (new,) = await take(log)
     with pytest.raises(LeaseLost):
         await log.store.load(claim.lease)
-    assert [row.state for row in await log.troubles()] == ["sending", "held"], (
+    assert [row.state for row in await log.deferred()] == ["sending", "held"], (
         "who has lost the lane puts nothing right"
     )
     with pytest.raises(LaneChanged):
@@ -809,7 +796,7 @@ async def test_a_new_owner_finds_what_the_old_one_was_sending(log: Log) -> None:
     loaded = await log.store.load(new)
     claim = await log.store.claim(loaded.lease, 10)
     assert positions(claim) == [1]
-    assert [row.epoch for row in await log.troubles()] == [new.epoch, None]
+    assert [row.epoch for row in await log.deferred()] == [new.epoch, None]
 
 
 async def test_a_head_that_merely_waited_is_due(log: Log) -> None:
@@ -845,9 +832,9 @@ async def test_a_store_moves_messages_as_the_table_of_transitions_says(log: Log,
         lane = (await log.store.record(lane, lane.cursor, deferred=[written])).lease
     states = [before]
     lane = (await log.store.claim(lane, 1)).lease
-    states += [State(row.state) for row in await log.troubles()]
+    states += [State(row.state) for row in await log.deferred()]
     await log.store.load(lane)
-    states += [State(row.state) for row in await log.troubles()]
+    states += [State(row.state) for row in await log.deferred()]
     assert len(states) == 3
     moves = [(earlier, later) for earlier, later in pairwise(states) if earlier is not later]
     assert bool(moves) == (before in BLOCKING)

@@ -8,7 +8,6 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -22,20 +21,13 @@ from postroad.stores.memory import MemoryStore
 from postroad.stores.memory_naps import MemoryListenConnection, MemoryNaps
 from postroad.stores.naps import NotifyHandler
 from tests.lanes import identity, take_lanes
-from tests.logs import Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
+from tests.logs import Arrivals, Log, MemoryLog, PostgreSQLLog, log_fixture, numbered
 
 SECONDS = 120
 NEVER = "1h"
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql15"])
-async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Log]:
-    if request.param == "memory":
-        yield MemoryLog()
-    elif request.param == "sqlite":
-        yield SQLiteLog(tmp_path / "log.sqlite")
-    else:
-        yield await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
+log = log_fixture("memory", "sqlite", "postgresql15")
 
 
 def relay(log: Log, publisher: Any, *, sink: str = "default", **settings: Any) -> Relay:
@@ -205,13 +197,13 @@ def mute() -> tuple[Mute, MemoryLog]:
     return log.store.naps, log
 
 
-def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+def listen_events(caplog: pytest.LogCaptureFixture) -> list[str]:
     told = (str(getattr(record, "event", "")) for record in caplog.records)
     return [event for event in told if event in {"listen_lost", "listen_restored"}]
 
 
-async def until_said(caplog: pytest.LogCaptureFixture, *events: str) -> None:
-    await until(lambda: said(caplog) == list(events))
+async def until_listen_events(caplog: pytest.LogCaptureFixture, *events: str) -> None:
+    await until(lambda: listen_events(caplog) == list(events))
 
 
 async def test_what_is_not_heard_is_said_once_and_replaced_by_polling(
@@ -222,14 +214,14 @@ async def test_what_is_not_heard_is_said_once_and_replaced_by_polling(
     broker = Arrivals()
     async with running(relay(log, broker, tick="20ms", max_idle_backoff="5ms")) as it:
         await until_asleep(it)
-        assert said(caplog) == []
+        assert listen_events(caplog) == []
         naps.mute = True
-        await until_said(caplog, "listen_lost")
+        await until_listen_events(caplog, "listen_lost")
         await log.add(*numbered(1))
         await broker.until(1)
         assert not any(wait.nap or wait.asleep for wait in it._wakeup._waits)
         naps.mute = False
-        await until_said(caplog, "listen_lost", "listen_restored")
+        await until_listen_events(caplog, "listen_lost", "listen_restored")
         await until_asleep(it)
 
 
@@ -240,11 +232,11 @@ async def test_who_never_heard_anything_never_sleeps(
     naps.mute = True
     broker = Arrivals()
     async with running(relay(log, broker, tick="10ms", max_idle_backoff="5ms")) as it:
-        await until_said(caplog, "listen_lost")
+        await until_listen_events(caplog, "listen_lost")
         naps.tried.clear()
         await asyncio.wait_for(naps.tried.wait(), SECONDS)
         assert not any(wait.nap or wait.asleep for wait in it._wakeup._waits)
-        assert said(caplog) == ["listen_lost"], "once is enough"
+        assert listen_events(caplog) == ["listen_lost"], "once is enough"
 
 
 async def test_a_connection_that_can_not_be_made_is_tried_again(
@@ -255,7 +247,7 @@ async def test_a_connection_that_can_not_be_made_is_tried_again(
     naps.refuses = 2
     async with running(relay(log, Arrivals(), tick="10ms")) as it:
         await until_asleep(it)
-    assert said(caplog) == ["listen_lost", "listen_restored"]
+    assert listen_events(caplog) == ["listen_lost", "listen_restored"]
     assert "no room for one more connection" in caplog.text
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import aiosqlite
-import asyncpg
 import psycopg
 import pytest
 from psycopg.rows import dict_row
@@ -32,7 +31,7 @@ from postroad.testing import (
     reset_outbox,
     run_relay_until_empty,
 )
-from tests.logs import PostgreSQLLog
+from tests.logs import PostgreSQLLog, connected
 from tests.services.postgresql import PostgreSQL
 
 pytest_plugins = ["pytester"]
@@ -110,10 +109,8 @@ async def async_connection(request: pytest.FixtureRequest, path: Path, postgresq
         async with aiosqlite.connect(path) as sqlite:
             yield sqlite
     elif kind == "asyncpg":
-        pg = await asyncpg.connect(url)
-        async with pg.transaction():
+        async with connected(url) as pg, pg.transaction():
             yield pg
-        await pg.close()
     elif kind == "psycopg":
         async with await psycopg.AsyncConnection.connect(url) as other:
             yield other
@@ -148,13 +145,12 @@ def test_autocommit(path: Path, pg_url: str) -> None:
 
 
 async def test_autocommit_of_async_connections(postgresql15: PostgreSQL) -> None:
-    connection = await asyncpg.connect((await PostgreSQLLog.fresh(postgresql15)).url)
-    async with connection.transaction():
-        await OUTBOX.add(connection, OrderCreated(1))
-    assert len(await outbox_messages(connection)) == 1
-    await reset_outbox(connection)
-    assert await outbox_messages(connection) == []
-    await connection.close()
+    async with (await PostgreSQLLog.fresh(postgresql15)).connected() as connection:
+        async with connection.transaction():
+            await OUTBOX.add(connection, OrderCreated(1))
+        assert len(await outbox_messages(connection)) == 1
+        await reset_outbox(connection)
+        assert await outbox_messages(connection) == []
 
 
 async def test_autocommit_of_aiosqlite(path: Path) -> None:
@@ -297,19 +293,18 @@ def test_row_and_message_of_one_transaction(pg_url: str) -> None:
 
 async def test_the_same_on_an_async_connection(postgresql15: PostgreSQL) -> None:
     url = (await PostgreSQLLog.fresh(postgresql15)).url
-    connection = await asyncpg.connect(url)
-    await connection.execute("drop table if exists orders cascade; create table orders (id integer)")
-    await connection.execute("insert into orders values (2)")
-    async with connection.transaction():
-        await connection.execute("insert into orders values (1)")
-        await OUTBOX.add(connection, OrderCreated(1), key=1)
-        message = (await outbox_messages(connection))[0]
-    await assert_same_transaction(connection, message, table="orders", where="id = 1")
-    with pytest.raises(AssertionError, match="written by transaction"):
-        await assert_same_transaction(connection, message, table="orders", where="id = 2")
-    with pytest.warns(NeverAwaited, match="nothing was checked"):
-        assert_same_transaction(connection, message, table="orders", where="id = 2")
-    await connection.close()
+    async with connected(url) as connection:
+        await connection.execute("drop table if exists orders cascade; create table orders (id integer)")
+        await connection.execute("insert into orders values (2)")
+        async with connection.transaction():
+            await connection.execute("insert into orders values (1)")
+            await OUTBOX.add(connection, OrderCreated(1), key=1)
+            message = (await outbox_messages(connection))[0]
+        await assert_same_transaction(connection, message, table="orders", where="id = 1")
+        with pytest.raises(AssertionError, match="written by transaction"):
+            await assert_same_transaction(connection, message, table="orders", where="id = 2")
+        with pytest.warns(NeverAwaited, match="nothing was checked"):
+            assert_same_transaction(connection, message, table="orders", where="id = 2")
 
 
 def test_sqlite_does_not_know_who_wrote_a_row(path: Path, messages: Messages) -> None:

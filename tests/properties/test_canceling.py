@@ -23,8 +23,8 @@ from postroad.stores.admin.admin import Admin
 from postroad.stores.admin.contract import By, Filter
 from postroad.stores.admin.postgresql import PostgreSQLAdminDatabase
 from postroad.stores.admin.sqlite import SQLiteAdminDatabase
-from tests.chance import Fickle, Shaky, a_relay
 from tests.logs import Log, MemoryLog, PostgreSQLLog, SQLiteLog
+from tests.unreliable import UnreliableBroker, UnreliableStore, a_relay
 
 KEYS = ["a", "b", None]
 ME = By("anna")
@@ -37,9 +37,9 @@ class Life:
         self._log = log
         self._ops = ops
         self._random = random
-        self._broker = Fickle(random)
+        self._broker = UnreliableBroker(random)
         self._running: list[asyncio.Task[Any]] = []
-        self._shaky: list[Shaky] = []
+        self._shaky: list[UnreliableStore] = []
         self._on_dead = random.choice(["release", "hold"])
         self._added: list[UUID] = []
         self.canceled: set[UUID] = set()
@@ -91,7 +91,7 @@ class Life:
         )
 
     async def _start(self) -> None:
-        self._shaky.append(Shaky(self._log.another_store(), self._random))
+        self._shaky.append(UnreliableStore(self._log.another_store(), self._random))
         self._running.append(asyncio.create_task(self._relay(self._shaky[-1]).run()))
 
     async def _kill(self) -> None:

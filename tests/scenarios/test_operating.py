@@ -21,7 +21,7 @@ import pytest
 
 from postroad import Outbox
 
-PATIENCE = 120
+WAIT_SECONDS = 120
 
 RELAY = """
 import asyncio, sys
@@ -59,7 +59,7 @@ class Night:
         done = subprocess.run(
             [sys.executable, "-m", "postroad", *arguments],
             env=environment | {"POSTROAD_DATABASE": self.url},
-            capture_output=True, text=True, check=False, timeout=PATIENCE,
+            capture_output=True, text=True, check=False, timeout=WAIT_SECONDS,
         )  # fmt: skip
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + (done.stderr if code else "")
@@ -86,7 +86,7 @@ class Night:
 
     def until(self, reached: Callable[[], bool]) -> None:
         """Wait for what the relay does in its own time."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + WAIT_SECONDS
         while not reached():
             assert time.monotonic() < end, "it never came"
             time.sleep(0.02)

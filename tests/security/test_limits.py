@@ -5,7 +5,6 @@ the limits.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -24,37 +23,31 @@ from postroad.stores.admin.postgresql import PostgreSQLAdminDatabase
 from postroad.stores.grants import grants_script
 from postroad.stores.sqlite import migrate_sqlite
 from tests.lanes import take_lanes
-from tests.logs import PLENTY, Arrivals, Log, PostgreSQLLog, SQLiteLog, numbered
-from tests.services.postgresql import PostgreSQL
+from tests.logs import PLENTY, Arrivals, Log, PostgreSQLLog, SQLiteLog, connected, log_fixture, numbered
 
 OUTSIDE_EVERY_CALENDAR = ["infinity", "-infinity", "0044-03-15 00:00:00+00 BC", "99999-01-01 00:00:00+00"]
 LARGE = {"payload": 16_777_217, "headers": 65_537, "content_type": 256}
 
 
-@pytest.fixture
-async def log(postgresql15: PostgreSQL) -> AsyncIterator[PostgreSQLLog]:
-    log = await PostgreSQLLog.fresh(postgresql15)
-    await log.store.open()
-    yield log
-    await log.store.close()
+log = log_fixture("postgresql15", opened=True)
 
 
 @pytest.fixture
-async def application(log: PostgreSQLLog) -> AsyncIterator[Any]:
+async def application(log: PostgreSQLLog) -> Any:
     """A connection as a role that has what `--grants` prints, and nothing else."""
     await log.execute("do $$ begin create role shop_app login; exception when duplicate_object then null; end $$")
     await _script(log.url, grants_script("shop_app"))
-    connection = await asyncpg.connect(log.url.replace("postgres@", "shop_app@"))
-    yield connection
-    connection.terminate()
+    return await log.connect(user="shop_app")
+
+
+with_checks = log_fixture("postgresql15")
 
 
 @pytest.fixture
-async def unlimited(postgresql15: PostgreSQL) -> PostgreSQLLog:
+async def unlimited(with_checks: PostgreSQLLog) -> PostgreSQLLog:
     """A log whose owner has dropped the checks."""
-    log = await PostgreSQLLog.fresh(postgresql15)
-    await log.execute("drop trigger refuse_row on postroad.outbox")
-    return log
+    await with_checks.execute("drop trigger refuse_row on postroad.outbox")
+    return with_checks
 
 
 @pytest.fixture
@@ -67,10 +60,9 @@ def unlimited_file(tmp_path: Path) -> Path:
 
 
 async def _script(url: str, *statements: str) -> None:
-    connection = await asyncpg.connect(url)
-    for statement in statements:
-        await connection.execute(statement)
-    await connection.close()
+    async with connected(url) as connection:
+        for statement in statements:
+            await connection.execute(statement)
 
 
 def row(number: int, **columns: Any) -> dict[str, Any]:
@@ -198,7 +190,7 @@ async def test_a_relay_puts_large_rows_aside_without_reading_them(unlimited: Pos
     await log.store.close()
     assert [(each.is_unread, each.size) for each in page.messages] == [(True, 0)] * 3 + [(False, 16)]
     assert (await carried(log)).numbers == [4]
-    dead = [each for each in await log.troubles() if each.sink == "default"]
+    dead = [each for each in await log.deferred() if each.sink == "default"]
     assert [(each.position, each.state, each.attempts) for each in dead] == [(n, "dead", 1) for n in (1, 2, 3)]
     assert all("too large" in (each.error or "") for each in dead)
 
@@ -209,7 +201,7 @@ async def test_a_large_row_that_is_tried_again_is_not_read_either(unlimited: Pos
     async with Admin(PostgreSQLAdminDatabase(log.url)) as operating:
         assert (await operating.retry(Filter(all=True), By("anna", "because"))).changed == 3
     broker = await carried(log, dead_letter_topic="dead")
-    assert [each.state for each in await log.troubles()] == ["dead"] * 3
+    assert [each.state for each in await log.deferred()] == ["dead"] * 3
     assert [(letter.topic, letter.payload) for letter in broker.messages] == [("dead", b"")] * 3
     assert all("too large" in letter.headers["postroad-dead-reason"] for letter in broker.messages)
 
@@ -226,7 +218,7 @@ async def test_large_rows_in_a_file(unlimited_file: Path) -> None:
     )
     log = SQLiteLog(unlimited_file)
     assert (await carried(log)).numbers == [4]
-    assert [(each.state, "too large" in (each.error or "")) for each in await log.troubles()] == [("dead", True)] * 3
+    assert [(each.state, "too large" in (each.error or "")) for each in await log.deferred()] == [("dead", True)] * 3
 
 
 # -- slots -----------------------------------------------------------------------------------------------------------

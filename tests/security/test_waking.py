@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
-import asyncpg
 import pytest
 
 from postroad.config import RelaySettings
 from postroad.relay import Relay
 from postroad.relay.wake_signal import WAKES_AT_ONCE, WAKES_PER_SECOND, WakeSignal
 from postroad.stores.postgresql import PostgreSQLStore
-from tests.clocks import Flying
-from tests.logs import Arrivals, PostgreSQLLog, numbered
-from tests.services.postgresql import PostgreSQL
+from tests.clocks import FastClock
+from tests.logs import Arrivals, PostgreSQLLog, log_fixture, numbered
 
 SECONDS = 60
 
@@ -35,18 +32,14 @@ class Counting(PostgreSQLStore):
         return await super().move_scheduled(limit)
 
 
-@pytest.fixture
-async def log(postgresql15: PostgreSQL) -> PostgreSQLLog:
-    return await PostgreSQLLog.fresh(postgresql15)
+log = log_fixture("postgresql15")
 
 
 @pytest.fixture
-async def stranger(log: PostgreSQLLog) -> AsyncIterator[Any]:
+async def stranger(log: PostgreSQLLog) -> Any:
     """A connection as a role that was granted nothing at all."""
     await log.execute("do $$ begin create role stranger login; exception when duplicate_object then null; end $$")
-    connection = await asyncpg.connect(log.url.replace("postgres@", "stranger@"))
-    yield connection
-    connection.terminate()
+    return await log.connect(user="stranger")
 
 
 async def test_a_flood_of_notifications_makes_a_relay_look_a_few_times_only(
@@ -85,7 +78,7 @@ async def test_a_flood_of_notifications_makes_a_relay_look_a_few_times_only(
 
 
 async def test_so_many_go_through_at_once_and_then_so_many_per_second() -> None:
-    clock = Flying()
+    clock = FastClock()
     signal, wakes = WakeSignal(clock), []
     began = clock.now()
     for _ in range(WAKES_AT_ONCE + WAKES_PER_SECOND):
@@ -97,7 +90,7 @@ async def test_so_many_go_through_at_once_and_then_so_many_per_second() -> None:
 
 
 async def test_what_is_worth_it_goes_through_without_limit() -> None:
-    clock = Flying()
+    clock = FastClock()
     signal, began = WakeSignal(clock), clock.now()
     for _ in range(1000):
         signal.on_notify()
@@ -107,7 +100,7 @@ async def test_what_is_worth_it_goes_through_without_limit() -> None:
 
 
 async def test_what_is_heard_while_it_is_quiet_counts_and_what_is_urgent_goes_through() -> None:
-    clock = Flying()
+    clock = FastClock()
     signal = WakeSignal(clock)
     for _ in range(WAKES_AT_ONCE + 1):
         signal.on_notify()
@@ -124,7 +117,7 @@ async def test_what_is_heard_while_it_is_quiet_counts_and_what_is_urgent_goes_th
 
 
 async def test_a_wait_is_never_longer_than_was_said() -> None:
-    clock = Flying()
+    clock = FastClock()
     signal = WakeSignal(clock)
     for _ in range(WAKES_AT_ONCE + 5):
         signal.on_notify()
@@ -136,7 +129,7 @@ async def test_a_wait_is_never_longer_than_was_said() -> None:
 
 
 async def test_what_was_heard_while_there_were_too_many_is_not_forgotten() -> None:
-    clock = Flying()
+    clock = FastClock()
     signal = WakeSignal(clock)
     for _ in range(2 * WAKES_AT_ONCE):
         signal.on_notify()

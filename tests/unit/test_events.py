@@ -23,11 +23,10 @@ from postroad.relay.maintenance import Reports, Retention
 from postroad.stores.admin.admin import Admin
 from postroad.stores.admin.sqlite import SQLiteAdminDatabase
 from tests.lanes import identity
-from tests.logs import SQLiteLog, numbered
+from tests.logs import SQLiteLog, log_fixture, numbered
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
-    from pathlib import Path
     from uuid import UUID
 
     from postroad.brokers.base import Publisher
@@ -55,7 +54,7 @@ class Told(logging.Handler):
         return only
 
     async def until(self, event: type[events.Event]) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not self.all(event):
                 self._more.clear()
                 await self._more.wait()
@@ -72,9 +71,7 @@ async def told() -> AsyncIterator[Told]:
     logger.removeHandler(handler)
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> SQLiteLog:
-    return SQLiteLog(tmp_path / "log.sqlite")
+log = log_fixture("sqlite")
 
 
 def relay(log: SQLiteLog, publisher: Publisher, **settings: Any) -> Relay:
@@ -83,7 +80,7 @@ def relay(log: SQLiteLog, publisher: Publisher, **settings: Any) -> Relay:
 
 
 def execute(log: SQLiteLog, sql: str) -> None:
-    with closing(sqlite3.connect(log.path, timeout=30)) as connection, connection:
+    with closing(sqlite3.connect(log.path, timeout=60)) as connection, connection:
         connection.execute(sql)
 
 
@@ -250,7 +247,7 @@ async def test_a_lane_that_was_changed_and_one_that_was_lost(log: SQLiteLog, tol
     await told.until(events.LaneLost)
     assert taken.epoch == 2
     it.stop()
-    await asyncio.wait_for(running, 30)
+    await asyncio.wait_for(running, 60)
     assert told.one(events.LaneLost) == IN_LANE | {"reason": "lane 0 of sink 'audit' was taken by another relay"}
     assert told.one(events.RelayEnded)["lanes_lost"] == 1
 
@@ -274,7 +271,7 @@ async def test_a_lane_that_is_stopped_in_the_middle_of_a_page(log: SQLiteLog, to
     broker = MemoryBroker()
     broker.hold()
     running = asyncio.create_task((it := relay(log, broker, grace="10ms")).run())
-    await asyncio.wait_for(broker.asked.wait(), 30)
+    await asyncio.wait_for(broker.asked.wait(), 60)
     it.stop()
     await running
     reason = "the broker did not confirm in time; what it had confirmed is saved"

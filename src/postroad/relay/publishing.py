@@ -179,7 +179,7 @@ class LanePublisher:
 
     async def _until_available(self) -> None:
         """Wait for the broker: no message is at fault while the broker is unavailable without it, too."""
-        await self._breaker.closed(self._stopping)
+        await self._breaker.wait_closed(self._stopping)
         if self._stopping.is_set():
             raise Interrupted("stopped in an outage; what was confirmed is saved")
 

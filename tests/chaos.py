@@ -1,7 +1,7 @@
-"""Relays, writers and all that can happen to them; and afterwards, whether every promise was kept.
+"""Relays and writers under injected faults, and a check afterwards that every promise was kept.
 
-Whatever is random comes from one seed, which is in the report. Each relay has a way of its own to the database and to
-the broker, on which the weather may be bad, and an exchange of its own, by which its messages are known.
+Whatever is random comes from one seed, which is in the report. Each relay reaches the database and the broker through
+faulty proxies of its own, and publishes to an exchange of its own, by which its messages are known.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from postroad.verify import Arrival, Committed, Incident, Verdict, verify
 from tests.lanes import pending
 from tests.logs import OUTBOX, PostgreSQLLog
 from tests.queues import QUEUE, bare, deliveries, with_queue
-from tests.relays import PATIENCE, RunningRelay
+from tests.relays import WAIT_SECONDS, RunningRelay
+from tests.services.faulty_proxy import FaultyProxy
 from tests.services.postgresql import PostgreSQL
 from tests.services.rabbitmq import RabbitMQ
 from tests.services.server import stop
-from tests.services.weather import Weather
 
 LEASE: Final = 2
 OPTIONS: Final = (
@@ -50,8 +50,8 @@ class Member(NamedTuple):
     name: str
     running: RunningRelay
     started: asyncio.Task[None]
-    to_database: Weather
-    to_broker: Weather
+    to_database: FaultyProxy
+    to_broker: FaultyProxy
 
     async def close(self) -> None:
         self.started.cancel()
@@ -62,8 +62,8 @@ class Member(NamedTuple):
         await self.to_broker.__aexit__()
 
 
-class Turmoil:
-    """Some relays of one sink, each a process, from a PostgreSQL to a RabbitMQ through bad weather."""
+class Chaos:
+    """Some relays of one sink, each a process, from a PostgreSQL to a RabbitMQ through faulty proxies."""
 
     def __init__(self, postgresql: PostgreSQL, rabbitmq: RabbitMQ, folder: Path, *, seed: int, relays: int = 3) -> None:
         self.postgresql = postgresql
@@ -112,8 +112,8 @@ class Turmoil:
         self._started += 1
         name = f"relay-{self._started}"
         await with_queue(self._vhost, exchange=name)
-        to_database = await Weather(_port(self.log.url)).__aenter__()
-        to_broker = await Weather(_port(self._vhost)).__aenter__()
+        to_database = await FaultyProxy(_port(self.log.url)).__aenter__()
+        to_broker = await FaultyProxy(_port(self._vhost)).__aenter__()
         self._relays[name] = running = RunningRelay(
             PostgreSQLLog(to_database.url(self.log.url)),
             to_broker.url(self._vhost),
@@ -123,7 +123,7 @@ class Turmoil:
             POSTROAD_RABBITMQ_EXCHANGE=name,
             POSTROAD_RABBITMQ_CONFIRM_TIMEOUT=f"{2 * LEASE}s",
         )
-        started = asyncio.create_task(running.until_told("relay_started"))
+        started = asyncio.create_task(running.until_logged("relay_started"))
         self._members.append(Member(name, running, started, to_database, to_broker))
 
     # -- writers -----------------------------------------------------------------------------------------------------
@@ -204,18 +204,18 @@ class Turmoil:
         await asyncio.to_thread(self.rabbitmq.restart)
 
     async def _drop_connections(self) -> str:
-        name, weather = await self._a_way()
-        weather.drop()
+        name, proxy = await self._a_way()
+        proxy.drop()
         return name
 
     async def _half_close(self) -> str:
-        name, weather = await self._a_way()
-        weather.close_half(towards_server=self.random.random() < 0.5)
+        name, proxy = await self._a_way()
+        proxy.close_half(towards_server=self.random.random() < 0.5)
         return name
 
     async def _delay(self) -> str:
-        name, weather = await self._a_way()
-        await weather.delay(self.random.random() * LEASE)
+        name, proxy = await self._a_way()
+        await proxy.delay(self.random.random() * LEASE)
         return name
 
     async def _delay_beyond_lease(self) -> str:
@@ -226,8 +226,8 @@ class Turmoil:
 
     async def _forget_connections(self) -> str:
         """The relay learns of it from nobody; until its lease is over it may send what it has read."""
-        name, weather = await self._a_way()
-        weather.forget()
+        name, proxy = await self._a_way()
+        proxy.forget()
         await asyncio.sleep(LEASE)
         return name
 
@@ -241,7 +241,7 @@ class Turmoil:
         )
         return self.random.choice([member for member in self._members if member.started in started])
 
-    async def _a_way(self) -> tuple[str, Weather]:
+    async def _a_way(self) -> tuple[str, FaultyProxy]:
         member = await self._a_member()
         return member.name, self.random.choice((member.to_database, member.to_broker))
 
@@ -290,7 +290,7 @@ class Turmoil:
         return "\n".join(sorted(said))
 
     async def _until_nothing_waits(self) -> None:
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + WAIT_SECONDS
         while await pending(self.log.url):
             assert time.monotonic() < until, "the lanes stand still"
             await asyncio.sleep(0.2)

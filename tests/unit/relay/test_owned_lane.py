@@ -11,19 +11,19 @@ import pytest
 from postroad.relay.owned_lane import LeaseInDoubt, OwnedLane
 from postroad.stores.base import Lease
 from postroad.stores.cursor import Cursor
-from tests.clocks import Flying
+from tests.clocks import FastClock
 
 
 @pytest.fixture
-async def clock() -> Flying:
-    return Flying()
+async def clock() -> FastClock:
+    return FastClock()
 
 
-def owned(clock: Flying, seconds: float) -> OwnedLane:
+def owned(clock: FastClock, seconds: float) -> OwnedLane:
     return OwnedLane(Lease("s", 3, 0, 1023, UUID(int=1), 1, 1, Cursor(0)), clock.now() + seconds, clock)
 
 
-async def test_no_wave_begins_when_the_lease_may_end(clock: Flying) -> None:
+async def test_no_wave_begins_when_the_lease_may_end(clock: FastClock) -> None:
     it = owned(clock, 12)
     it.check()
     await clock.wait(asyncio.Event(), 11.99)
@@ -35,7 +35,7 @@ async def test_no_wave_begins_when_the_lease_may_end(clock: Flying) -> None:
     it.check()
 
 
-async def test_a_lane_that_is_lost_begins_nothing_however_long_its_lease(clock: Flying) -> None:
+async def test_a_lane_that_is_lost_begins_nothing_however_long_its_lease(clock: FastClock) -> None:
     it = owned(clock, 12)
     assert it.lose()
     with pytest.raises(LeaseInDoubt):
@@ -43,7 +43,7 @@ async def test_a_lane_that_is_lost_begins_nothing_however_long_its_lease(clock: 
     await it.wait_until_decided(asyncio.Event())
 
 
-async def test_a_lane_in_doubt_waits_for_the_decision(clock: Flying) -> None:
+async def test_a_lane_in_doubt_waits_for_the_decision(clock: FastClock) -> None:
     it, stopping = owned(clock, 0), asyncio.Event()
     waiting = asyncio.create_task(it.wait_until_decided(stopping))
     await asyncio.sleep(0)
@@ -56,7 +56,7 @@ async def test_a_lane_in_doubt_waits_for_the_decision(clock: Flying) -> None:
     await asyncio.wait_for(waiting, 60)
 
 
-async def test_a_lane_that_was_reclaimed_loads_before_it_sends(clock: Flying) -> None:
+async def test_a_lane_that_was_reclaimed_loads_before_it_sends(clock: FastClock) -> None:
     """Its state was loaded in the old epoch: it could publish, but not save."""
     it = owned(clock, 12)
     loaded, reclaimed = it.lease, msgspec.structs.replace(it.lease, epoch=2)

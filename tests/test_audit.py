@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.audit import verdict
 
-CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
+CONSTRAINTS = Path(__file__).parents[1] / "constraints.txt"
 
 SOUND = {"name": "a", "version": "1", "vulns": []}
 ILL = {"name": "b", "version": "2", "vulns": [{"id": "CVE-1"}, {"id": "CVE-2"}]}

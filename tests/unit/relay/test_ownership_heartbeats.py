@@ -16,7 +16,7 @@ from postroad.stores.leases import SinkSnapshot
 from postroad.stores.memory import MemoryStore
 from tests.lanes import HERE, identity
 
-SECONDS = 30
+SECONDS = 60
 ANOTHER_OWNS_THEM = SinkSnapshot(lanes=2, destination=HERE, mine={}, renewed=(), free=(), peers=(), suspects=())
 
 

@@ -1,4 +1,4 @@
-"""A broker and a store that fail as chance has it, for the property tests that run whole relays."""
+"""A broker and a store that fail at random, for the property tests that run whole relays."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from postroad.stores.base import Store
 AT_ONCE = Backoff(first=timedelta(0), max_attempts=3)
 
 
-class Fickle(MemoryBroker):
-    """Answers as chance has it, until it is mended."""
+class UnreliableBroker(MemoryBroker):
+    """Refuses messages and breaks off at random, until `mended`."""
 
     def __init__(self, random: Random) -> None:
         super().__init__()
@@ -60,8 +60,8 @@ class Fickle(MemoryBroker):
         return None
 
 
-class Shaky:
-    """A store whose database fails as chance has it: before it did what it was asked, or after it and unheard."""
+class UnreliableStore:
+    """A store whose database fails at random: before it did what it was asked, or after, and the answer is lost."""
 
     def __init__(self, store: Store, random: Random) -> None:
         self._store = store

@@ -1,5 +1,5 @@
-"""A port between clients and a server, in bad weather: connections are dropped, delayed, closed in one direction, or
-forgotten by whatever is in between.
+"""A proxy between clients and a server that drops connections, delays them, closes them in one direction, or forgets
+them as a router does.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import Self
 
 from tests.services.serving import aborted, closed, end_serving
 
-__all__ = ["Weather"]
+__all__ = ["FaultyProxy"]
 
 
-class Weather:
+class FaultyProxy:
     """Hands on to a port of this machine. All of it is about the connections there are; new ones work."""
 
     def __init__(self, to_port: int) -> None:
