@@ -215,6 +215,7 @@ BROKER = Broker(
     name="memory",
     title="the memory broker",
     url="memory://name",
+    in_process=True,
     publisher=lambda url, settings: MemoryBroker(_queue(url)),
     subscriber=lambda url, settings, subscription: _queue(url),
 )

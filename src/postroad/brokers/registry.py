@@ -94,6 +94,8 @@ class Broker:
     subscriber_settings: type[SettingsGroup] = NoSettings
     url_warnings: Callable[[str, str], Iterable[Event]] = lambda setting, url: ()
     """What is unwise about a URL, given the name of the setting that holds it."""
+    in_process: bool = False
+    """Its queues are in the memory of this process: one that only runs a relay would lose all that it publishes."""
     extra: str | None = None
     """The extra of postroad that installs its driver; None where the broker's own package depends on it."""
     drivers: frozenset[str] = frozenset()

@@ -18,8 +18,9 @@ from typer.testing import CliRunner
 from postroad import InvalidSetting, Outbox
 from postroad.brokers.local import LocalPublisher
 from postroad.config import RelaySettings
+from postroad.ops.cli import app
 from postroad.ops.process import Outcome, run_relay
-from postroad.ops.terminal import Command
+from postroad.ops.terminal import Command, run
 from postroad.relay import Relay, Summary
 from postroad.safe_text import has_password, without_passwords
 from postroad.stores.dialects import POSTGRESQL, SQLITE
@@ -437,3 +438,13 @@ async def test_a_relay_of_the_memory_store_can_be_carried_too() -> None:
 
 async def _take(message: StoredMessage) -> None:
     """Take it."""
+
+
+def test_a_relay_does_not_publish_into_its_own_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    database = f"sqlite:///{tmp_path / 'shop.sqlite'}"
+    assert run(app, ["migrate", "--database", database]) == 0
+    assert run(app, ["relay", "--until-empty", "--database", database, "--to", "memory://orders"]) == 2
+    assert "to is memory://orders, whose queues end with this process" in capsys.readouterr().err

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from postroad.brokers.registry import publisher_for
+from postroad.brokers.registry import broker_for, publisher_for
 from postroad.errors import InvalidSetting
 from postroad.ops.apps import consumer_named
 from postroad.ops.options import ALL, takes
@@ -56,6 +56,12 @@ def _destination(settings: Settings) -> tuple[Publisher, str, Consumer[Any] | No
         )
     if settings.command.app is None or to > app:  # the later source wins
         url = settings.needed("to")
+        if broker_for(url, "to").in_process:
+            raise InvalidSetting(
+                f"to is {url}, whose queues end with this process, and every message with them; "
+                "it is for tests and for a relay inside an application",
+                settings=("to",),
+            )
         return publisher_for(url, settings.for_broker(url)), settings.command.sink, None
     consumer = consumer_named(settings.command.app)
     name = consumer.name if settings.origins["sink"].source == "default" else settings.command.sink
