@@ -30,7 +30,7 @@ MEMORY = "null://"
 ROUNDS = 3
 
 
-class Turns(msgspec.Struct, frozen=True):
+class SharedExclusiveLock(msgspec.Struct, frozen=True):
     """What was measured, round by round."""
 
     alone: list[Outcome]
@@ -81,8 +81,10 @@ async def _bind(url: str) -> None:
         await bound_queue(connection)
 
 
-def _turns(server: PostgreSQL, others: str, mixed: str, sinks: list[str], *, to: str, followers: int) -> Turns:
-    turns = Turns([], [], [])
+def _turns(
+    server: PostgreSQL, others: str, mixed: str, sinks: list[str], *, to: str, followers: int
+) -> SharedExclusiveLock:
+    turns = SharedExclusiveLock([], [], [])
     for sink in sinks:
         turns.alone.append(_carry(server, others, sink, "well", to=to, messages=followers))
         turns.beside.append(_carry(server, mixed, sink, "refuse", to=to, messages=followers))
@@ -101,7 +103,7 @@ def _carry(server: PostgreSQL, url: str, sink: str, how: str, *, to: str, messag
     return outcome
 
 
-def _describe(section: Section, to: str, turns: Turns) -> None:
+def _describe(section: Section, to: str, turns: SharedExclusiveLock) -> None:
     section.rows += [
         _row(f"{to}: the other keys, without the bad one", turns.alone),
         _row(f"{to}: the other keys, while the bad key's messages are held", turns.beside),

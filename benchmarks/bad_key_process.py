@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from benchmarks.rabbitmq_yardsticks import EXCHANGE
 from benchmarks.subject import report, wait_for_go
 from postroad.brokers import publisher_for
-from postroad.config import RabbitMQSettings
 from postroad.errors import Refusal
 from postroad.relay import Relay
 from postroad.retry import Backoff
@@ -58,7 +57,7 @@ class Choosy:
 
 async def carry(database: str, sink: str, *, how: str, to: str, messages: int) -> tuple[int, float]:
     published, began = 0, time.perf_counter()
-    publisher = Choosy(publisher_for(to, rabbitmq=RabbitMQSettings(exchange=EXCHANGE)), refuses=how == "refuse")
+    publisher = Choosy(publisher_for(to, exchange=EXCHANGE), refuses=how == "refuse")
     while True:
         summary = await Relay(store_for(database), publisher, sink=sink, retry=SOON).run_until_empty()
         if not published and summary.published:

@@ -17,7 +17,8 @@ from benchmarks.inbox_process import AT_ONCE, BATCH, PREFETCH, QUEUE
 from benchmarks.process import Broken, Outcome, Process
 from benchmarks.rabbitmq_yardsticks import EXCHANGE, in_pages, stored
 from benchmarks.sections import Plan, Section, median, spread
-from postroad.brokers.rabbitmq import RabbitMQPublisher
+from postroad.brokers.rabbitmq.publisher import RabbitMQPublisher
+from postroad.brokers.rabbitmq.settings import PublisherSettings
 from tests.services.rabbitmq import RabbitMQ
 from tests.services.server import ServerMissing
 
@@ -77,7 +78,7 @@ async def _fill(broker: str, messages: int) -> None:
         queue = await channel.declare_queue(QUEUE, durable=True)
         await queue.bind(exchange, "#")
         await queue.purge()
-    publisher = RabbitMQPublisher(broker, exchange=EXCHANGE)
+    publisher = RabbitMQPublisher(broker, PublisherSettings(exchange=EXCHANGE))
     for page in in_pages([_numbered(number) for number in range(1, messages + 1)]):
         if await publisher.publish(page):
             raise Broken("RabbitMQ did not take the messages")

@@ -13,15 +13,15 @@ from benchmarks.backlog import TOPIC, create_log, create_sinks, fill
 from benchmarks.process import Process
 from benchmarks.sections import Plan, Section, median
 from postroad.lifecycle import State
-from postroad.stores import operating_for
-from postroad.stores.operating import Filter, Rewind
+from postroad.stores import open_admin
+from postroad.stores.admin.contract import Filter, Rewind
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from uuid import UUID
 
     from benchmarks.process import Outcome
-    from postroad.stores.operating import Operating
+    from postroad.stores.admin.admin import Admin
     from tests.services.postgresql import PostgreSQL
 
 SINK = "default"
@@ -67,7 +67,7 @@ def run(server: PostgreSQL, plan: Plan) -> Section:
 
 
 async def _ask(url: str, section: Section, plan: Plan) -> float:
-    async with operating_for(url) as ops:
+    async with open_admin(url) as ops:
         (one,) = (await ops.messages(Filter(state=State.DEAD), 1)).messages
         slowest = 0.0
         for name, question in _questions(ops, one.id).items():
@@ -78,7 +78,7 @@ async def _ask(url: str, section: Section, plan: Plan) -> float:
     return slowest
 
 
-def _questions(ops: Operating, id: UUID) -> dict[str, Callable[[], Awaitable[Any]]]:
+def _questions(ops: Admin, id: UUID) -> dict[str, Callable[[], Awaitable[Any]]]:
     hour_ago = datetime.now(UTC) - timedelta(hours=1)
     filters = {
         "the newest": Filter(all=True),
@@ -98,9 +98,9 @@ def _questions(ops: Operating, id: UUID) -> dict[str, Callable[[], Awaitable[Any
         questions[f"messages: {name}"] = lambda which=which: ops.messages(which)  # type: ignore[misc]
         questions[f"count: {name}"] = lambda which=which: ops.count(which)  # type: ignore[misc]
     questions["message"] = lambda: ops.message(id)
-    questions["would clean up"] = lambda: ops.would_clean_up(timedelta(0))
-    questions["would rewind to a position"] = lambda: ops.would_rewind(Rewind(sink=SINK, to=1))
-    questions["would rewind to a time"] = lambda: ops.would_rewind(Rewind(sink=SINK, to=hour_ago, type=TOPIC))
+    questions["would clean up"] = lambda: ops.preview_cleanup(timedelta(0))
+    questions["would rewind to a position"] = lambda: ops.preview_rewind(Rewind(sink=SINK, to=1))
+    questions["would rewind to a time"] = lambda: ops.preview_rewind(Rewind(sink=SINK, to=hour_ago, type=TOPIC))
     questions["audit"] = ops.audit
     return questions
 

@@ -15,7 +15,7 @@ from postroad.config import RelaySettings
 from postroad.message import new_id
 from postroad.stores import store_for
 from postroad.stores.cursor import PageLimit
-from postroad.stores.leases import Runner
+from postroad.stores.leases import RelayIdentity
 
 if TYPE_CHECKING:
     from postroad.stores.base import Lease, Store
@@ -87,7 +87,7 @@ async def explained(server: PostgreSQL, url: str, sink: str) -> list[Explained]:
     writer: Any = await asyncpg.connect(url)
     try:
         await store.leases.create(sink, "null://", lanes=LANES, start="now")
-        lease = (await store.leases.take(Runner(new_id(), sink, "plans", 0, "", "null://"), LANES, 3600))[0]
+        lease = (await store.leases.take(RelayIdentity(new_id(), sink, "plans", 0, "", "null://"), LANES, 3600))[0]
         reader = Reader(server, url, store, lease)
         found = [await reader.explained("Next rows, all of them newer than the cursor's snapshot", lease.cursor)]
         cursor = await reader.read_all(lease.cursor)

@@ -20,7 +20,8 @@ from benchmarks.drain import KEYS
 from benchmarks.process import Broken
 from benchmarks.rabbitmq_yardsticks import EXCHANGE, Bare, bound_queue, stored, with_aio_pika, with_publisher
 from benchmarks.sections import Plan, Section, median, spread
-from postroad.brokers.rabbitmq import RabbitMQPublisher
+from postroad.brokers.rabbitmq.publisher import RabbitMQPublisher
+from postroad.brokers.rabbitmq.settings import PublisherSettings
 from tests.services.rabbitmq import RabbitMQ
 from tests.services.server import ServerMissing
 
@@ -108,7 +109,7 @@ async def _yardsticks(
     bare = Bare(URL(url))
     stack.callback(bare.close)
     pages = bare.pages(messages)
-    publisher = RabbitMQPublisher(url, exchange=EXCHANGE)
+    publisher = RabbitMQPublisher(url, PublisherSettings(exchange=EXCHANGE))
     stack.push_async_callback(publisher.close)
     exchange = await (await connection.channel()).get_exchange(EXCHANGE)
     return {

@@ -19,8 +19,8 @@ from pamqp import commands
 
 from benchmarks.backlog import HEADERS, TOPIC
 from benchmarks.payload import payload
-from postroad.brokers.amqp_frames import Properties, publish_frames, short_string
-from postroad.brokers.envelope import Envelope
+from postroad.brokers.cloudevents import Envelope
+from postroad.brokers.rabbitmq.frames import Properties, publish_frames, short_string
 from postroad.message import StoredMessage, new_id
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from yarl import URL
 
-    from postroad.brokers.rabbitmq import RabbitMQPublisher
+    from postroad.brokers.rabbitmq.publisher import RabbitMQPublisher
 
 EXCHANGE = QUEUE = "postroad"
 PAGE = 1000

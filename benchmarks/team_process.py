@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from postroad.brokers import publisher_for
 from postroad.brokers.null import NullPublisher
 from postroad.config import RelaySettings
-from postroad.ops.running import carry
+from postroad.ops.process import run_relay
 from postroad.relay import Relay
 from postroad.stores import store_for
 
@@ -40,7 +40,7 @@ def main() -> None:
     publisher = Slow() if given.to == "slow://" else publisher_for(given.to)
     # Idle lanes look often, so that what is measured is not how long they sleep.
     settings = RelaySettings(poll_interval="5ms", max_idle_backoff="5ms")
-    asyncio.run(carry(Relay(store_for(given.database), publisher, sink=given.sink, settings=settings)))
+    asyncio.run(run_relay(Relay(store_for(given.database), publisher, sink=given.sink, settings=settings)))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""A clock for tests, whose hours pass as soon as everybody waits for them."""
+"""A clock for tests that jumps ahead as soon as everybody waits for it."""
 
 from __future__ import annotations
 
 import asyncio
 
-__all__ = ["Flying"]
+__all__ = ["FastClock"]
 
 
-class Flying:
+class FastClock:
     """Time jumps to the moment that is waited for first. After `limit` seconds it stands still."""
 
     def __init__(self, limit: float = float("inf")) -> None:

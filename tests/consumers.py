@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any
 
 import msgspec
+import pytest
 from sqlalchemy import text
 
 from postroad import Consumer, Received
@@ -53,10 +56,37 @@ async def until_parked(it: Consumer[Any], session: object = None) -> object:
     """Until a message waits for its next attempt, of another session than this; gives its session."""
     async with asyncio.timeout(60):
         while True:
-            for work in it._run._parked if it._run else ():
+            for work in it._run.dispatcher.parked if it._run else ():
                 if work.delivery.session is not session:
                     return work.delivery.session
             await asyncio.sleep(0)
+
+
+_handler_limit: ContextVar[asyncio.Timeout] = ContextVar("handler_limit")
+
+
+@contextmanager
+def handler_limits(seconds: float) -> Iterator[None]:
+    """Within it, the limit of a handler that calls `hang` is over at once. So a limit of so many seconds, which is long
+    enough for other handlers on a busy machine, needs no waiting.
+    """
+
+    def timeout(delay: float | None) -> asyncio.Timeout:
+        limit = real(delay)
+        if delay == seconds:
+            _handler_limit.set(limit)
+        return limit
+
+    real = asyncio.timeout
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asyncio, "timeout", timeout)
+        yield
+
+
+async def hang() -> None:
+    """Never return; for handlers, within `handler_limits`."""
+    _handler_limit.get().reschedule(asyncio.get_running_loop().time())
+    await asyncio.Event().wait()
 
 
 async def soon(event: asyncio.Event) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from postroad import BrokerUnavailable, StoredMessage
 from postroad.brokers.local import LocalPublisher
 from postroad.brokers.memory import MemoryBroker
-from postroad.brokers.rabbitmq import RabbitMQPublisher
+from postroad.brokers.rabbitmq.publisher import RabbitMQPublisher
 from postroad.message import new_id
 
 if TYPE_CHECKING:

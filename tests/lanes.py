@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID, uuid4
 
+from postroad.stores.admin.admin import Admin
+from postroad.stores.admin.postgresql import PostgreSQLAdminDatabase
 from postroad.stores.base import Lease, Start, Store
-from postroad.stores.leases import Runner
-from postroad.stores.postgresql_operating import PostgreSQLOperating
+from postroad.stores.leases import RelayIdentity
 
 HERE = "memory"
 """Where the sinks of these tests deliver to: what a MemoryBroker says of itself."""
 
-__all__ = ["HERE", "pending", "runner", "take_lanes"]
+__all__ = ["HERE", "identity", "pending", "take_lanes"]
 
 
-def runner(sink: str = "s", owner: UUID | None = None, *, destination: str = HERE) -> Runner:
+def identity(sink: str = "s", owner: UUID | None = None, *, destination: str = HERE) -> RelayIdentity:
     """A relay of this sink."""
-    return Runner(owner or uuid4(), sink, "a.host", 4711, "1.2.3", destination)
+    return RelayIdentity(owner or uuid4(), sink, "a.host", 4711, "1.2.3", destination)
 
 
 async def take_lanes(
@@ -25,13 +26,13 @@ async def take_lanes(
 ) -> Sequence[Lease]:
     """Create the sink, and take all its lanes, whoever took them by this function before."""
     await store.leases.create(sink, HERE, lanes=lanes, start=start)
-    who = runner(sink, owner)
-    standing = await store.leases.look(who)
-    return await store.leases.take(who, standing.lanes, -1.0, again=list(standing.mine))
+    who = identity(sink, owner)
+    snapshot = await store.leases.inspect(who)
+    return await store.leases.take(who, snapshot.lanes, -1.0, reclaim=list(snapshot.mine))
 
 
 async def pending(url: str) -> int:
     """How many messages all lanes have not dealt with."""
-    async with PostgreSQLOperating(url) as operating:
+    async with Admin(PostgreSQLAdminDatabase(url)) as operating:
         sinks = (await operating.status()).sinks
     return sum(lane.pending.number for sink in sinks for lane in sink.lanes)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -13,6 +14,7 @@ from uuid import UUID
 
 import asyncpg
 import msgspec
+import pytest
 
 from postroad import Cancellation, Message, Outbox
 from postroad.brokers.memory import MemoryBroker
@@ -21,6 +23,7 @@ from postroad.stores.cursor import PageLimit
 from postroad.stores.memory import MemoryStore
 from postroad.stores.postgresql import PostgreSQLStore, migrate_postgresql
 from postroad.stores.sqlite import SQLiteStore, migrate_sqlite
+from tests.lanes import HERE
 from tests.services.postgresql import PostgreSQL
 
 _databases: dict[PostgreSQL, str] = {}
@@ -29,7 +32,7 @@ OUTBOX = Outbox(source="/tests")
 PLENTY = PageLimit(rows=1000, payload_bytes=1 << 30)
 
 
-class InTrouble(NamedTuple):
+class DeferredRow(NamedTuple):
     """A row of `deferred`; times are seconds from now."""
 
     sink: str
@@ -69,7 +72,7 @@ class Log(Protocol):
     async def add(self, *messages: Message) -> None:
         """Add messages in one transaction, and commit."""
 
-    async def add_in_vain(self, *messages: Message) -> None:
+    async def add_and_roll_back(self, *messages: Message) -> None:
         """Add messages in one transaction, and roll back."""
 
     async def make_older(self, by: timedelta) -> None:
@@ -89,7 +92,7 @@ class Log(Protocol):
     async def delete(self, position: int) -> None:
         """Delete a row of the log by hand, which nobody should do."""
 
-    async def troubles(self) -> list[InTrouble]:
+    async def deferred(self) -> list[DeferredRow]:
         """All messages in trouble, by sink and position."""
         ...
 
@@ -108,6 +111,9 @@ class Log(Protocol):
     def another_store(self) -> Store:
         """A second store for the same database, as another process would have."""
         ...
+
+    async def close(self) -> None:
+        """Close what a test has left open, so that no other test fails when it is collected."""
 
 
 class Arrivals(MemoryBroker):
@@ -137,7 +143,7 @@ class MemoryLog:
         with self.store.begin() as transaction:
             OUTBOX.add_many(transaction, messages)
 
-    async def add_in_vain(self, *messages: Message) -> None:
+    async def add_and_roll_back(self, *messages: Message) -> None:
         try:
             with self.store.begin() as transaction:
                 OUTBOX.add_many(transaction, messages)
@@ -171,14 +177,14 @@ class MemoryLog:
     async def delete(self, position: int) -> None:
         self.store._log = [each for each in self.store._log if each.position != position]
 
-    async def troubles(self) -> list[InTrouble]:
+    async def deferred(self) -> list[DeferredRow]:
         now = self._now()
 
         def ago(at: float | None) -> float | None:
             return None if at is None else at - now
 
         return [
-            InTrouble(
+            DeferredRow(
                 sink, row.lane, position, row.key, row.state.value, row.attempts, ago(row.due_at), row.epoch, row.route,
                 row.error, row.blocks, ago(row.first_failed_at), ago(row.last_failed_at),
             )
@@ -201,6 +207,9 @@ class MemoryLog:
     def another_store(self) -> Store:
         return self.store
 
+    async def close(self) -> None:
+        await self.store.close()
+
 
 class SQLiteLog:
     def __init__(self, path: Path) -> None:
@@ -212,7 +221,7 @@ class SQLiteLog:
         with closing(sqlite3.connect(self.path)) as connection, connection:
             OUTBOX.add_many(connection, messages)
 
-    async def add_in_vain(self, *messages: Message) -> None:
+    async def add_and_roll_back(self, *messages: Message) -> None:
         with closing(sqlite3.connect(self.path)) as connection:
             OUTBOX.add_many(connection, messages)
             connection.rollback()
@@ -241,7 +250,7 @@ class SQLiteLog:
         with closing(sqlite3.connect(self.path)) as connection, connection:
             connection.execute("delete from postroad_outbox where position = ?", (position,))
 
-    async def troubles(self) -> list[InTrouble]:
+    async def deferred(self) -> list[DeferredRow]:
         now = "cast((julianday('now') - 2440587.5) * 86400000000 as integer)"
         with closing(sqlite3.connect(self.path)) as connection:
             rows = connection.execute(
@@ -249,7 +258,7 @@ class SQLiteLog:
                 f"blocks, (first_failed_at - {now}) / 1e6, (last_failed_at - {now}) / 1e6 "
                 "from postroad_deferred order by sink, position"
             ).fetchall()
-        return [InTrouble(*row) for row in rows]
+        return [DeferredRow(*row) for row in rows]
 
     async def attempts(self) -> list[Attempt]:
         with closing(sqlite3.connect(self.path)) as connection:
@@ -274,11 +283,25 @@ class SQLiteLog:
     def another_store(self) -> Store:
         return SQLiteStore(self.path)
 
+    async def close(self) -> None:
+        await self.store.close()
+
+
+@asynccontextmanager
+async def connected(url: str, **options: Any) -> AsyncIterator[Any]:
+    """A connection to PostgreSQL for a block."""
+    connection = await asyncpg.connect(url, **options)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
 
 class PostgreSQLLog:
     def __init__(self, url: str) -> None:
         self.url = url
         self.store: Store = PostgreSQLStore(url)
+        self._connections: list[Any] = []
 
     @classmethod
     async def fresh(cls, server: PostgreSQL) -> PostgreSQLLog:
@@ -295,31 +318,30 @@ class PostgreSQLLog:
         """Make the schema."""
         await migrate_postgresql(self.url)
 
-    async def connect(self) -> Any:
-        return await asyncpg.connect(self.url)
+    async def connect(self, **options: Any) -> Any:
+        """A connection that is closed with the log at the latest."""
+        connection = await asyncpg.connect(self.url, **options)
+        self._connections.append(connection)
+        return connection
+
+    def connected(self, **options: Any) -> AbstractAsyncContextManager[Any]:
+        """A connection for a block."""
+        return connected(self.url, **options)
 
     async def execute(self, sql: str, *values: object) -> Any:
-        connection = await asyncpg.connect(self.url)
-        try:
+        async with self.connected() as connection:
             return await connection.fetch(sql, *values)
-        finally:
-            await connection.close()
 
     async def add(self, *messages: Message) -> None:
-        connection = await asyncpg.connect(self.url)
-        try:
-            async with connection.transaction():
-                await OUTBOX.add_many(connection, messages)
-        finally:
-            await connection.close()
+        async with self.connected() as connection, connection.transaction():
+            await OUTBOX.add_many(connection, messages)
 
-    async def add_in_vain(self, *messages: Message) -> None:
-        connection = await asyncpg.connect(self.url)
-        transaction = connection.transaction()
-        await transaction.start()
-        await OUTBOX.add_many(connection, messages)
-        await transaction.rollback()
-        await connection.close()
+    async def add_and_roll_back(self, *messages: Message) -> None:
+        async with self.connected() as connection:
+            transaction = connection.transaction()
+            await transaction.start()
+            await OUTBOX.add_many(connection, messages)
+            await transaction.rollback()
 
     async def make_older(self, by: timedelta) -> None:
         await self.execute("update postroad.outbox set created_at = created_at - $1::interval", by)
@@ -329,13 +351,12 @@ class PostgreSQLLog:
             await self.execute(f"update postroad.{table} set due_at = due_at - $1::interval", by)
 
     async def cancel(self, *ids: UUID, commit: bool = True) -> list[Cancellation]:
-        connection = await asyncpg.connect(self.url)
-        transaction = connection.transaction()
-        await transaction.start()
-        answers = [await OUTBOX.cancel(connection, id) for id in ids]
-        await (transaction.commit() if commit else transaction.rollback())
-        await connection.close()
-        return answers
+        async with self.connected() as connection:
+            transaction = connection.transaction()
+            await transaction.start()
+            answers = [await OUTBOX.cancel(connection, id) for id in ids]
+            await (transaction.commit() if commit else transaction.rollback())
+            return answers
 
     async def scheduled(self) -> list[UUID]:
         return [row["id"] for row in await self.execute("select id from postroad.scheduled order by due_at, number")]
@@ -343,13 +364,13 @@ class PostgreSQLLog:
     async def delete(self, position: int) -> None:
         await self.execute("delete from postroad.outbox where position = $1", position)
 
-    async def troubles(self) -> list[InTrouble]:
+    async def deferred(self) -> list[DeferredRow]:
         rows = await self.execute(
             "select sink, lane, position, key, state, attempts, extract(epoch from due_at - now())::float8, epoch, "
             "route, error, blocks, extract(epoch from first_failed_at - now())::float8, "
             "extract(epoch from last_failed_at - now())::float8 from postroad.deferred order by sink, position"
         )
-        return [InTrouble(*row) for row in rows]
+        return [DeferredRow(*row) for row in rows]
 
     async def attempts(self) -> list[Attempt]:
         rows = await self.execute(
@@ -366,6 +387,53 @@ class PostgreSQLLog:
 
     def another_store(self) -> Store:
         return PostgreSQLStore(self.url)
+
+    async def close(self) -> None:
+        for connection in self._connections:
+            connection.terminate()  # which does nothing to a closed one
+        await self.store.close()
+
+
+def log_fixture(*stores: str, opened: bool = False, lanes: int = 0) -> Any:
+    """A fixture for a module: an empty log in each of these stores in turn, of which nothing stays open.
+
+    A store is "memory", "sqlite", or the name of a server's fixture; "postgresql" alone is each version in turn. The
+    log's own store is open if `opened`; with `lanes` it has a sink `s` of so many.
+    """
+
+    @asynccontextmanager
+    async def made(store: str, request: pytest.FixtureRequest) -> AsyncIterator[Log]:
+        log: Log
+        if store == "memory":
+            log = MemoryLog()
+        elif store == "sqlite":
+            log = SQLiteLog(request.getfixturevalue("tmp_path") / "log.sqlite")
+        else:
+            log = await PostgreSQLLog.fresh(request.getfixturevalue(store))
+        try:
+            if opened or lanes:
+                await log.store.open()
+            if lanes:
+                await log.store.leases.create("s", HERE, lanes=lanes, start="oldest")
+            yield log
+        finally:
+            await log.close()
+
+    if stores == ("postgresql",):
+
+        @pytest.fixture
+        async def each_version(request: pytest.FixtureRequest, postgresql: PostgreSQL) -> AsyncIterator[Log]:
+            async with made("postgresql", request) as log:
+                yield log
+
+        return each_version
+
+    @pytest.fixture(params=stores if len(stores) > 1 else None)
+    async def each_store(request: pytest.FixtureRequest) -> AsyncIterator[Log]:
+        async with made(getattr(request, "param", stores[0]), request) as log:
+            yield log
+
+    return each_store
 
 
 def numbered(*numbers: int, key: Any = None, **fields: Any) -> list[Message]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from postroad.brokers import amqp_address
+from postroad.brokers.rabbitmq import address
 from postroad.ops import main
 
 
@@ -19,5 +19,5 @@ def _destination(*_: Any, **__: Any) -> str:
 
 
 if __name__ == "__main__":
-    amqp_address.Address.destination = _destination  # type: ignore[method-assign]
+    address.Address.destination = _destination  # type: ignore[method-assign]
     main()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.logs import PostgreSQLLog
 
-PATIENCE = 120
+WAIT_SECONDS = 120
 ROOT = Path(__file__).parents[1]
 
 
@@ -64,21 +64,21 @@ class RunningRelay:
 
     async def until(self, published: int) -> None:
         """Wait until it has published so many messages."""
-        await self._until(lambda: sum(page["published"] for page in self.told("page_published")) >= published)
+        await self._until(lambda: sum(page["published"] for page in self.logged("page_published")) >= published)
 
-    async def until_told(self, event: str, words: str = "", *, times: int = 1) -> None:
+    async def until_logged(self, event: str, words: str = "", *, times: int = 1) -> None:
         """Wait until its log has so many lines about the event, with these words."""
-        await self._until(lambda: sum(words in line["message"] for line in self.told(event)) >= times)
+        await self._until(lambda: sum(words in line["message"] for line in self.logged(event)) >= times)
 
     async def _until(self, reached: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_SECONDS):
             while not reached():
                 assert self.process.poll() is None, self._log_file.read_text()
                 await asyncio.sleep(0.02)
 
     async def ended(self) -> int:
         """Its exit code."""
-        return await asyncio.to_thread(self.process.wait, PATIENCE)
+        return await asyncio.to_thread(self.process.wait, WAIT_SECONDS)
 
     async def ended_by(self, number: signal.Signals) -> int:
         """Its exit code after a signal in the middle of its work."""
@@ -86,7 +86,7 @@ class RunningRelay:
         self.process.send_signal(number)
         return await self.ended()
 
-    def told(self, *events: str) -> list[dict[str, Any]]:
+    def logged(self, *events: str) -> list[dict[str, Any]]:
         """The lines of its log about these events."""
         return [line for line in self.lines() if line.get("event") in events]
 
@@ -104,7 +104,7 @@ class RunningRelay:
         under_way: dict[int, Span] = {}
         interrupted: Counter[Span] = Counter()
         out = False
-        for line in self.told("page_taken", "page_published", "broker_out", "broker_back"):
+        for line in self.logged("page_taken", "page_published", "broker_unavailable", "broker_recovered"):
             match line["event"]:
                 case "page_taken":
                     lane = line["lane"]
@@ -112,9 +112,9 @@ class RunningRelay:
                     through[lane] = line["position"]
                 case "page_published":
                     del under_way[line["lane"]]
-                case "broker_out" if not out:
+                case "broker_unavailable" if not out:
                     interrupted.update(under_way.values())
-            out = line["event"] == "broker_out" or (out and line["event"] != "broker_back")
+            out = line["event"] == "broker_unavailable" or (out and line["event"] != "broker_recovered")
         return interrupted
 
 

@@ -36,12 +36,12 @@ class Traffic:
 
     async def add_to(self, log: PostgreSQLLog) -> None:
         """Commit them in many transactions, and roll back some more."""
-        connection = await log.connect()
-        for first in range(1, self.count + 1, PER_TRANSACTION):
-            async with connection.transaction():
-                await OUTBOX.add_many(connection, self.messages(first, min(first + PER_TRANSACTION, self.count + 1)))
-        await connection.close()
-        await log.add_in_vain(*self.messages(self.count + 1, self.count + 100))
+        async with log.connected() as connection:
+            for first in range(1, self.count + 1, PER_TRANSACTION):
+                messages = self.messages(first, min(first + PER_TRANSACTION, self.count + 1))
+                async with connection.transaction():
+                    await OUTBOX.add_many(connection, messages)
+        await log.add_and_roll_back(*self.messages(self.count + 1, self.count + 100))
 
     @asynccontextmanager
     async def growing(self, log: PostgreSQLLog) -> AsyncIterator[None]:
@@ -55,16 +55,15 @@ class Traffic:
             await adding
 
     async def _grow(self, log: PostgreSQLLog, done: asyncio.Event) -> None:
-        connection = await log.connect()
-        while not done.is_set():
-            for size in (1, 5, 20):
-                async with connection.transaction():
-                    await OUTBOX.add_many(connection, self.messages(self.count + 1, self.count + 1 + size))
-                self.count += size
-            await log.add_in_vain(*self.messages(self.count + 1, self.count + 3))
-            with suppress(TimeoutError):
-                await asyncio.wait_for(done.wait(), 0.1)
-        await connection.close()
+        async with log.connected() as connection:
+            while not done.is_set():
+                for size in (1, 5, 20):
+                    async with connection.transaction():
+                        await OUTBOX.add_many(connection, self.messages(self.count + 1, self.count + 1 + size))
+                    self.count += size
+                await log.add_and_roll_back(*self.messages(self.count + 1, self.count + 3))
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(done.wait(), 0.1)
 
     def check(self, arrived: Sequence[int]) -> Counter[int]:
         """Each number arrived, no other did, and each key's came in order, not counting what came before. How often

@@ -62,7 +62,7 @@ class World:
         # Somebody must want a message before it is sent: the consumers make their queues.
         for name in ("inventory", "mail"):
             self.start_consumer(name)
-        until(lambda: all("receives" in self.running.log(name) for name in ("inventory", "mail")), self.running)
+        until(lambda: all("receiving from" in self.running.log(name) for name in ("inventory", "mail")), self.running)
         for name in ("orders", "inventory"):
             self.start_relay(name)
         web = ("uvicorn", "examples.orderflow.orders:app", "--port", str(self._http_port))

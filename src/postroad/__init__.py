@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from postroad.conflicts import AlreadyDone, retry_on_conflict
+from postroad.brokers.local import LocalPublisher
+from postroad.config import RelaySettings
+from postroad.conflicts import retry_on_conflict
 from postroad.consumer import Consumer
 from postroad.errors import (
     BrokerUnavailable,
@@ -11,30 +13,32 @@ from postroad.errors import (
     IdTaken,
     InvalidMessage,
     InvalidSetting,
-    LaneChanged,
-    LeaseLost,
     LoginRefused,
     LogNotReadable,
     LogReset,
     MissingExtra,
-    NothingMatches,
+    NotFound,
     NotMigrated,
     NotOwner,
     NoTransaction,
     PostroadError,
     Refusal,
     StoreUnavailable,
-    UnknownConnection,
+    UnsupportedConnection,
 )
 from postroad.inbox import Inbox
+from postroad.listeners import Listener, LogListener
 from postroad.message import Message, StoredMessage, correlated, correlation_id, event
 from postroad.outbox import Outbox
 from postroad.received import Received
+from postroad.relay import Relay
+from postroad.retry import Backoff
 from postroad.schedule import Cancellation
+from postroad.stores import migrate, store_for
 from postroad.version import __version__
 
 __all__ = [
-    "AlreadyDone",
+    "Backoff",
     "BrokerUnavailable",
     "Cancellation",
     "ClientTooOld",
@@ -44,29 +48,34 @@ __all__ = [
     "Inbox",
     "InvalidMessage",
     "InvalidSetting",
-    "LaneChanged",
-    "LeaseLost",
+    "Listener",
+    "LocalPublisher",
+    "LogListener",
     "LogNotReadable",
     "LogReset",
     "LoginRefused",
     "Message",
     "MissingExtra",
     "NoTransaction",
+    "NotFound",
     "NotMigrated",
     "NotOwner",
-    "NothingMatches",
     "Outbox",
     "PostroadError",
     "Received",
     "Refusal",
+    "Relay",
+    "RelaySettings",
     "StoreUnavailable",
     "StoredMessage",
-    "UnknownConnection",
+    "UnsupportedConnection",
     "__version__",
     "correlated",
     "correlation_id",
     "event",
+    "migrate",
     "retry_on_conflict",
+    "store_for",
 ]
 
 # The logger "postroad" gets no NullHandler, which libraries often add: where an application has not set logging up,

@@ -1,4 +1,4 @@
-"""The chain of an exception: SQLAlchemy, Django and contexts that roll back wrap what the driver raised."""
+"""Walks the chain of an exception: SQLAlchemy, Django and rollbacks wrap the error that the driver raised. Pure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["chain"]
 
 
 def chain(error: BaseException | None, *, contexts: bool = False) -> Iterator[BaseException]:
-    """The error, what it was raised from, and so on; with `contexts` also what was being handled when it was raised.
+    """The error, its cause, the cause of that, and so on; with `contexts` also errors that were being handled then.
 
-    A roll-back on a lost connection fails as well, so the loss is only the context of that error. Ends where an error
-    is its own cause.
+    A rollback on a lost connection fails too, so the loss is only the context of that error. The walk ends where it
+    would come to an error a second time.
     """
     seen: set[int] = set()
     while error is not None and id(error) not in seen:

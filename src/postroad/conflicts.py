@@ -1,7 +1,7 @@
-"""Trying again when two wanted to change the same thing at once. What is a conflict, the caller says.
+"""Retries work that met a conflict with another transaction. The caller names the exceptions that are conflicts.
 
-The three choices: try again a few times, which is always done first; then raise, or log and go on. Work that finds out
-that another has done it already raises AlreadyDone, and that is fine.
+Work is retried a few times; after that the conflict is raised, or logged. Work that finds out that another transaction
+has done it already raises AlreadyDone, which ends it without an error.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from postroad.causes import chain
-from postroad.config import duration
 from postroad.errors import InvalidSetting
+from postroad.kinds import duration
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -32,8 +32,8 @@ Exceptions = type[Exception] | tuple[type[Exception], ...]
 
 
 class AlreadyDone(Exception):
-    """Raised by work that finds nothing left to do, because another was faster. It undoes the transaction that it
-    leaves, and `retry_on_conflict` returns quietly.
+    """Raised by work that finds nothing left to do, because another transaction was faster. Its own transaction is
+    rolled back, and `retry_on_conflict` returns None.
     """
 
 
@@ -76,15 +76,15 @@ def retry_on_conflict(
     already_done: Exceptions = AlreadyDone,
     pause: Callable[[float], Any] | None = None,
 ) -> Any:
-    """Do the work, whole and from the beginning, until it meets no conflict; give what it returns.
+    """Call `work` until it meets no conflict, and return its result.
 
-    `work` begins its own transaction and loads what it changes: trying again must see what the other has done. It may
-    be async; then this is to be awaited. `conflicts` names the exceptions that are conflicts, as they are or as the
-    cause of another: SQLAlchemy and Django wrap their driver's. Any other exception ends it at once.
+    `work` begins its own transaction and loads what it changes: a retry must see what the other transaction did. If it
+    is async, await the result. `conflicts` names the exceptions that are conflicts, raised themselves or as the cause
+    of another: SQLAlchemy and Django wrap those of their driver. Any other exception is raised at once.
 
-    Pauses double, beginning with `first_pause`. When `attempts` of them have conflicted, the last conflict is raised;
-    with `give_up="log"` it is logged, and None is returned. None is also returned when the work raises `already_done`.
-    `pause` waits for so many seconds, and is `time.sleep` or `asyncio.sleep` unless it is given.
+    Pauses double, beginning with `first_pause`. After `attempts` conflicts the last one is raised; with `give_up="log"`
+    it is logged, and None is returned. None is also returned when the work raises `already_done`. `pause` waits for so
+    many seconds; by default it is `time.sleep` or `asyncio.sleep`.
     """
     if not callable(work):
         raise InvalidSetting(f"work is {work!r:.80}; it must be a function without arguments")
@@ -133,14 +133,14 @@ class _Tries:
             raise InvalidSetting(f"give_up is {self.give_up!r:.80}; it must be 'raise' or 'log'")
 
     def pause_after(self, error: Exception) -> float | None:
-        """Seconds until the next try; None when there is none and the conflict is not raised. Else raises it."""
+        """Seconds until the next try, or None when there is none. Raises the error where that is called for."""
         self.made += 1
         if isinstance(error, self.already_done):
             return None
         if not any(isinstance(each, self.conflicts) for each in chain(error)):
             raise error
         if self.made < self.attempts:
-            jitter = random.uniform(0.75, 1)  # noqa: S311 - so that those who met don't meet again
+            jitter = random.uniform(0.75, 1)  # noqa: S311 - so that two that met don't meet again
             return self.first_pause * 2.0 ** min(self.made - 1, 62) * jitter
         if self.give_up == "raise":
             raise error
@@ -153,5 +153,5 @@ def _checked_exceptions(name: str, given: Any) -> tuple[type[Exception], ...]:
     if not classes or not all(isinstance(each, type) and issubclass(each, Exception) for each in classes):
         raise InvalidSetting(f"{name} is {given!r:.80}; it must be a class of exceptions, or a tuple of them")
     if Exception in classes:
-        raise InvalidSetting(f"{name} names Exception, and so every mistake; name those that mean it")
+        raise InvalidSetting(f"{name} names Exception, which covers every bug; name those that mean it")
     return classes

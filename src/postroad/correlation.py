@@ -1,6 +1,6 @@
-"""Which correlation id a request has. What comes from outside is used when it is well-formed, and ignored otherwise.
+"""The correlation id of a request. An id from outside is used if it is well-formed, and ignored otherwise.
 
-Nothing here knows a web framework: the middlewares read the headers and ask.
+The middlewares of web frameworks read the headers and call these functions.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _ID: Final = re.compile(r"[\x20-\x7e]{1,255}")
 _TRACE: Final = re.compile(r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 
 
-def request_correlation_id(said: str | None, traceparent: str | None) -> str:
-    """What the caller said, else the trace that it belongs to, else a new id."""
-    if said is not None and _ID.fullmatch(said := said.strip(" \t")):
-        return said
+def request_correlation_id(given: str | None, traceparent: str | None) -> str:
+    """The id that the caller gave, else its trace id, else a new id."""
+    if given is not None and _ID.fullmatch(given := given.strip(" \t")):
+        return given
     return _trace_id(traceparent) or str(new_id())
 
 
 def trusted_traceparent(traceparent: str | None) -> str | None:
-    """The header as it came, if it is what W3C Trace Context says and no longer than an id may be."""
+    """The header as it came, if it conforms to W3C Trace Context and is no longer than an id may be."""
     if traceparent is None or _trace_id(traceparent) is None or not _ID.fullmatch(kept := traceparent.strip(" \t")):
         return None
     return kept

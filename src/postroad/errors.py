@@ -4,7 +4,7 @@
     ├── InvalidMessage          the caller: this message cannot be added as it is
     ├── InvalidSetting          the caller: this setting or argument is wrong
     ├── MissingExtra            the caller: an optional dependency is not installed
-    ├── UnknownConnection       the caller: that object is no connection we know
+    ├── UnsupportedConnection   the caller: that object is not a supported connection
     ├── NoTransaction           the caller: the message would be committed by itself
     ├── ConnectionClosed        the caller: the connection can't be used any more
     ├── IdTaken                 the caller: another message has this id already
@@ -13,14 +13,14 @@
     ├── ClientTooOld            the operator: upgrade postroad
     ├── LogNotReadable          the operator: this server's log must not be read from
     │   └── LogReset            the operator: the log was emptied and its positions begin anew, and cursors were kept
-    ├── NothingMatches          the operator: there is no such message or key, or none with which that can be done
-    ├── StoreUnavailable        wait: the database could not be asked
-    ├── BrokerUnavailable       wait: the broker could not be asked
+    ├── NotFound                the operator: there is no such message or key, or none with which that can be done
+    ├── StoreUnavailable        wait: the database is unavailable
+    ├── BrokerUnavailable       wait: the broker is unavailable
     │   └── LoginRefused        the operator: the broker refuses this user or its password
-    ├── LaneChanged             reload: somebody changed the lane since it was loaded
-    └── LeaseLost               let go: the lane belongs to another relay
+    ├── LaneChanged             reload: the lane's row has changed since it was loaded
+    └── LeaseLost               stop: the lane belongs to another relay
 
-The words of an error name the thing, its value, and what would be right.
+An error's text names the thing, its value, and what would be right.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ __all__ = [
     "LoginRefused",
     "MissingExtra",
     "NoTransaction",
+    "NotFound",
     "NotMigrated",
     "NotOwner",
-    "NothingMatches",
     "PostroadError",
     "Refusal",
     "StoreUnavailable",
-    "UnknownConnection",
+    "UnsupportedConnection",
 ]
 
 
@@ -80,8 +80,8 @@ class MissingExtra(PostroadError):
         self.extra = extra
 
 
-class UnknownConnection(PostroadError):
-    """The object given is no connection that postroad knows."""
+class UnsupportedConnection(PostroadError):
+    """The object given is not a connection that postroad supports."""
 
 
 class NoTransaction(PostroadError):
@@ -116,12 +116,12 @@ class LogReset(LogNotReadable):
     """The log's positions have begun anew and a lane's cursor has not: what is added would be passed over."""
 
 
-class NothingMatches(PostroadError):
+class NotFound(PostroadError):
     """There is no such message or key, or none with which that can be done; nothing was changed."""
 
 
 class StoreUnavailable(PostroadError):
-    """The database could not be asked.
+    """The database is unavailable.
 
     `transient`: it may be reached a little later by itself, because it is starting, for example. A relay or a consumer
     that is started waits for that, and for nothing else.
@@ -133,24 +133,24 @@ class StoreUnavailable(PostroadError):
 
 
 class Refusal(NamedTuple):
-    """The broker said no to one message. Not an exception: the others of its page go on."""
+    """The broker refused one message. Not an exception: the other messages of its page go on."""
 
     position: int
     reason: str
     permanent: bool = False
-    """Asking again can't help: too large, cannot be encoded."""
+    """Another attempt can't help: too large, cannot be encoded."""
     route: str | None = None
-    """Not this message is at fault but the way to its consumers, and that is its name: a binding is missing, a queue is
-    full. Such a refusal counts no attempt; the message waits until the route works again.
+    """The name of the route, if the route is at fault and not the message: a binding is missing, a queue is full. Such
+    a refusal counts no attempt; the message waits until the route works again.
     """
     unroutable: bool = False
     """The route leads to no consumer at all: none has subscribed. With unroutable = "drop" the message is dropped."""
 
 
 class BrokerUnavailable(PostroadError):
-    """The broker could not be asked; what it had said before is kept, so that it is not asked again.
+    """The broker is unavailable. The answers that came before are kept, so that those messages are not sent again.
 
-    `confirmed` are the positions it confirmed, `refusals` what it refused, before it could not be asked any more.
+    `confirmed` are the positions that it confirmed before, `refusals` what it refused before.
     `suspicious`: a message may have caused it. If `open` works and the same messages fail again and again, they are
     sent one by one. A publisher that knows better (a timeout, an alarm, a shutdown) says False.
     """
@@ -178,7 +178,7 @@ class LoginRefused(BrokerUnavailable):
 
 
 class LaneChanged(PostroadError):
-    """The lane's row is not as it was loaded: another has changed it, or the database went back in time."""
+    """The lane's row is not as it was loaded: an operator changed it, or the database was restored."""
 
 
 class LeaseLost(PostroadError):

@@ -1,10 +1,8 @@
-"""What happens while messages are carried, as values. `tell` is the only way from here into the log.
+"""Events: what happens in a relay, a consumer or a command, as values. `listeners.py` hands them to listeners.
 
-An event's fields are what programs read (`extra` of the log record, keys of a JSON line); its text is what people read,
+An event's fields are what programs read (`extra` of a log record, keys of a JSON line); its text is what people read,
 and is safe whatever formatter shows it: one line, without passwords or control characters. Fields keep what they were
-given, without passwords.
-docs/logging.md lists every event and field. An event below the log's level costs a comparison if its maker asks
-`is_wanted` before making it, which only events of every page need.
+given, without passwords. docs/logging.md lists every event and field.
 """
 
 from __future__ import annotations
@@ -22,44 +20,45 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 __all__ = [
+    "ActingWithoutLock",
     "BatchFailed",
-    "BrokerBack",
-    "BrokerOut",
-    "BrokerOutAtStart",
+    "BrokerRecovered",
+    "BrokerUnavailable",
+    "BrokerUnavailableAtStart",
     "CertificateUnverified",
     "CommandFailed",
-    "ConsumerBroke",
     "ConsumerEnded",
+    "ConsumerError",
     "ConsumerStarted",
-    "ConsumerStoreOut",
-    "ConsumerWaits",
+    "ConsumerStoreUnavailable",
+    "ConsumerWaiting",
     "DeadLetterRefused",
-    "Deaf",
     "DuplicateIgnored",
     "Event",
     "FileReadable",
     "HandlerFailed",
     "HandlersAbandoned",
-    "HearingAgain",
     "InboxCleaned",
     "InboxTooShort",
-    "LaneGivenUp",
     "LaneLost",
     "LanePaused",
+    "LaneReleased",
     "LaneReloaded",
     "LaneStopped",
     "LanesDiffer",
-    "LanesElsewhere",
+    "LanesLeftToOthers",
     "LanesTaken",
-    "LeasesOut",
+    "LeasesUnavailable",
+    "ListenLost",
+    "ListenRestored",
     "LocalHandlersAbandoned",
-    "LockHeld",
+    "LockHeldByOther",
     "LockLost",
     "LockReleased",
     "LockTaken",
-    "MessageBuried",
     "MessageBusy",
-    "MessageDied",
+    "MessageDead",
+    "MessageDeadLettered",
     "MessageHandled",
     "MessageRefused",
     "MessagesDeleted",
@@ -72,26 +71,23 @@ __all__ = [
     "PasswordInArguments",
     "Progress",
     "Receiving",
-    "RelayDied",
     "RelayEnded",
+    "RelayEvicted",
     "RelayFailed",
-    "RelayStandsBy",
+    "RelayStandby",
     "RelayStarted",
-    "RetentionOut",
-    "RouteBack",
-    "RouteOut",
-    "RoutesBack",
-    "RoutesOut",
-    "ScheduledOut",
+    "RetentionUnavailable",
+    "RouteBlocked",
+    "RouteUnblocked",
+    "RoutesBlocked",
+    "RoutesUnblocked",
+    "SchedulingUnavailable",
     "SinkUnserved",
-    "StandsIn",
     "Stopping",
     "StoreBlocked",
-    "StoreOut",
-    "StoreOutAtStart",
-    "SubscriberOut",
-    "is_wanted",
-    "tell",
+    "StoreUnavailable",
+    "StoreUnavailableAtStart",
+    "SubscriberUnavailable",
 ]
 
 
@@ -112,23 +108,6 @@ class Event(msgspec.Struct, frozen=True):
         return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__).lower()
 
 
-def is_wanted(event: type[Event]) -> bool:
-    """Whether anybody would read such an event."""
-    return event.logger.isEnabledFor(event.level)
-
-
-def tell(event: Event) -> None:
-    """Write the event into the log."""
-    if is_wanted(type(event)):
-        # Without arguments logging leaves percent signs alone, and a broker's words may hold some.
-        extra = {"event": event.name()} | {name: _hidden(each) for name, each in msgspec.structs.asdict(event).items()}
-        event.logger.log(event.level, str(event), extra=extra, stacklevel=2)
-
-
-def _hidden(value: object) -> object:
-    return without_passwords(value) if isinstance(value, str) else value
-
-
 class _OfSink(Event, frozen=True):
     sink: str
 
@@ -141,55 +120,55 @@ class _OfLane(_OfSink, frozen=True):
 
 
 class RelayStarted(_OfSink, frozen=True, kw_only=True):
-    """A relay has reached its database and goes on to the broker."""
+    """A relay has connected to its database, and connects to the broker next."""
 
     text = "relay {e.sink}: started, to {e.to}"
     to: str
 
 
-class BrokerOutAtStart(_OfSink, frozen=True, kw_only=True):
+class BrokerUnavailableAtStart(_OfSink, frozen=True, kw_only=True):
     """The broker could not be reached at the start; messages wait."""
 
     level = logging.WARNING
-    text = "relay {e.sink}: {e.reason}; messages wait until it can be reached"
+    text = "relay {e.sink}: {e.reason}; messages wait until the broker can be reached"
     reason: str
 
 
-class StoreOutAtStart(_OfSink, frozen=True, kw_only=True):
-    """The database could not be reached at the start, and is waited for. Told at the first try, then less and less."""
+class StoreUnavailableAtStart(_OfSink, frozen=True, kw_only=True):
+    """The database can't be reached at the start, and the relay waits for it. Emitted less and less often."""
 
     level = logging.WARNING
-    text = "relay {e.sink}: {e.reason}; waiting for the database, for {e.waited_s:.0f} s so far"
+    text = "relay {e.sink}: {e.reason}; waiting for the database, {e.waited_s:.0f} s so far"
     reason: str
     waited_s: float
 
 
-class BrokerOut(_OfSink, frozen=True, kw_only=True):
-    """The broker could not be asked: all lanes of the sink wait, and no attempt is counted."""
+class BrokerUnavailable(_OfSink, frozen=True, kw_only=True):
+    """The broker is unavailable: all lanes of the sink wait, and no attempt is counted."""
 
     level = logging.WARNING
-    text = "relay {e.sink}: {e.reason}; messages wait, asking again in {e.retry_ms:,.0f} ms"
+    text = "relay {e.sink}: {e.reason}; messages wait, retrying in {e.retry_ms:,.0f} ms"
     reason: str
     retry_ms: float
 
 
-class BrokerBack(_OfSink, frozen=True, kw_only=True):
-    """After an outage the broker has taken a message."""
+class BrokerRecovered(_OfSink, frozen=True, kw_only=True):
+    """After an outage the broker has confirmed a message."""
 
-    text = "relay {e.sink}: the broker is back, after {e.probes} probes"
+    text = "relay {e.sink}: the broker is available again, after {e.probes} probes"
     probes: int
 
 
 class LanesDiffer(_OfSink, frozen=True, kw_only=True):
-    """The setting `lanes` is not what the sink was created with, which counts."""
+    """The sink was created with another number of lanes than the setting `lanes`, and keeps it."""
 
-    text = "relay {e.sink}: lanes is {e.wanted}, but the sink was created with {e.lanes}"
+    text = "relay {e.sink}: the setting lanes is {e.wanted}; the sink was created with {e.lanes} lanes and keeps them"
     wanted: int
     lanes: int
 
 
 class LanesTaken(_OfSink, frozen=True, kw_only=True):
-    """The relay has taken lanes that were free. Each taking raises a lane's epoch."""
+    """The relay has taken free lanes, or reclaimed its own. That raises a lane's epoch."""
 
     text = "relay {e.sink}: took {e.lanes} lanes"
     owner: UUID
@@ -200,46 +179,46 @@ class LanesTaken(_OfSink, frozen=True, kw_only=True):
 
 
 class RelayFailed(_OfSink, frozen=True, kw_only=True):
-    """A relay that runs in the background of an application has ended with an error; what it carried waits."""
+    """A relay that runs in the background of an application has ended with an error; messages wait."""
 
     level = logging.ERROR
     text = "relay {e.sink}: ended with an error: {e.reason}"
     reason: str
 
 
-class LanesElsewhere(_OfSink, frozen=True, kw_only=True):
-    """A relay that is to end when all is carried leaves some lanes to the relays that have them."""
+class LanesLeftToOthers(_OfSink, frozen=True, kw_only=True):
+    """A relay that runs until empty leaves some lanes to the live relays that own them."""
 
     level = logging.WARNING
-    text = "relay {e.sink}: leaving {e.lanes} lanes to other relays, which have them: {e.numbers}"
+    text = "relay {e.sink}: leaving {e.lanes} lanes to the relays that own them: {e.numbers}"
     lanes: int
     numbers: Sequence[int]
 
 
-class RelayStandsBy(_OfSink, frozen=True, kw_only=True):
-    """This relay has no lane: others have them, or the lock. It takes over when one of them ends."""
+class RelayStandby(_OfSink, frozen=True, kw_only=True):
+    """This relay owns no lane: others own them, or hold the lock. It takes over when one of them ends."""
 
     text = "relay {e.sink}: standing by, as one of {e.relays} relays"
     relays: int
 
 
-class RelayDied(_OfSink, frozen=True, kw_only=True):
-    """Another relay is dead: its process has ended without a word. Its lanes are free."""
+class RelayEvicted(_OfSink, frozen=True, kw_only=True):
+    """Another relay has died without releasing its lanes; this relay has freed them."""
 
     level = logging.WARNING
-    text = "relay {e.sink}: the relay {e.owner} is dead; its lanes are free"
+    text = "relay {e.sink}: evicted the relay {e.owner}, which is dead; its lanes are free"
     owner: UUID
 
 
 class LockTaken(_OfSink, frozen=True, kw_only=True):
-    """With `lock_id`: this relay is the one that works."""
+    """With `lock_id`: this relay holds the lock, and owns all lanes."""
 
-    text = "relay {e.sink}: holds the lock {e.lock_id}, and takes all lanes"
+    text = "relay {e.sink}: acquired the lock {e.lock_id}; taking all lanes"
     lock_id: int
 
 
-class LockHeld(_OfSink, frozen=True, kw_only=True):
-    """With `lock_id`: another has the lock, which may be one of another sink, or no relay at all."""
+class LockHeldByOther(_OfSink, frozen=True, kw_only=True):
+    """With `lock_id`: another session holds the lock. It may belong to a relay of another sink, or to no relay."""
 
     text = "relay {e.sink}: the lock {e.lock_id} is held by {e.holder}"
     lock_id: int
@@ -253,36 +232,36 @@ class LockReleased(_OfSink, frozen=True, kw_only=True):
     lock_id: int
 
 
-class StandsIn(_OfSink, frozen=True, kw_only=True):
-    """With `lock_id`: no relay of the sink that lives holds the lock, so this one works, by its lease alone."""
+class ActingWithoutLock(_OfSink, frozen=True, kw_only=True):
+    """With `lock_id`: no live relay of the sink holds the lock, so this one works without it, by its lease alone."""
 
     level = logging.WARNING
-    text = "relay {e.sink}: no relay that lives holds the lock {e.lock_id}; working without it"
+    text = "relay {e.sink}: no live relay holds the lock {e.lock_id}; acting without it"
     lock_id: int
 
 
 class LockLost(_OfSink, frozen=True, kw_only=True):
-    """The session that held the relay's lock was cut: it stops before the next wave, and takes its lanes anew."""
+    """The relay's liveness session was lost: it begins no wave before it has reclaimed its lanes."""
 
     level = logging.WARNING
-    text = "relay {e.sink}: the session that held its lock was cut; taking its {e.lanes} lanes anew"
+    text = "relay {e.sink}: liveness session lost; reclaiming {e.lanes} lanes"
     lanes: int
 
 
-class LeasesOut(_OfSink, frozen=True, kw_only=True):
-    """The database could not be asked for leases. Lanes go on until theirs may end."""
+class LeasesUnavailable(_OfSink, frozen=True, kw_only=True):
+    """The database is unavailable for leases. Lanes go on until their leases may end."""
 
     level = logging.WARNING
-    text = "relay {e.sink}: leases: {e.reason}; trying again in {e.retry_ms:,.0f} ms"
+    text = "relay {e.sink}: leases unavailable: {e.reason}; trying again in {e.retry_ms:,.0f} ms"
     reason: str
     retry_ms: float
 
 
 class Progress(_OfSink, frozen=True, kw_only=True):
-    """Messages moved since the last report."""
+    """Messages were published since the last report."""
 
     text = (
-        "relay {e.sink}: {e.published:,} messages since the last report, in {e.pages:,} pages ({e.per_second:,.0f}/s)"
+        "relay {e.sink}: {e.published:,} published since the last report, in {e.pages:,} pages ({e.per_second:,.0f}/s)"
     )
     published: int
     pages: int
@@ -290,26 +269,26 @@ class Progress(_OfSink, frozen=True, kw_only=True):
     duration_ms: float
 
 
-class Deaf(_OfSink, frozen=True, kw_only=True):
-    """The database can't wake the relay, which polls until it can; messages arrive a little later, and none is lost."""
+class ListenLost(_OfSink, frozen=True, kw_only=True):
+    """LISTEN does not work: the relay polls until it does. Messages arrive a little later; none is lost."""
 
     level = logging.WARNING
-    text = "relay {e.sink}: can't be woken: {e.reason}; it looks every {e.poll_ms:,.0f} ms until it can"
+    text = "relay {e.sink}: LISTEN connection lost: {e.reason}; polling every {e.poll_ms:,.0f} ms"
     reason: str
     poll_ms: float
 
 
-class HearingAgain(_OfSink, frozen=True, kw_only=True):
-    """The database wakes the relay again."""
+class ListenRestored(_OfSink, frozen=True, kw_only=True):
+    """LISTEN works again: the relay stops polling."""
 
-    text = "relay {e.sink}: can be woken again"
+    text = "relay {e.sink}: LISTEN connection restored; polling ended"
 
 
 class RelayEnded(_OfSink, frozen=True, kw_only=True):
     """The summary of a relay that has ended."""
 
     text = (
-        "relay {e.sink}: ended; {e.published:,} published, {e.refused:,} refused, {e.died:,} dead, "
+        "relay {e.sink}: ended; {e.published:,} published, {e.refused:,} attempts failed, {e.died:,} dead, "
         "{e.skipped:,} skipped, {e.lanes_lost} lanes lost"
     )
     published: int
@@ -318,7 +297,7 @@ class RelayEnded(_OfSink, frozen=True, kw_only=True):
     """Attempts that failed."""
     died: int
     skipped: int
-    """Passed over, because a person had decided about them."""
+    """Not published, because an operator had skipped or poisoned them."""
     dropped: int
     """No consumer has subscribed to them, and unroutable = "drop"."""
     lanes_lost: int
@@ -332,13 +311,13 @@ class PageTaken(_OfLane, frozen=True, kw_only=True):
     """A page was read and is about to be published."""
 
     level = logging.DEBUG
-    text = "lane {e.sink}/{e.lane}: took a page of {e.size}"
+    text = "lane {e.sink}/{e.lane}: read a page of {e.size} messages"
     size: int
     position: int
 
 
 class PagePublished(_OfLane, frozen=True, kw_only=True):
-    """A page was published as far as it could be."""
+    """Every message of a page was published, deferred or held; or the relay was stopped in the middle."""
 
     level = logging.DEBUG
     text = (
@@ -347,35 +326,35 @@ class PagePublished(_OfLane, frozen=True, kw_only=True):
     published: int
     refused: int
     held: int
-    """Those behind them, and those whose route is out."""
+    """They wait for an earlier message of their key."""
     duration_ms: float
     position: int
 
 
 class MessageRefused(_OfLane, frozen=True, kw_only=True):
-    """The broker said no to a message, or the publisher broke on it; it is tried again."""
+    """The broker refused a message, or the publisher failed on it; it is retried."""
 
     level = logging.WARNING
     text = (
         "lane {e.sink}/{e.lane}: message {e.id} was refused, attempt {e.attempts} of {e.max_attempts}: {e.reason}; "
-        "trying again in {e.retry_ms:,.0f} ms, later messages of its key wait, others go on"
+        "retrying in {e.retry_ms:,.0f} ms; later messages of its key wait, others go on"
     )
     id: UUID
     position: int
     attempts: int
     max_attempts: int | str
-    """In words when the policy has no such number."""
+    """A text when the retry policy has no such number."""
     reason: str
     retry_ms: float
 
 
-class MessageDied(_OfLane, frozen=True, kw_only=True):
-    """A message was refused for good, or once too often: it needs a person."""
+class MessageDead(_OfLane, frozen=True, kw_only=True):
+    """A message was refused permanently, or at its last attempt: an operator must decide about it."""
 
     level = logging.ERROR
     text = (
         "lane {e.sink}/{e.lane}: message {e.id} is dead after {e.attempts} attempts: {e.reason}; "
-        "it stays in the log until a person decides"
+        "it stays in the log until an operator retries, drops or skips it"
     )
     id: UUID
     position: int
@@ -385,16 +364,16 @@ class MessageDied(_OfLane, frozen=True, kw_only=True):
 
 
 class MessagesSuspected(_OfLane, frozen=True, kw_only=True):
-    """The publisher failed, or the connection broke again and again, and one of these messages may be the cause."""
+    """The publisher failed, or the connection broke several times, and one of these messages may be the cause."""
 
     level = logging.WARNING
-    text = "lane {e.sink}/{e.lane}: one of {e.messages} messages may be at fault, sending them in parts: {e.reason}"
+    text = "lane {e.sink}/{e.lane}: one of {e.messages} messages may be the cause, publishing them in parts: {e.reason}"
     messages: int
     reason: str
 
 
 class DeadLetterRefused(_OfLane, frozen=True, kw_only=True):
-    """The copy of a dead message could not be published to the dead-letter topic; the message itself is in the log."""
+    """The broker refused the copy of a dead message for the dead-letter topic; the message itself is in the log."""
 
     level = logging.WARNING
     text = (
@@ -406,48 +385,48 @@ class DeadLetterRefused(_OfLane, frozen=True, kw_only=True):
     reason: str
 
 
-class RouteOut(_OfLane, frozen=True, kw_only=True):
-    """The way to some messages' consumers is out: they wait, no attempt is counted, other messages go on."""
+class RouteBlocked(_OfLane, frozen=True, kw_only=True):
+    """A route is blocked: its messages wait, no attempt is counted, other messages go on."""
 
     level = logging.WARNING
     text = (
-        "lane {e.sink}/{e.lane}: the route {e.route} is out: {e.reason}; its messages wait, and one of them is tried "
-        "from time to time"
+        "lane {e.sink}/{e.lane}: the route {e.route} is blocked: {e.reason}; its messages wait, and one of them is "
+        "retried from time to time"
     )
     route: str
     reason: str
 
 
-class RouteBack(_OfLane, frozen=True, kw_only=True):
-    """A message went through a route that was out; those that wait for it follow."""
+class RouteUnblocked(_OfLane, frozen=True, kw_only=True):
+    """A message of a blocked route was confirmed; those that wait for the route follow."""
 
-    text = "lane {e.sink}/{e.lane}: the route {e.route} works again; what waits for it goes on"
+    text = "lane {e.sink}/{e.lane}: the route {e.route} works again; its messages are published"
     route: str
 
 
-class RoutesOut(_OfLane, frozen=True, kw_only=True):
-    """Many routes at once are out: their messages wait, no attempt is counted, other messages go on."""
+class RoutesBlocked(_OfLane, frozen=True, kw_only=True):
+    """Many routes are blocked at once: their messages wait, no attempt is counted, other messages go on."""
 
     level = logging.WARNING
     text = (
-        "lane {e.sink}/{e.lane}: {e.routes:,} routes are out, {e.some} among them: {e.reason}; their messages wait, "
-        "and one of each is tried from time to time"
+        "lane {e.sink}/{e.lane}: {e.routes:,} routes are blocked, {e.some} among them: {e.reason}; their messages "
+        "wait, and one of each is retried from time to time"
     )
     routes: int
     some: Sequence[str]
     reason: str
 
 
-class RoutesBack(_OfLane, frozen=True, kw_only=True):
-    """Messages went through many routes that were out; those that wait for them follow."""
+class RoutesUnblocked(_OfLane, frozen=True, kw_only=True):
+    """Messages of many blocked routes were confirmed; those that wait for the routes follow."""
 
-    text = "lane {e.sink}/{e.lane}: {e.routes:,} routes work again, {e.some} among them; what waits for them goes on"
+    text = "lane {e.sink}/{e.lane}: {e.routes:,} routes work again, {e.some} among them; their messages are published"
     routes: int
     some: Sequence[str]
 
 
 class MessagesDropped(_OfLane, frozen=True, kw_only=True):
-    """No consumer has subscribed to these messages, and unroutable = "drop": they are not sent."""
+    """No consumer has subscribed to these messages, and unroutable = "drop": they are not published."""
 
     level = logging.WARNING
     text = (
@@ -467,50 +446,50 @@ class LaneStopped(_OfLane, frozen=True, kw_only=True):
 
 
 class LanePaused(_OfLane, frozen=True):
-    """A person has paused the sink: nothing is sent until it is resumed."""
+    """An operator has paused the sink: nothing is published until it is resumed."""
 
-    text = "lane {e.sink}/{e.lane}: paused; nothing is sent until somebody resumes the sink"
+    text = "lane {e.sink}/{e.lane}: paused; nothing is published until the sink is resumed (postroad resume)"
 
 
 class StoreBlocked(Event, frozen=True, kw_only=True):
-    """Another session of the database has locked what the relay needs, for longer than a moment."""
+    """Another session of the database has held a lock that the relay needs for longer than a second."""
 
     level = logging.WARNING
-    text = "the relay waits for locks of another session: {e.by}"
+    text = "the relay is blocked by locks of another session: {e.by}"
     by: str
     pid: int
     role: str | None
 
 
-class StoreOut(_OfLane, frozen=True, kw_only=True):
-    """The database could not be asked; the lane forgets what it knows and tries again."""
+class StoreUnavailable(_OfLane, frozen=True, kw_only=True):
+    """The database is unavailable; the lane forgets what it knows, and loads again when it can."""
 
     level = logging.WARNING
-    text = "lane {e.sink}/{e.lane}: {e.reason}; trying again in {e.retry_ms:,.0f} ms"
+    text = "lane {e.sink}/{e.lane}: {e.reason}; retrying in {e.retry_ms:,.0f} ms"
     reason: str
     retry_ms: float
 
 
 class LaneReloaded(_OfLane, frozen=True, kw_only=True):
-    """Somebody changed the lane since it was loaded, so it is loaded again."""
+    """The lane was changed since it was loaded, or its lease was in doubt, so it is loaded again."""
 
     level = logging.WARNING
     text = "lane {e.sink}/{e.lane}: {e.reason}; loading it again"
     reason: str
 
 
-class LaneGivenUp(_OfLane, frozen=True, kw_only=True):
-    """The relay has given the lane up: it was stopped, or another is to have its share."""
+class LaneReleased(_OfLane, frozen=True, kw_only=True):
+    """The relay has released the lane: the lane has ended, or another relay is to own it."""
 
     level = logging.DEBUG
-    text = "lane {e.sink}/{e.lane}: given up"
+    text = "lane {e.sink}/{e.lane}: released"
 
 
 class LaneLost(_OfLane, frozen=True, kw_only=True):
     """Another relay has taken the lane."""
 
     level = logging.WARNING
-    text = "lane {e.sink}/{e.lane}: {e.reason}; leaving it to the other"
+    text = "lane {e.sink}/{e.lane}: lost: {e.reason}"
     reason: str
 
 
@@ -528,7 +507,7 @@ class _OfReceived(_OfConsumer, frozen=True):
 
 
 class ConsumerStarted(_OfConsumer, frozen=True, kw_only=True):
-    """A consumer has reached its database and goes on to the broker."""
+    """A consumer has checked its database and connects to the broker next."""
 
     text = "consumer {e.consumer}: started"
     types: Sequence[str]
@@ -557,19 +536,19 @@ class MessageHandled(_OfReceived, frozen=True, kw_only=True):
 
 
 class DuplicateIgnored(_OfReceived, frozen=True, kw_only=True):
-    """A message came that had been processed before."""
+    """A message was delivered that had been processed before; it was acked."""
 
     level = logging.DEBUG
     text = "consumer {e.consumer}: {e.message_type} {e.id} was processed before"
 
 
 class HandlerFailed(_OfReceived, frozen=True, kw_only=True):
-    """A handler failed; nothing was committed, and the message is tried again."""
+    """A handler failed; nothing was committed, and the message will be retried."""
 
     level = logging.WARNING
     text = (
         "consumer {e.consumer}: {e.message_type} {e.id} failed, attempt {e.attempt}: {e.reason}; "
-        "trying again in {e.retry_ms:,.0f} ms"
+        "retrying in {e.retry_ms:,.0f} ms"
     )
     attempt: int
     reason: str
@@ -577,20 +556,20 @@ class HandlerFailed(_OfReceived, frozen=True, kw_only=True):
 
 
 class MessageBusy(_OfReceived, frozen=True, kw_only=True):
-    """The inbox did not answer about a message in time, usually because another is about to process it."""
+    """A message can't be processed now, usually because another transaction is processing it; it will be retried."""
 
-    text = "consumer {e.consumer}: {e.message_type} {e.id} waits: {e.reason}; asking again in {e.retry_ms:,.0f} ms"
+    text = "consumer {e.consumer}: {e.message_type} {e.id} is busy: {e.reason}; retrying in {e.retry_ms:,.0f} ms"
     reason: str
     retry_ms: float
 
 
 class HandlersAbandoned(_OfConsumer, frozen=True, kw_only=True):
-    """The consumer ends, and handlers, or what was asked of the database, have not ended after they were cancelled."""
+    """A consumer has ended while handlers or statements were still running although they had been cancelled."""
 
     level = logging.WARNING
     text = (
         "consumer {e.consumer}: {e.handlers} handlers or statements did not end within grace ({e.grace_s:g} s) and a "
-        "second; ending without them: their messages are not acked, and come again"
+        "second; ending without them: their messages are not acked, and will be delivered again"
     )
     handlers: int
     grace_s: float
@@ -602,13 +581,13 @@ class LocalHandlersAbandoned(_OfConsumer, frozen=True, kw_only=True):
     level = logging.WARNING
     text = (
         "consumer {e.consumer}: {e.handlers} handlers or statements did not end within grace and a second; the relay "
-        "ends without them: their messages are not confirmed, and come again"
+        "ends without them: their messages are not confirmed, and will be handled again"
     )
     handlers: int
 
 
 class BatchFailed(_OfConsumer, frozen=True, kw_only=True):
-    """A batch could not be handled as a whole; its messages are handled one by one."""
+    """A batch could not be handled in one transaction; its messages are handled one by one."""
 
     level = logging.WARNING
     text = "consumer {e.consumer}: a batch of {e.size} failed: {e.reason}; handling its messages one by one"
@@ -616,64 +595,64 @@ class BatchFailed(_OfConsumer, frozen=True, kw_only=True):
     reason: str
 
 
-class MessageBuried(_OfReceived, frozen=True, kw_only=True):
-    """A message was given up, and is among the dead letters."""
+class MessageDeadLettered(_OfReceived, frozen=True, kw_only=True):
+    """A message is in the dead-letter queue: its handler failed too often, or it can't be read."""
 
     level = logging.ERROR
     text = "consumer {e.consumer}: {e.message_type} {e.id} is a dead letter: {e.reason}"
     reason: str
 
 
-class SubscriberOut(_OfConsumer, frozen=True, kw_only=True):
-    """The broker has gone away, or can't be reached; what was open comes again."""
+class SubscriberUnavailable(_OfConsumer, frozen=True, kw_only=True):
+    """The broker is unavailable; messages that were not acked will be delivered again."""
 
     level = logging.WARNING
-    text = "consumer {e.consumer}: {e.reason}; trying again in {e.retry_ms:,.0f} ms"
+    text = "consumer {e.consumer}: {e.reason}; retrying in {e.retry_ms:,.0f} ms"
     reason: str
     retry_ms: float
 
 
 class Receiving(_OfConsumer, frozen=True, kw_only=True):
-    """The broker was reached, the queue is there, and messages are received."""
+    """The consumer is connected to the broker and receives messages."""
 
-    text = "consumer {e.consumer}: receives from {e.source}"
+    text = "consumer {e.consumer}: receiving from {e.source}"
     source: str
     attempts: int
 
 
-class ConsumerWaits(_OfConsumer, frozen=True, kw_only=True):
-    """The database, or the dead-letter queue, can't be reached; that counts as nobody's attempt."""
+class ConsumerWaiting(_OfConsumer, frozen=True, kw_only=True):
+    """The database or the dead-letter queue is unavailable; no attempt is counted."""
 
     level = logging.WARNING
-    text = "consumer {e.consumer}: {e.reason}; trying again in {e.retry_ms:,.0f} ms"
+    text = "consumer {e.consumer}: {e.reason}; retrying in {e.retry_ms:,.0f} ms"
     reason: str
     retry_ms: float
 
 
-class ConsumerStoreOut(_OfConsumer, frozen=True, kw_only=True):
-    """The database could not be reached at the start, and is waited for. Told at the first try, then less and less."""
+class ConsumerStoreUnavailable(_OfConsumer, frozen=True, kw_only=True):
+    """The database is unavailable at the start; the consumer waits. Emitted at the first try, then less often."""
 
     level = logging.WARNING
-    text = "{e.reason}; waiting for the database, for {e.waited_s:.0f} s so far"
+    text = "{e.reason}; waiting for the database, {e.waited_s:.0f} s so far"
     reason: str
     waited_s: float
 
 
-class ConsumerBroke(_OfConsumer, frozen=True, kw_only=True):
-    """Something failed that should not, in the consumer itself; the message is tried again."""
+class ConsumerError(_OfConsumer, frozen=True, kw_only=True):
+    """An unexpected error in the consumer itself; the message will be retried."""
 
     level = logging.ERROR
-    text = "consumer {e.consumer}: {e.reason}; trying again in {e.retry_ms:,.0f} ms"
+    text = "consumer {e.consumer}: {e.reason}; retrying in {e.retry_ms:,.0f} ms"
     reason: str
     retry_ms: float
 
 
 class InboxTooShort(_OfConsumer, frozen=True, kw_only=True):
-    """The inbox forgets sooner than the relay and the broker: a message that comes again late has a second effect."""
+    """The inbox keeps its rows too short: a message that is delivered again later would be handled twice."""
 
     level = logging.WARNING
     text = (
-        "consumer {e.consumer}: the inbox forgets after {e.retain_s:g} s, but a message may come again for "
+        "consumer {e.consumer}: the inbox keeps rows for {e.retain_s:g} s, but a message may be delivered again for "
         "{e.needed_s:g} s; make the consumer's retain longer"
     )
     retain_s: float
@@ -681,9 +660,9 @@ class InboxTooShort(_OfConsumer, frozen=True, kw_only=True):
 
 
 class InboxCleaned(_OfConsumer, frozen=True, kw_only=True):
-    """Retention has deleted what was processed long ago."""
+    """The consumer has deleted its old inbox rows."""
 
-    text = "consumer {e.consumer}: forgot {e.deleted:,} messages that were processed more than {e.retain_s:g} s ago"
+    text = "consumer {e.consumer}: deleted {e.deleted:,} inbox rows older than {e.retain_s:g} s"
     deleted: int
     retain_s: float
 
@@ -692,7 +671,7 @@ class InboxCleaned(_OfConsumer, frozen=True, kw_only=True):
 
 
 class MessagesDeleted(Event, frozen=True, kw_only=True):
-    """Retention has deleted what every sink has had."""
+    """Retention has deleted messages that every sink has passed."""
 
     logger = logging.getLogger("postroad.retention")
     text = "deleted {e.deleted:,} delivered messages older than {e.retain_s:g} s"
@@ -706,19 +685,19 @@ class SinkUnserved(Event, frozen=True, kw_only=True):
     level = logging.WARNING
     logger = logging.getLogger("postroad.retention")
     text = (
-        "sink {e.sink}: no relay has served it for {e.hours:,.0f} hours, and all that it has not had is kept; "
-        "start a relay for it, or remove it (postroad sink remove)"
+        "sink {e.sink}: no relay has served it for {e.hours:,.0f} hours, so retention keeps all messages that "
+        "it has not passed; start a relay for it, or remove it (postroad sink remove)"
     )
     sink: str
     hours: float
 
 
-class RetentionOut(Event, frozen=True, kw_only=True):
-    """The database could not be asked for what may be deleted; nothing is lost by that."""
+class RetentionUnavailable(Event, frozen=True, kw_only=True):
+    """The database is unavailable for retention: messages are deleted later."""
 
     level = logging.WARNING
     logger = logging.getLogger("postroad.retention")
-    text = "retention: {e.reason}; trying again in {e.retry_ms:,.0f} ms"
+    text = "retention: {e.reason}; retrying in {e.retry_ms:,.0f} ms"
     reason: str
     retry_ms: float
 
@@ -727,51 +706,48 @@ class MessagesMoved(Event, frozen=True, kw_only=True):
     """Scheduled messages were due and have been moved into the log."""
 
     level = logging.DEBUG
-    text = "moved {e.moved:,} scheduled messages into the log: they are due"
+    text = "moved {e.moved:,} scheduled messages that are due into the log"
     moved: int
 
 
-class ScheduledOut(Event, frozen=True, kw_only=True):
-    """The database could not be asked for scheduled messages; those that are due wait."""
+class SchedulingUnavailable(Event, frozen=True, kw_only=True):
+    """The database is unavailable for scheduled messages: those that are due wait."""
 
     level = logging.WARNING
-    text = "scheduled messages: {e.reason}; trying again in {e.retry_ms:,.0f} ms"
+    text = "scheduled messages: {e.reason}; retrying in {e.retry_ms:,.0f} ms"
     reason: str
     retry_ms: float
 
 
 class Stopping(Event, frozen=True, kw_only=True):
-    """A first signal asks the relay, or the consumer, to stop."""
+    """The first signal asks the relay, or the consumer, to stop."""
 
     logger = logging.getLogger("postroad.ops")
-    text = "stopping: {e.signal}; waiting for what is under way; a second signal ends it at once"
+    text = "stopping: {e.signal}; waiting for messages in flight; a second signal ends it at once"
     signal: str
 
 
 class PasswordInArguments(Event, frozen=True, kw_only=True):
-    """An option has a password in it."""
+    """An option contains a password."""
 
     level = logging.WARNING
     logger = logging.getLogger("postroad.ops")
-    text = (
-        "{e.option} has a password in it, and the command line is visible to every user of this machine; "
-        "use {e.instead}"
-    )
+    text = "{e.option} contains a password, and every user of this machine can see the command line; use {e.instead}"
     option: str
     instead: str
 
 
 class FileReadable(Event, frozen=True, kw_only=True):
-    """The file with the settings has a password in it, and everybody may read it."""
+    """The settings file contains a password, and every user of the machine may read it."""
 
     level = logging.WARNING
     logger = logging.getLogger("postroad.ops")
-    text = "{e.file} has a password in it, and every user of this machine may read it; run: chmod o-r {e.file}"
+    text = "{e.file} contains a password, and every user of this machine may read it; run: chmod o-r {e.file}"
     file: str
 
 
 class PasswordFileReadable(Event, frozen=True, kw_only=True):
-    """A file that has a password in it can be read by everybody."""
+    """A file with a password can be read by every user of the machine."""
 
     level = logging.WARNING
     logger = logging.getLogger("postroad.ops")
@@ -781,13 +757,13 @@ class PasswordFileReadable(Event, frozen=True, kw_only=True):
 
 
 class CertificateUnverified(Event, frozen=True, kw_only=True):
-    """A connection is encrypted, at best, but the other side's certificate is not checked."""
+    """A connection may be encrypted, but the server's certificate is not verified."""
 
     level = logging.WARNING
     logger = logging.getLogger("postroad.ops")
     text = (
-        "{e.setting} has {e.option}, so the server's certificate is not verified, and another machine could take its "
-        "place; use {e.instead}"
+        "{e.setting} has {e.option}, so the server's certificate is not verified, and another machine could "
+        "impersonate it; use {e.instead}"
     )
     setting: str
     option: str
@@ -795,7 +771,7 @@ class CertificateUnverified(Event, frozen=True, kw_only=True):
 
 
 class CommandFailed(Event, frozen=True, kw_only=True):
-    """A command ends with an error. Only with `log_format` json; otherwise it is a line of its own."""
+    """A command failed. Only with `log_format` json; otherwise the error is printed as a line of its own."""
 
     level = logging.ERROR
     logger = logging.getLogger("postroad.ops")

@@ -1,4 +1,4 @@
-"""RECEIVE: note in the handler's own transaction that a message was processed. Nothing here commits or connects."""
+"""RECEIVE: records in the handler's own transaction that a message was processed. Nothing here commits or connects."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 from uuid import UUID
 
-from postroad.config import DEFAULT_SCHEMA, checked_schema, duration
-from postroad.errors import InvalidMessage, InvalidSetting, NoTransaction
+from postroad.config import DEFAULT_SCHEMA, checked_schema
+from postroad.errors import InvalidMessage, InvalidSetting
+from postroad.kinds import duration
 from postroad.received import identity_of
-from postroad.stores.connections import ask_through
+from postroad.stores.connections import query_through
 from postroad.stores.connections.pending import Call
-from postroad.stores.memory import MemoryTransaction
-from postroad.stores.statements import Arrival, Question, first_times, mark_transaction
+from postroad.stores.statements import Arrival, Query
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
 
-    from postroad.config import Duration
-    from postroad.stores.connections import AsyncConnection, Pending, SyncConnection
-    from postroad.stores.statements import Rows
+    from postroad.kinds import Duration
+    from postroad.stores.connections import AsyncConnection, SyncConnection
+    from postroad.stores.statements import Rows, Statements
 
-__all__ = ["Inbox", "Noted", "checked_consumer"]
+__all__ = ["FirstTimes", "Inbox", "checked_consumer"]
 
 T = TypeVar("T")
 
@@ -30,32 +30,32 @@ Arrived = tuple[UUID | str, str] | tuple[UUID | str, str, str | None]
 
 _ONE = Call("inbox.first_time", undone="the inbox was not asked about")
 _MANY = Call("inbox.first_times", undone="the inbox was not asked about")
-_NOTE = Call("inbox.note", undone="the inbox was not asked about")
+_RECORD = Call("inbox.record", undone="the inbox was not asked about")
 
 LONGEST_CONSUMER = 255  # bytes
 LONGEST_ID = 1024
 LONGEST_TYPE = 255
 
 
-class Noted(NamedTuple):
-    """What the inbox answered."""
+class FirstTimes(NamedTuple):
+    """Which messages a consumer sees for the first time."""
 
     new: list[bool]
     """For each message whether this is the first time."""
     transaction: Any = None
-    """What the transaction is known by, if any message is new."""
+    """What identifies the transaction, if any message is new."""
 
 
 class Inbox:
-    """What consumers have processed. Cheap, thread- and fork-safe: it holds settings and no connection."""
+    """The messages that consumers have processed. Cheap, thread- and fork-safe: it holds settings, no connection."""
 
     def __init__(self, *, schema: str = DEFAULT_SCHEMA, lock_timeout: Duration = "5s") -> None:
-        """`schema` is where the tables are; `lock_timeout` is how long PostgreSQL waits for another transaction that is
-        about to process the same message, 0 for as long as it takes.
+        """`schema` is the schema of the tables; `lock_timeout` is how long PostgreSQL waits for another transaction
+        that is processing the same message, 0 for as long as it takes.
         """
         self.schema = checked_schema(schema)
         self.lock_timeout = duration("lock_timeout", lock_timeout)
-        self._patience = f"{self.lock_timeout.total_seconds() * 1000:.0f}ms"
+        self._timeout = f"{self.lock_timeout.total_seconds() * 1000:.0f}ms"
 
     @overload
     def first_time(
@@ -79,7 +79,7 @@ class Inbox:
         consumer: str,
         type: str = ...,
         source: str | None = ...,
-    ) -> Pending[bool]: ...
+    ) -> Coroutine[Any, Any, bool]: ...
 
     def first_time(
         self,
@@ -90,20 +90,21 @@ class Inbox:
         consumer: str,
         type: str = "",
         source: str | None = None,
-    ) -> bool | Pending[bool]:
-        """Note the message as processed, in the connection's own transaction, and say whether this is the first time.
+    ) -> bool | Coroutine[Any, Any, bool]:
+        """Record the message as processed, in the connection's own transaction; True if this is the first time.
 
-        A message is known by its `source` and its id: give both, as they came with the message. Without a source, only
-        the id counts, and whatever else comes without a source and with that id is taken for the same message.
+        A message is identified by its `source` and its id: pass both, as they came with the message. Without a source,
+        every message without a source and with that id is taken for the same one.
 
-        When another transaction is about to process it, this one waits: it is told False after a commit and True after
-        a rollback. On an async connection the answer must be awaited. The driver's error is raised when waiting took
-        longer than `lock_timeout`, and in the isolation levels above READ COMMITTED when the other has committed: roll
-        back and try again. On PostgreSQL a consumer's name belongs to the role that first used it. Raises
-        InvalidMessage, NotOwner, NoTransaction, ConnectionClosed, NotMigrated or UnknownConnection, and in each case
-        nothing was written.
+        When another transaction is processing it, this one waits: the result is False if the other commits and True if
+        it rolls back. Await the result on an async connection. The driver's error is raised when waiting takes longer
+        than `lock_timeout`, and in isolation levels above READ COMMITTED when the other has committed: roll back and
+        try again. On PostgreSQL a consumer's name belongs to the role that first used it. Raises
+        InvalidMessage, NotOwner, NoTransaction, ConnectionClosed, NotMigrated or UnsupportedConnection, and in each
+        case nothing was written.
         """
-        return self._ask(connection, [_arrival(message_id, type, source)], consumer, lambda noted: noted.new[0], _ONE)
+        arrivals = [_arrival(message_id, type, source)]
+        return self._ask(connection, arrivals, consumer, lambda recorded: recorded.new[0], _ONE)
 
     @overload
     def first_times(
@@ -113,64 +114,58 @@ class Inbox:
     @overload
     def first_times(
         self, connection: AsyncConnection, messages: Iterable[Arrived], /, *, consumer: str
-    ) -> Pending[list[bool]]: ...
+    ) -> Coroutine[Any, Any, list[bool]]: ...
 
     def first_times(
         self, connection: Any, messages: Iterable[Arrived], /, *, consumer: str
-    ) -> list[bool] | Pending[list[bool]]:
+    ) -> list[bool] | Coroutine[Any, Any, list[bool]]:
         """The same for a batch of ids, types and sources, in one round trip: an answer for each, in the order given.
 
-        Of a message that is in the batch twice, the first can be new and the second never is. Two batches never wait
-        for each other in a circle: the rows are written in the order of their ids.
+        If a message is in the batch twice, the second is never new. Two batches can't deadlock: rows are written in the
+        order of their ids.
         """
         checked = [_arrival(*message) for message in messages]
-        return self._ask(connection, checked, consumer, lambda noted: noted.new, _MANY)
+        return self._ask(connection, checked, consumer, lambda recorded: recorded.new, _MANY)
 
-    def note(self, connection: Any, messages: Sequence[Arrived], /, *, consumer: str) -> Any:
-        """For a consumer: the same, and the transaction is marked, so that its handler can't end it unnoticed. Gives
-        Noted; to be awaited on an async connection.
+    def record(self, connection: Any, messages: Sequence[Arrived], /, *, consumer: str) -> Any:
+        """For a consumer: the same, and the transaction is marked, so that the consumer can tell whether the handler
+        has ended it. Returns FirstTimes, or an awaitable of it on an async connection.
         """
         checked = [_arrival(*message) for message in messages]
-        return self._ask(connection, checked, consumer, lambda noted: noted, _NOTE, marked=True)
+        return self._ask(connection, checked, consumer, lambda recorded: recorded, _RECORD, marked=True)
 
     def _ask(
         self,
         connection: Any,
         messages: Sequence[Arrival],
         consumer: str,
-        shape: Callable[[Noted], T],
+        shape: Callable[[FirstTimes], T],
         call: Call,
         *,
         marked: bool = False,
-    ) -> T | Pending[T]:
+    ) -> T | Coroutine[Any, Any, T]:
         checked_consumer(consumer)
-        if isinstance(connection, MemoryTransaction):
-            if not connection.open:
-                raise NoTransaction("this transaction of the memory store has ended; begin another")
-            return shape(Noted([connection.first_time(consumer, message.identity) for message in messages]))
-        return ask_through(
-            connection,
-            self.schema,
-            lambda tongue: Question(
-                [
-                    first_times(*tongue, self.schema, consumer, messages, patience=self._patience),
-                    *(mark_transaction(*tongue, self.schema) if marked else ()),
-                ],
-                lambda answered: shape(_noted(messages, answered[0])),
-            ),
-            call,
-            messages[0][0] if len(messages) == 1 else f"{len(messages)} messages",
-        )
+
+        def query(statements: Statements) -> Query[T]:
+            found = statements.first_times(consumer, messages, timeout=self._timeout)
+            mark = statements.mark_transaction() if marked else ()
+            return Query(
+                [*found.statements, *mark],
+                lambda rows: shape(_recorded(messages, found.result(rows))),
+            )
+
+        about = messages[0][0] if len(messages) == 1 else f"{len(messages)} messages"
+        return query_through(connection, self.schema, query, call, about)
 
 
-def _noted(messages: Sequence[Arrival], rows: Rows) -> Noted:
+def _recorded(messages: Sequence[Arrival], rows: Rows) -> FirstTimes:
     if not rows:
-        return Noted([False] * len(messages))
-    return Noted([True] if len(messages) == 1 else _answers(messages, rows), rows[0][1])
+        return FirstTimes([False] * len(messages))
+    return FirstTimes([True] if len(messages) == 1 else _answers(messages, rows), rows[0][1])
 
 
 def _answers(messages: Sequence[Arrival], rows: Rows) -> list[bool]:
-    """For each message whether it is among the new ones, and the first of its kind in the batch."""
+    """For each message whether it is new, and not a repetition within the batch."""
     new = Counter(row[0] for row in rows)
     answers = []
     for message in messages:
@@ -182,17 +177,17 @@ def _answers(messages: Sequence[Arrival], rows: Rows) -> list[bool]:
 def _arrival(message_id: Any, type: Any, source: Any = None) -> Arrival:
     id = _checked_id(message_id)
     if source is None:
-        return Arrival(identity_of(id, None), _checked_type(type), None)
+        return Arrival(identity_of(id, None), _checked_type(type))
     identity = identity_of(id, source) if isinstance(source, str) else ""
     if not _is_text(identity, 1, LONGEST_ID):
         raise InvalidMessage(
             f"source is {ascii(source)[:80]}; it must be a text, with the id at most {LONGEST_ID:,} bytes long"
         )
-    return Arrival(identity, _checked_type(type), id if source else None)
+    return Arrival(identity, _checked_type(type))
 
 
 def checked_consumer(consumer: Any) -> str:
-    """The name that a consumer's messages are noted under."""
+    """The name of a consumer. Raises InvalidSetting."""
     if not _is_text(consumer, 1, LONGEST_CONSUMER):
         raise InvalidSetting(f"consumer is {consumer!r}; it must be a name of 1 to {LONGEST_CONSUMER} bytes")
     return str(consumer)

@@ -1,7 +1,7 @@
-"""The life of a message at one sink: its states, and who may move it from one to the next.
+"""The life of a message at one sink: its states, the transitions between them, and what makes each transition.
 
 Most messages know two states, `waiting` and `published`, and neither is written anywhere: a lane's cursor tells them
-apart. Only a message in trouble gets a row in the table `deferred`, and that row's state is one of STORED. The table
+apart. Only a deferred message gets a row, in the table `deferred`, and that row's state is one of STORED. The table
 here, the CHECK constraint in the migrations and the diagram in docs/lifecycle.md say the same; a test compares them.
 """
 
@@ -25,19 +25,19 @@ class State(StrEnum):
     SENDING = "sending"
     """Claimed by its lane, and being published."""
     HELD = "held"
-    """It waits for something else: an earlier message of its key, its route, or a person who holds its key."""
+    """It waits for something else: an earlier message of its key, its route, or an operator who holds its key."""
     DEAD = "dead"
-    """Refused for good; it needs a person."""
+    """Refused permanently, or too often; an operator decides about it."""
     CANCELED = "canceled"
     """The application took it back before it was published."""
     DROPPED = "dropped"
-    """A person gave it up; or no consumer had subscribed to it, and unroutable = "drop"."""
+    """An operator gave it up; or no consumer had subscribed to it, and unroutable = "drop"."""
     SKIPPED = "skipped"
-    """A person knows that it was published by other means."""
+    """An operator recorded that it was published by other means."""
 
 
 class Mover(StrEnum):
-    """Who moves a message on."""
+    """What makes a transition."""
 
     LANE = "the lane"
     APPLICATION = "the application"
@@ -57,9 +57,9 @@ _S = State
 TRANSITIONS: Final = (
     Transition(_S.WAITING, _S.PUBLISHED, "confirmed"),
     Transition(_S.WAITING, _S.RETRYING, "refused"),
-    Transition(_S.WAITING, _S.DEAD, "refused for good"),
-    Transition(_S.WAITING, _S.HELD, "its key is blocked, or its route is out"),
-    Transition(_S.WAITING, _S.DROPPED, "unroutable, which is to be dropped"),
+    Transition(_S.WAITING, _S.DEAD, "refused permanently"),
+    Transition(_S.WAITING, _S.HELD, "its key is blocked, or its route is blocked"),
+    Transition(_S.WAITING, _S.DROPPED, "unroutable, and unroutable = drop"),
     Transition(_S.WAITING, _S.SKIPPED, "skip", Mover.OPERATOR),
     Transition(_S.WAITING, _S.DEAD, "poison", Mover.OPERATOR),
     Transition(_S.RETRYING, _S.SENDING, "due"),
@@ -67,8 +67,8 @@ TRANSITIONS: Final = (
     Transition(_S.SENDING, _S.PUBLISHED, "confirmed"),
     Transition(_S.SENDING, _S.RETRYING, "refused, or its lane was lost"),
     Transition(_S.SENDING, _S.HELD, "held again, or its lane was lost"),
-    Transition(_S.SENDING, _S.DEAD, "refused for good, or once too often"),
-    Transition(_S.SENDING, _S.DROPPED, "unroutable, which is to be dropped"),
+    Transition(_S.SENDING, _S.DEAD, "refused permanently, or for the last time"),
+    Transition(_S.SENDING, _S.DROPPED, "unroutable, and unroutable = drop"),
     Transition(_S.RETRYING, _S.DEAD, "poison", Mover.OPERATOR),
     Transition(_S.HELD, _S.DEAD, "poison", Mover.OPERATOR),
     Transition(_S.RETRYING, _S.HELD, "hold its key", Mover.OPERATOR),
@@ -87,8 +87,8 @@ BLOCKING: Final = frozenset({State.RETRYING, State.SENDING, State.HELD})
 """While a message is in one of these, later messages of its key wait. A dead one blocks too, with on_dead = "hold"."""
 
 FINAL: Final = frozenset({State.PUBLISHED, State.CANCELED, State.DROPPED, State.SKIPPED})
-"""Nobody moves a message on from here; retention deletes it in time. A rewind gives what was published another life,
-which begins as held.
+"""No transition leaves these states; retention deletes the message in time. A rewind makes a published message held
+again.
 """
 
 STORED: Final = tuple(state for state in State if state not in {State.WAITING, State.PUBLISHED})

@@ -25,12 +25,18 @@ from postroad.errors import InvalidMessage
 from postroad.payload import encode_event
 
 __all__ = [
+    "LARGEST_PAYLOAD",
+    "LARGEST_PAYLOAD_OF_ALL",
+    "LONGEST_HEADERS",
+    "LONGEST_NAME",
+    "RESERVED_HEADERS",
     "SLOTS",
     "UNSET",
     "Message",
     "NewRow",
     "StoredMessage",
     "Unset",
+    "checked_name",
     "correlated",
     "correlation_id",
     "encode",
@@ -43,7 +49,7 @@ __all__ = [
 SLOTS: Final = 1024
 LONGEST_NAME: Final = 255  # bytes of a topic, type or correlation id: what AMQP can carry of each
 LONGEST_KEY: Final = 1024  # bytes of a key
-LARGEST_PAYLOAD: Final = 1024 * 1024  # unless an Outbox says otherwise
+LARGEST_PAYLOAD: Final = 1024 * 1024  # unless an Outbox has another limit
 LARGEST_PAYLOAD_OF_ALL: Final = 16 * 1024 * 1024  # bytes; what RabbitMQ takes by default
 LONGEST_HEADERS: Final = 64 * 1024  # bytes of all headers, as JSON
 RESERVED_HEADERS: Final = frozenset({"source", "correlation_id", "causation_id"})
@@ -73,9 +79,9 @@ UNSET: Final = Unset.UNSET
 
 
 def event(type: str) -> Callable[[C], C]:
-    """Say which type a class's messages have: `@event("order.created.v1")`.
+    """Set the type of a class's messages: `@event("order.created.v1")`.
 
-    The name belongs to that class alone; a subclass says its own or is named after its class.
+    The name belongs to that class alone; a subclass has its own `@event` or is named after its class.
     """
     checked_name("type", type)
 
@@ -87,10 +93,10 @@ def event(type: str) -> Callable[[C], C]:
 
 
 def type_name(cls: type) -> str:
-    """The type of a class's messages: what `@event` says, else the class name in dotted words without `Event`."""
-    said = cls.__dict__.get(_TYPE_ATTRIBUTE)
-    if said is not None:
-        return str(said)
+    """The type of a class's messages: that of `@event`, else the class name in dotted words without `Event`."""
+    given = cls.__dict__.get(_TYPE_ATTRIBUTE)
+    if given is not None:
+        return str(given)
     words = _WORD_BREAK.split(cls.__name__.strip("_").replace("_", "."))
     if len(words) > 1 and words[-1] == "Event":
         words.pop()
@@ -222,7 +228,7 @@ def _type_of(message: Message) -> str:
 @lru_cache(maxsize=1024)
 def _type_of_class(cls: type) -> str:
     if cls.__module__ == "builtins":
-        raise InvalidMessage(f"{cls.__name__} has no type of its own; say it, for example type='order.created'")
+        raise InvalidMessage(f"{cls.__name__} has no type of its own; give one, for example type='order.created'")
     return checked_name("type", type_name(cls))
 
 
@@ -268,7 +274,7 @@ def _checked_key(key: Any) -> str | None:
         return None
     if key is None:
         raise InvalidMessage(
-            "key is None, which usually is an id that was not there yet; "
+            "key is None, which usually is an id that the database has not assigned yet; "
             "flush first to get it, or leave key out if this message needs no order"
         )
     if isinstance(key, int | UUID) and not isinstance(key, bool):
@@ -352,12 +358,12 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def source(self) -> str:
-        """Who added it: the `source` of its Outbox."""
+        """The service that added it: the `source` of its Outbox."""
         return self.all_headers["source"]
 
     @property
     def correlation_id(self) -> str | None:
-        """What everything that belongs to one cause has in common."""
+        """The id that all messages which follow from one request share."""
         return self.all_headers.get("correlation_id")
 
     @property

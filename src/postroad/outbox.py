@@ -12,12 +12,12 @@ from postroad.schedule import later
 from postroad.stores.connections import add_through, cancel_through
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Coroutine, Iterable, Mapping
     from datetime import datetime, timedelta
 
     from postroad.message import Unset
     from postroad.schedule import Cancellation
-    from postroad.stores.connections import AsyncConnection, Pending, SyncConnection
+    from postroad.stores.connections import AsyncConnection, SyncConnection
 
 __all__ = ["Outbox"]
 
@@ -26,7 +26,7 @@ class Outbox:
     """Where an application adds its messages. Cheap, thread- and fork-safe: it holds settings and no connection."""
 
     def __init__(self, *, source: str, schema: str = DEFAULT_SCHEMA, largest_payload: int = LARGEST_PAYLOAD) -> None:
-        """`source` says who adds (CloudEvents' `source`), such as "/orders"; `schema` is where the tables are."""
+        """`source` is the service that adds, as in CloudEvents, such as "/orders"; `schema` is where the tables are."""
         if not _is_text(source):
             raise InvalidSetting(f"source is {source!r}; say which service adds the messages, such as '/orders'")
         if not 1 <= largest_payload <= LARGEST_PAYLOAD_OF_ALL:
@@ -72,7 +72,7 @@ class Outbox:
         causation_id: str | None = ...,
         deliver_at: datetime | None = ...,
         deliver_in: timedelta | str | None = ...,
-    ) -> Pending[UUID]: ...
+    ) -> Coroutine[Any, Any, UUID]: ...
 
     def add(
         self,
@@ -89,12 +89,12 @@ class Outbox:
         causation_id: str | None = None,
         deliver_at: datetime | None = None,
         deliver_in: timedelta | str | None = None,
-    ) -> UUID | Pending[UUID]:
-        """Add a message in the connection's own transaction, in one round trip, and give its id.
+    ) -> UUID | Coroutine[Any, Any, UUID]:
+        """Add a message in the connection's own transaction, in one round trip, and return its id.
 
-        On an async connection the answer must be awaited. Messages with the same `key` stay in order, provided that
-        the writer locks or changes what the key names before it adds; without `key` no order is kept. `type` is what
-        `@event` says or the class's name in dotted words; `topic` is the type unless it is given. Adding the same
+        On an async connection the result must be awaited. Messages with the same `key` stay in order, provided that
+        the writer locks or changes what the key names before it adds; without `key` no order is kept. `type` is that
+        of `@event`, or the class's name in dotted words; `topic` is the type unless it is given. Adding the same
         message again, with the same `id`, is a no-op. `correlation_id` comes from `correlated` unless it is given.
 
         A message with `deliver_at`, a datetime with a time zone, or `deliver_in`, a timedelta or a text such as "10m",
@@ -104,7 +104,7 @@ class Outbox:
         An event is a dataclass, a msgspec Struct, a pydantic or attrs model, a plain dict, a str or bytes. NaN and
         Infinity are refused, because JSON has no number for them.
 
-        Raises InvalidMessage, NoTransaction, ConnectionClosed, NotMigrated or UnknownConnection, and in each case
+        Raises InvalidMessage, NoTransaction, ConnectionClosed, NotMigrated or UnsupportedConnection, and in each case
         nothing was written; and IdTaken when another message has the `id`: another source, type, topic, key or payload,
         or another role that added it. On PostgreSQL the transaction must then be rolled back.
         """
@@ -129,10 +129,12 @@ class Outbox:
     def add_many(self, connection: SyncConnection, messages: Iterable[Message], /) -> list[UUID]: ...
 
     @overload
-    def add_many(self, connection: AsyncConnection, messages: Iterable[Message], /) -> Pending[list[UUID]]: ...
+    def add_many(
+        self, connection: AsyncConnection, messages: Iterable[Message], /
+    ) -> Coroutine[Any, Any, list[UUID]]: ...
 
-    def add_many(self, connection: Any, messages: Iterable[Message], /) -> list[UUID] | Pending[list[UUID]]:
-        """Add messages in this order, in one round trip, and give their ids. One that is invalid: none is added.
+    def add_many(self, connection: Any, messages: Iterable[Message], /) -> list[UUID] | Coroutine[Any, Any, list[UUID]]:
+        """Add messages in this order, in one round trip, and return their ids. If one is invalid, none is added.
 
         Some may be for later; on SQLite those take a statement of their own.
         """
@@ -154,25 +156,25 @@ class Outbox:
     def cancel(self, connection: SyncConnection, id: UUID, /) -> Cancellation: ...
 
     @overload
-    def cancel(self, connection: AsyncConnection, id: UUID, /) -> Pending[Cancellation]: ...
+    def cancel(self, connection: AsyncConnection, id: UUID, /) -> Coroutine[Any, Any, Cancellation]: ...
 
-    def cancel(self, connection: Any, id: UUID, /) -> Cancellation | Pending[Cancellation]:
-        """Take a message back, in the connection's own transaction, and say whether that was possible.
+    def cancel(self, connection: Any, id: UUID, /) -> Cancellation | Coroutine[Any, Any, Cancellation]:
+        """Cancel a message in the connection's own transaction, and return whether that was possible.
 
         CANCELED, which alone is true: it was not published and will not be, if this transaction commits; if it is
         rolled back, nothing has happened. TOO_LATE: it was published, or is on its way. UNKNOWN: there is no such
-        message. On an async connection the answer must be awaited.
+        message. On an async connection the result must be awaited.
 
-        What can be canceled is a message that waits for its time, and one that was refused by the broker or waits for
-        such a one. Until this transaction ends, the messages of its key that wait for it are not sent. A message that
-        was canceled while it waited for its time is unknown afterwards. Under REPEATABLE READ and above, PostgreSQL
-        raises its own serialization failure when a relay was faster: try the transaction again.
+        A message can be canceled while it is scheduled, and while it is deferred: the broker refused it, or it waits
+        behind such a message. Until this transaction ends, the messages of its key that wait for it are not sent. A
+        message that was canceled while it was scheduled is unknown afterwards. Under REPEATABLE READ and above,
+        PostgreSQL raises its own serialization failure when a relay was faster: try the transaction again.
 
         Raises what `add` does, and in each case nothing was changed. On PostgreSQL, NotOwner when another role added it
         and this one is neither a member of that role nor an operator.
         """
         if not isinstance(id, UUID):
-            raise InvalidMessage(f"id is {id!r:.80}; it must be a uuid.UUID, as add gave it")
+            raise InvalidMessage(f"id is {id!r:.80}; it must be a uuid.UUID, as add returned it")
         return cancel_through(connection, self.schema, id)
 
 

@@ -1,6 +1,6 @@
-"""What a handler is given: a message as it arrived, and how its payload becomes an event again.
+"""What a handler receives: the message, and its payload decoded into an event. No I/O.
 
-Nothing here does I/O. Reading undoes what `message` wrote: the same kinds of classes, by the same libraries.
+Decoding is the reverse of what `message` does: the same kinds of classes, by the same libraries.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Decoder = Callable[[bytes], Any]
 
 
 class Unreadable(ValueError):
-    """This message can't be read, and never will be: it has no id, or its payload is not what its type says."""
+    """This message can't be decoded, now or later: it has no id, or its payload does not fit the handler's class."""
 
 
 class Received(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as it arrived."""
+    """A message as it was delivered."""
 
     id: str
-    """What the producer calls it; the same whenever it comes again, so it serves as an idempotency key."""
+    """The producer's id of the message. It is the same at every delivery, so it serves as an idempotency key."""
     type: str
     source: str | None = None
     key: str | None = None
@@ -41,18 +41,18 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
     time: str | None = None
     """When it was added, as the producer wrote it (RFC 3339)."""
     attempt: int = 1
-    """The number of this attempt, as far as it is known: it is counted from the first failure on."""
+    """The number of this attempt. A crash of the process during the first attempt is not counted."""
     identity: str = ""
-    """What the inbox knows it by; see `identity_of`."""
+    """The inbox's key for this message; see `identity_of`."""
 
     def __post_init__(self) -> None:
-        """Find out what is unique, once: it is asked several times for each message."""
+        """Compute the identity once: it is used several times for each message."""
         if not self.identity:
             msgspec.structs.force_setattr(self, "identity", identity_of(self.id, self.source))
 
 
 def identity_of(id: str, source: str | None) -> str:
-    """What a message is known by: its source and its id. Another source's message with the same id is another message.
+    """A message's identity: its source and its id. The same id from another source is another message.
 
     A source is a URI, which has no spaces, so the first space ends it.
     """
@@ -62,7 +62,7 @@ def identity_of(id: str, source: str | None) -> str:
 
 
 def received(message: StoredMessage) -> Received:
-    """A message from the log as a handler is given it."""
+    """A message of the log as its handler receives it."""
     known = message.all_headers
     return Received(
         id=str(message.id),
@@ -79,13 +79,13 @@ def received(message: StoredMessage) -> Received:
 
 
 def is_readable(cls: type) -> bool:
-    """Whether payloads can be turned into objects of this class."""
+    """Whether payloads can be decoded into objects of this class."""
     return cls in {bytes, str, dict} or _is_pydantic(cls) or _is_for_msgspec(cls)
 
 
 @lru_cache(maxsize=1024)
 def decoder_for(cls: type[Any]) -> Decoder:
-    """What turns a payload into an object of this class. It raises Unreadable."""
+    """A function that decodes a payload into an object of this class. It raises Unreadable."""
     decode = _decode_with(cls)
 
     def checked(payload: bytes) -> Any:
@@ -109,7 +109,7 @@ def _decode_with(cls: type) -> Decoder:
 
 
 def _decode_nested(cls: type, value: Any) -> Any:
-    """What msgspec does not know inside an event: pydantic models."""
+    """Decode what msgspec does not know inside an event: pydantic models."""
     if _is_pydantic(cls):
         return cls.model_validate(value)  # type: ignore[attr-defined]
     raise TypeError(f"{cls.__name__} is not supported")

@@ -1,6 +1,6 @@
-"""What is to be sent later: when it is due, as a caller may say it, and what canceling it answers.
+"""Scheduled messages: when they are due, and the result of canceling one. No I/O and no clock.
 
-Nothing here does I/O. Whatever is wrong with a time is found here, before anything is written.
+Times are checked here, before anything is written.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from postroad.config import duration
 from postroad.errors import InvalidMessage, InvalidSetting
+from postroad.kinds import duration
 
 if TYPE_CHECKING:
     from postroad.message import Message, NewRow
@@ -18,38 +18,38 @@ if TYPE_CHECKING:
 __all__ = ["Cancellation", "Later", "later"]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-# What the databases take, and every time zone can show: what is outside is due at once, or never.
+# The range that databases store and every time zone can show: earlier is due at once, later never.
 _FIRST: Final = datetime(1900, 1, 1, tzinfo=UTC)
 _LAST: Final = datetime(9998, 12, 31, 23, 59, 59, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class Cancellation(Enum):
-    """What `Outbox.cancel` answers. Only CANCELED is true, so that `if outbox.cancel(...)` means what it says."""
+    """The result of `Outbox.cancel`. Only CANCELED is true, so `if outbox.cancel(...)` does what it looks like."""
 
     CANCELED = "canceled"
-    """It was published nowhere and will not be, provided that the caller's transaction commits."""
+    """It was not published and will not be, provided that the caller's transaction commits."""
     TOO_LATE = "too late"
-    """It was published, is being published or is about to be; or an operator has dropped or skipped it."""
+    """It was published, or may be at this moment; or an operator has dropped or skipped it."""
     UNKNOWN = "unknown"
-    """There is none: never added, added by a transaction that is not committed, or gone from the tables again."""
+    """There is no such message: never added, not yet committed, or already deleted by retention."""
 
     def __bool__(self) -> bool:
         return self is Cancellation.CANCELED
 
 
 class Later(NamedTuple):
-    """A row that is written now and enters the log when it is due. One of the two times is given."""
+    """A row that is written now and moved into the log when it is due. One of the two times is set."""
 
     row: NewRow
     at: int | None
     """Microseconds since 1970."""
     after: int | None
-    """Microseconds from when it is written, by the database's clock."""
+    """Microseconds after it is written, by the database's clock."""
 
 
 def later(message: Message, row: NewRow) -> Later:
-    """The row of a message that says when it is to be delivered, and when that is. Raises InvalidMessage."""
+    """The row of a message with `deliver_at` or `deliver_in`, and when it is due. Raises InvalidMessage."""
     at, after = message.deliver_at, message.deliver_in
     if at is not None and after is not None:
         raise InvalidMessage(f"deliver_at is {at!r:.80} and deliver_in is {after!r:.80}; give one of them, not both")
@@ -63,7 +63,7 @@ def _checked_time(value: Any) -> datetime:
     if not isinstance(value, datetime):
         raise InvalidMessage(f"deliver_at is {value!r:.80}; {right}")
     if value.utcoffset() is None:
-        raise InvalidMessage(f"deliver_at is {value!r:.80}, which names no moment without a time zone; {right}")
+        raise InvalidMessage(f"deliver_at is {value!r:.80}, which has no time zone; {right}")
     return value
 
 

@@ -1,8 +1,8 @@
-"""Compare what was committed with what arrived. Pure: whoever has both histories can ask, after a test or a bad night.
+"""Checks a history: what was committed against what arrived. Pure.
 
-What is promised, and so what is looked for: nothing that was committed is lost; nothing arrives that was not committed;
-the first arrivals of a key's messages are in the order of their positions; and what arrives again has a reason, each
-time: something that happened while it was under way.
+It checks the promises: no committed message is lost; nothing arrives that was not committed; the first arrivals of a
+key's messages are in the order of their positions; and every duplicate is explained by an incident that happened while
+the message was in flight.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ class Committed(msgspec.Struct, frozen=True):
 
 
 class Arrival(msgspec.Struct, frozen=True):
-    """A message that a consumer got."""
+    """A message that a consumer received."""
 
     id: Hashable
     at: float = 0.0
-    """When, in seconds since some moment."""
+    """When, in seconds since any fixed time."""
     by: str | None = None
-    """Which relay sent it, if that is known."""
+    """Which relay sent it, if known."""
 
 
 class Incident(msgspec.Struct, frozen=True):
-    """Something for which messages that were under way may go again: a kill, a lost lease, an outage, a restart."""
+    """An event after which messages in flight may be sent again: a kill, a lost lease, an outage, a restart."""
 
     reason: str
     began: float
     ended: float
-    """Until when messages may have been under way: at least until what was sent before had arrived."""
+    """Until when messages may have been in flight: at least until everything sent before had arrived."""
     to: str | None = None
     """Which relay it happened to; None: all of them."""
     reach: float = 0.0
-    """How long before it began messages may have arrived of which no relay had saved yet that they were sent."""
+    """How long before `began` messages may have arrived whose delivery no relay had recorded yet."""
 
     def explains(self, before: Arrival, again: Arrival) -> bool:
-        """Whether one of the two was under way: the one before, or what the relay sent to which this happened."""
+        """Whether the earlier arrival, or the one that the affected relay sent, was in flight during the incident."""
         if not (self.began - self.reach <= before.at <= self.ended and self.began <= again.at):
             return False
         return self.to in (None, before.by) or before.by is None or (again.by == self.to and again.at <= self.ended)
@@ -61,21 +61,21 @@ class Duplicate(msgspec.Struct, frozen=True):
 
     message: Committed
     before: Arrival
-    """The last time that it had arrived."""
+    """The arrival before that."""
     again: Arrival
     reason: str | None
-    """None: nothing that happened explains it."""
+    """None: no incident explains it."""
 
 
 class Overtaken(msgspec.Struct, frozen=True):
-    """A message whose first arrival came behind that of a later one of its key."""
+    """A message whose first arrival came after the first arrival of a later message of its key."""
 
     message: Committed
     by: Committed
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What is wrong between the two histories."""
+    """The differences between the two histories."""
 
     committed: int
     arrived: int
@@ -86,7 +86,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     @property
     def unexplained(self) -> Sequence[Duplicate]:
-        """Duplicates for which nothing that happened is a reason."""
+        """Duplicates that no incident explains."""
         return [each for each in self.duplicates if each.reason is None]
 
     @property
@@ -112,7 +112,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def verify(committed: Iterable[Committed], arrived: Sequence[Arrival], incidents: Collection[Incident] = ()) -> Verdict:
-    """Compare. `arrived` is in the order in which consumers got the messages, of each key at least."""
+    """Compare. `arrived` is in the order in which consumers received the messages, at least within each key."""
     known = {message.id: message for message in committed}
     times: defaultdict[Hashable, list[Arrival]] = defaultdict(list)
     for arrival in arrived:

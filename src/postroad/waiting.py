@@ -1,4 +1,4 @@
-"""Waiting for a database that can't be reached yet, at the start of a relay or a consumer."""
+"""Waits at the start of a relay or a consumer for a database that is unavailable; and cancels tasks in bounded time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from postroad.errors import StoreUnavailable
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-__all__ = ["cancelled", "reached"]
+__all__ = ["cancel_and_wait", "connect_or_wait"]
 
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 5.0
@@ -22,7 +22,7 @@ ANSWER_SECONDS: Final = 10.0
 _FIRST: Final = asyncio.FIRST_COMPLETED
 
 
-async def reached(
+async def connect_or_wait(
     connect: Callable[[], Coroutine[Any, Any, None]],
     report: Callable[[str, float], None],
     *,
@@ -43,19 +43,19 @@ async def reached(
             connecting = asyncio.create_task(connect())
             try:
                 wait.begin()
-                while not (await asyncio.wait((connecting, stopped), timeout=wait.patience, return_when=_FIRST))[0]:
+                while not (await asyncio.wait((connecting, stopped), timeout=wait.timeout, return_when=_FIRST))[0]:
                     wait.after(StoreUnavailable("the database has not answered yet"), limit=wait.longest)
                 if not connecting.done():
                     return False
                 connecting.result()
-            except StoreUnavailable as out:
-                if not out.transient:
+            except StoreUnavailable as outage:
+                if not outage.transient:
                     raise
-                wait.after(out)
+                wait.after(outage)
             else:
                 return True
             finally:
-                await cancelled(connecting, seconds=CANCEL_SECONDS)
+                await cancel_and_wait(connecting, seconds=CANCEL_SECONDS)
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await stopping.wait()
@@ -66,7 +66,7 @@ async def reached(
 
 
 class _Wait:
-    """How long has been waited: when that is reported next, and when to give up."""
+    """How long the caller has waited: when that is reported next, and when it gives up."""
 
     def __init__(self, report: Callable[[str, float], None], limit: float | None) -> None:
         self._now = asyncio.get_running_loop().time
@@ -78,8 +78,8 @@ class _Wait:
         self._interval = FIRST_REPORT
 
     @property
-    def patience(self) -> float:
-        """Seconds that a call may take before `after` is called although it has not returned."""
+    def timeout(self) -> float:
+        """Seconds that a call may take before `after` is called while the call has not returned."""
         return max(0.0, min(self._report_after or FIRST_REPORT, self.longest) - self._waited)
 
     @property
@@ -95,23 +95,23 @@ class _Wait:
     def _waited(self) -> float:
         return self._now() - self._began
 
-    def after(self, out: StoreUnavailable, *, limit: float | None = None) -> None:
-        """Report why the wait goes on, where that is due. Raises StoreUnavailable at the limit."""
+    def after(self, outage: StoreUnavailable, *, limit: float | None = None) -> None:
+        """Report the reason, if a report is due. Raises StoreUnavailable at the limit."""
         waited = self._waited
         if waited >= (self._limit if limit is None else limit):
             raise StoreUnavailable(
-                f"gave up after waiting {self._limit:g} s (until_empty_timeout) for the database: {out}"
-            ) from out
+                f"gave up after waiting {self._limit:g} s (until_empty_timeout) for the database: {outage}"
+            ) from outage
         if waited >= self._report_after:
-            self._report(str(out), waited)
+            self._report(str(outage), waited)
             self._report_after, self._interval = waited + self._interval, min(2 * self._interval, LONGEST_REPORT)
 
 
-async def cancelled(*tasks: asyncio.Task[Any], seconds: float) -> set[asyncio.Task[Any]]:
-    """Cancel tasks, and wait for them no longer than this; those that have not ended.
+async def cancel_and_wait(*tasks: asyncio.Task[Any], seconds: float) -> set[asyncio.Task[Any]]:
+    """Cancel tasks and wait for them, but no longer than this; returns those that have not ended.
 
-    A driver that is cancelled asks its database to break off, and waits for the answer: a database that has gone silent
-    would be waited for without end.
+    A driver that is cancelled sends a cancel request to its database and waits for the answer. If the database does not
+    respond, that would take for ever.
     """
     for task in tasks:
         task.cancel()
@@ -124,6 +124,6 @@ async def cancelled(*tasks: asyncio.Task[Any], seconds: float) -> set[asyncio.Ta
 
 
 def _ignore(task: asyncio.Task[Any]) -> None:
-    """What it raises after it was given up is no news: asyncio would complain that it was never looked at."""
+    """Retrieve the error of an abandoned task: asyncio would log that it was never retrieved."""
     if not task.cancelled():
         task.exception()

@@ -25,7 +25,7 @@ from sqlalchemy.pool import NullPool
 from postroad import Consumer, InvalidSetting, Received
 from postroad.brokers.memory import MemoryQueue
 from postroad.relay import Relay
-from postroad.stores.migrations import grants_script
+from postroad.stores.grants import grants_script
 from postroad.stores.sqlite import SQLiteStore, migrate_sqlite
 from tests.consumers import Numbered, consumed, consumer, put
 from tests.logs import PostgreSQLLog

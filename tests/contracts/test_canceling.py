@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,41 +14,30 @@ from postroad.config import RelaySettings
 from postroad.lifecycle import State
 from postroad.message import new_id
 from postroad.relay import Relay
-from postroad.stores.base import Deferral
-from postroad.stores.operating import By, Filter, Operating
-from postroad.stores.postgresql_operating import PostgreSQLOperating
-from postroad.stores.sqlite_operating import SQLiteOperating
+from postroad.stores.admin.admin import Admin
+from postroad.stores.admin.contract import By, Filter
+from postroad.stores.admin.postgresql import PostgreSQLAdminDatabase
+from postroad.stores.admin.sqlite import SQLiteAdminDatabase
+from postroad.stores.base import Deferred
 from tests.lanes import take_lanes
-from tests.logs import PLENTY, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
+from tests.logs import PLENTY, Log, MemoryLog, PostgreSQLLog, SQLiteLog, log_fixture, numbered
 
 CANCELED, TOO_LATE = Cancellation.CANCELED, Cancellation.TOO_LATE
 ME = By("anna")
 LANES: dict[str, Any] = {"lanes": 1, "poll_interval": "1ms", "max_idle_backoff": "5ms", "outage_backoff": "1ms"}
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql15", "postgresql18"])
-async def log(request: pytest.FixtureRequest, tmp_path: Path) -> Log:
-    return await a_log(request, tmp_path)
+log = log_fixture("memory", "sqlite", "postgresql15", "postgresql18")
 
 
-@pytest.fixture(params=["sqlite", "postgresql15", "postgresql18"])
-async def operated(request: pytest.FixtureRequest, tmp_path: Path) -> Log:
-    return await a_log(request, tmp_path)
+operated = log_fixture("sqlite", "postgresql15", "postgresql18")
 
 
-async def a_log(request: pytest.FixtureRequest, tmp_path: Path) -> Log:
-    if request.param == "memory":
-        return MemoryLog()
-    if request.param == "sqlite":
-        return SQLiteLog(tmp_path / "log.sqlite")
-    return await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
-
-
-def operating(log: Log) -> Operating:
+def operating(log: Log) -> Admin:
     if isinstance(log, SQLiteLog):
-        return SQLiteOperating(log.path)
+        return Admin(SQLiteAdminDatabase(log.path))
     assert isinstance(log, PostgreSQLLog)
-    return PostgreSQLOperating(log.url)
+    return Admin(PostgreSQLAdminDatabase(log.url))
 
 
 class Between(MemoryBroker):
@@ -72,7 +60,7 @@ def relay(log: Log, broker: MemoryBroker, **settings: Any) -> Relay:
 
 
 async def state_of_the_only_one(log: Log) -> str:
-    (row,) = await log.troubles()
+    (row,) = await log.deferred()
     return row.state
 
 
@@ -102,7 +90,7 @@ async def test_a_key_that_is_held_after_its_relay_was_killed(operated: Log) -> N
 
     broker = Between(never_return)
     running = asyncio.create_task(relay(operated, broker).run())
-    await asyncio.wait_for(killed.wait(), 30)
+    await asyncio.wait_for(killed.wait(), 60)
     running.cancel()
     await asyncio.wait((running,))
     async with operating(operated) as ops:
@@ -153,11 +141,11 @@ async def test_a_message_that_was_sent_without_an_answer_and_then_refused(
     id = new_id()
     it = relay(log, broker, max_backoff="1ms")
     running = asyncio.create_task(it.run())
-    await asyncio.wait_for(loaded(log), 30)
+    await asyncio.wait_for(loaded(log), 60)
     await log.add(Message("1", type="t", key="k", id=id))
     await until_dead(log)
     it.stop()
-    await asyncio.wait_for(running, 30)
+    await asyncio.wait_for(running, 60)
     assert [message.id for message in broker.messages] == [id]
     assert await log.cancel(id) == [TOO_LATE]
 
@@ -187,8 +175,8 @@ async def loaded(log: Log) -> None:
 
 
 async def until_dead(log: Log) -> None:
-    async with asyncio.timeout(30):
-        while [row.state for row in await log.troubles()] != ["dead"]:  # noqa: ASYNC110
+    async with asyncio.timeout(60):
+        while [row.state for row in await log.deferred()] != ["dead"]:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
@@ -208,12 +196,12 @@ async def test_what_is_added_after_the_load_and_refused_can_be_canceled(log: Log
     broker.refuse(lambda message: Refusal(message.position, "never", permanent=True))
     it = relay(log, broker)
     running = asyncio.create_task(it.run())
-    await asyncio.wait_for(loaded(log), 30)
+    await asyncio.wait_for(loaded(log), 60)
     id = await add(log)
     await until_dead(log)
     assert await log.cancel(id) == [CANCELED]
     it.stop()
-    await asyncio.wait_for(running, 30)
+    await asyncio.wait_for(running, 60)
     assert not broker.messages
 
 
@@ -234,7 +222,7 @@ async def test_of_those_that_wait_only_the_ones_from_before_the_load_are_unsure(
     await log.add(*(Message(str(n), type="t", key="k", id=id) for n, id in enumerate(ids)))
     page = await log.store.read(lane, lane.cursor, PLENTY)
     first, *rest = page.messages
-    head = Deferral(first.position, "k", State.DEAD, blocks=True)
+    head = Deferred(first.position, "k", State.DEAD, blocks=True)
     held = [(each.position, each.key) for each in rest]
     await log.store.record(lane, page.after, deferred=[head], held=held, unsure_through=rest[0].position)
     assert await log.cancel(*ids) == [CANCELED, TOO_LATE, CANCELED]

@@ -16,12 +16,14 @@ from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 
 from postroad import BrokerUnavailable, Consumer, Inbox, InvalidSetting, NotMigrated, Received, StoreUnavailable
 from postroad.brokers.memory import MemoryQueue
-from postroad.brokers.rabbitmq_subscriber import RabbitMQSubscriber
+from postroad.brokers.rabbitmq.settings import SubscriberSettings
+from postroad.brokers.rabbitmq.subscriber import RabbitMQSubscriber
 from postroad.config import RelaySettings
 from postroad.consumer import following
 from postroad.consumer.attempts import Attempts
 from postroad.consumer.retention import InboxRetention, may_come_again_for
 from postroad.errors import LoginRefused
+from postroad.listeners import Listeners
 from postroad.message import new_id
 from postroad.retry import Backoff
 from tests.consumers import AT_ONCE, Numbered, consumed, consumer, put
@@ -143,10 +145,10 @@ async def test_what_was_delivered_before_is_marked_and_a_death_is_counted(place:
     it.on(Numbered)(never_ends if place.is_async else never_ends_sync)
     put(queue, 1)
     for deliveries in range(1, 5):
-        it._plan = msgspec.structs.replace(it._plan, grace=0.0)
+        it._options = msgspec.structs.replace(it._options, grace=0.0)
         task = asyncio.create_task(it.run())
         await until_so_many(running, deliveries)
-        it._attempts.failed = it._attempts.broken_off = lost  # type: ignore[method-assign, assignment]
+        it._attempts.count_failure = it._attempts.unmark = lost  # type: ignore[method-assign, assignment]
         it.stop()
         until.set()
         await task
@@ -235,9 +237,9 @@ async def test_it_is_recorded_and_buried_and_the_others_go_on(
     put(queue, 2)
     summary = await consumed(it)
     assert (summary.handled, summary.failed, summary.dead) == (1, 0, 1)
-    ((buried, notes),) = queue.dead
-    assert (buried.body, notes["postroad-consumer"]) == (delivery["body"], "stock")
-    assert why in notes["postroad-reason"]
+    ((dead, headers),) = queue.dead
+    assert (dead.body, headers["postroad-consumer"]) == (delivery["body"], "stock")
+    assert why in headers["postroad-reason"]
     assert await one_place.attempts() == [(0, 0, True)]
     assert why in (await one_place.errors())[0]
     assert await one_place.effects() == [2]
@@ -412,15 +414,15 @@ async def test_a_handler_that_outlives_the_grace_is_broken_off_and_given_back(
 async def test_the_dead_letters_being_out_waits(one_place: Place, queue: MemoryQueue) -> None:
     it = consumer(one_place, queue)
     it.on(Numbered)(one_place.handler())
-    bury, tried = queue.bury, []
+    dead_letter, tried = queue.dead_letter, []
 
     async def fails_twice(*arguments: Any) -> None:
         tried.append(1)
         if len(tried) < 3:
             raise BrokerUnavailable("no such queue")
-        await bury(*arguments)
+        await dead_letter(*arguments)
 
-    queue.bury = fails_twice  # type: ignore[method-assign, assignment]
+    queue.dead_letter = fails_twice  # type: ignore[method-assign, assignment]
     queue.put(b"x")
     assert (await consumed(it)).dead == 1
     assert (len(tried), len(queue.dead), len(queue.queue)) == (3, 1, 0)
@@ -464,10 +466,10 @@ async def test_the_inbox_forgets_what_is_old_enough(place: Place, queue: MemoryQ
     put(queue, 1, 2, 3)
     await consumed(it)
     it._transactions.start(is_async=place.is_async)
-    assert await InboxRetention("stock", it._attempts, retain=timedelta(hours=1)).run_once() == 0
+    assert await InboxRetention("stock", it._attempts, Listeners(), retain=timedelta(hours=1)).run_once() == 0
     others = Attempts(it._transactions, "other")
-    assert await InboxRetention("other", others, retain=timedelta(0)).run_once() == 0
-    assert await InboxRetention("stock", it._attempts, retain=timedelta(0)).run_once() == 2
+    assert await InboxRetention("other", others, Listeners(), retain=timedelta(0)).run_once() == 0
+    assert await InboxRetention("stock", it._attempts, Listeners(), retain=timedelta(0)).run_once() == 2
     assert (await place.noted(), await place.attempts()) == ([], [])
     it._transactions.end()
 
@@ -522,11 +524,66 @@ async def test_a_database_that_is_first_asked_for_when_it_is_used(queue: MemoryQ
 
 
 @pytest.mark.parametrize("settings", [{"bindings": "order.#"}, {"prefetch": 0}])
-async def test_settings_of_the_queue_that_are_wrong(one_place: Place, settings: dict[str, Any]) -> None:
-    it: Consumer[Any] = Consumer("amqp://localhost", name="stock", begin=one_place.begin, **settings)
-    it.on(Numbered)(one_place.handler())
+def test_settings_of_the_queue_that_are_wrong(one_place: Place, settings: dict[str, Any]) -> None:
     with pytest.raises(InvalidSetting, match="(bindings|prefetch) is"):
-        await it.run()
+        Consumer("amqp://localhost", name="stock", begin=one_place.begin, **settings)
+
+
+@pytest.mark.parametrize(
+    ("source", "settings", "wrong"),
+    [
+        (
+            "amqp://localhost",
+            {"queu": "q"},
+            "the subscriber of RabbitMQ has no setting 'queu'; did you mean 'queue'[?]",
+        ),
+        ("amqp://localhost", {"queu": "q"}, "it has username, password, .*, queue, exchange, bindings, "),
+        ("amqp://localhost", {"concurency": 5}, "no setting 'concurency'; did you mean 'concurrency'[?]"),
+        ("amqp://localhost", {"xyzzy": 5}, "no setting 'xyzzy'; it has username"),
+        ("memory://x", {"queue": "q"}, "the subscriber of the memory broker has no setting 'queue'; it has none"),
+        (
+            None,
+            {"concurency": 5},
+            "a consumer without a source has no setting 'concurency'; did you mean 'concurrency'",
+        ),
+        ("null://", {}, "source is a URL of the null broker, which postroad can't consume from"),
+        ("ampq://localhost", {}, "source is a URL that begins with 'ampq'; did you mean amqp://[?]"),
+        ("localhost", {}, "source is not a valid URL; it must look like amqp://"),
+        ("amqp://localhost", {"single_active": False}, None),
+    ],
+)
+def test_settings_are_those_of_the_broker(
+    one_place: Place, source: str | None, settings: dict[str, Any], wrong: str | None
+) -> None:
+    def make() -> Consumer[Any]:
+        return Consumer(source, name="stock", begin=one_place.begin, **settings)
+
+    if wrong is not None:
+        with pytest.raises(InvalidSetting, match=wrong):
+            make()
+        return
+    with pytest.raises(InvalidSetting, match="ordering is 'key' and single_active is False"):
+        make()._subscriber()
+
+
+def test_what_is_not_given_comes_from_the_consumer(one_place: Place) -> None:
+    it: Consumer[Any] = Consumer("amqp://localhost", name="stock", begin=one_place.begin, message_ttl="1s")
+    it.on_batch(Numbered, size=300)(handle)
+    found: Any = it._subscriber()
+    assert isinstance(found, RabbitMQSubscriber)
+    settings = found._settings
+    assert (settings.queue, settings.bindings, settings.prefetch) == ("stock", ("numbered",), 600)
+    assert found._arguments == {"x-single-active-consumer": True, "x-message-ttl": 1000}
+
+
+def test_what_is_given_comes_first(one_place: Place) -> None:
+    it: Consumer[Any] = Consumer(
+        "amqp://localhost", name="stock", begin=one_place.begin, ordering="none", queue="q", bindings=[], prefetch=7
+    )
+    it.on_batch(Numbered, size=300)(handle)
+    found: Any = it._subscriber()
+    settings = found._settings
+    assert (settings.queue, settings.bindings, settings.prefetch, found._arguments) == ("q", (), 7, {})
 
 
 @pytest.mark.parametrize(
@@ -567,9 +624,12 @@ async def handle(*_: Any) -> None: ...
         ({"name": ""}, "consumer is ''"),
         ({"concurrency": 0}, "concurrency is 0"),
         ({"concurrency": "10"}, "concurrency is '10'"),
-        ({"source": MemoryQueue(), "bindings": ["order.#"]}, r"bindings is \['order.#'\] beside <.*MemoryQueue"),
-        ({"source": MemoryQueue(), "prefetch": 5}, "prefetch is 5 beside"),
-        ({"source": RabbitMQSubscriber("amqp://localhost", "q", single_active=False)}, "has single_active=False"),
+        ({"source": MemoryQueue(), "bindings": ["order.#"]}, "bindings is given beside <.*MemoryQueue"),
+        ({"source": MemoryQueue(), "prefetch": 5}, "prefetch is given beside"),
+        (
+            {"source": RabbitMQSubscriber("amqp://localhost", SubscriberSettings(queue="q", single_active=False))},
+            "has single_active=False",
+        ),
         ({"ordering": "any"}, "ordering is 'any'"),
         ({"retain": "5"}, "retain is '5'"),
         ({"grace": "soon"}, "grace is 'soon'"),
@@ -578,6 +638,25 @@ async def handle(*_: Any) -> None: ...
 def test_settings_that_are_wrong(settings: dict[str, Any], wrong: str) -> None:
     with pytest.raises(InvalidSetting, match=wrong):
         Consumer(**({"name": "stock", "begin": None} | settings))
+
+
+def test_settings_that_are_none(one_place: Place) -> None:
+    """An app that takes them from its environment may have none: they count as left out."""
+    names = ["queue", "exchange", "bindings", "declare", "dead_letter_queue", "prefetch", "max_message_size"]
+    unset: dict[str, Any] = dict.fromkeys([*names, "max_held_bytes"])
+    it: Consumer[Any] = Consumer("amqp://localhost", name="stock", begin=one_place.begin, **unset)
+    it.on(Numbered)(one_place.handler())
+    found: Any = it._subscriber()
+    assert (found.queue, found.exchange, found._settings.declare, found._settings.prefetch) == (
+        "stock",
+        "postroad",
+        "create",
+        200,
+    )
+    Consumer(MemoryQueue(), name="stock", begin=one_place.begin, **unset)
+    for source in ("amqp://localhost", MemoryQueue(), None):
+        with pytest.raises(InvalidSetting, match=r"has no setting 'prefech'; did you mean 'prefetch'\?"):
+            Consumer(source, name="stock", begin=one_place.begin, prefech=None)
 
 
 async def test_a_consumer_without_a_broker(one_place: Place) -> None:
@@ -630,7 +709,7 @@ async def test_a_login_that_is_refused_when_the_broker_comes_up_ends_the_consume
 
 async def test_two_may_undo_the_same_failure_at_once(one_place: Place, queue: MemoryQueue) -> None:
     """The consumer's end undoes all that has failed, while a message's own undoing is under way."""
-    handling = consumer(one_place, queue)._handling
+    handling = consumer(one_place, queue)._transaction
     both = asyncio.Barrier(2)
 
     async def undo(*_: Any) -> None:

@@ -14,9 +14,10 @@ import pytest
 from postroad import BrokerUnavailable, Received, StoreUnavailable
 from postroad.brokers.memory import MemoryQueue
 from postroad.config import RelaySettings
+from postroad.consumer.errors import MessageBusy
 from postroad.consumer.outages import Outages
 from postroad.retry import Backoff
-from postroad.stores.connections.passing import is_passing
+from postroad.stores.connections.errors import is_retryable
 from tests.consumers import Numbered, consumed, consumer, execute, put, put_again
 from tests.places import EVERY_POSTGRESQL, Place, on_postgresql
 from tests.services.postgresql import PostgreSQL
@@ -211,7 +212,7 @@ async def test_dead_letters_that_stay_out_end_it(one_place: Place, queue: Memory
     async def out(*_: Any) -> None:
         raise BrokerUnavailable("the dead-letter queue is full")
 
-    queue.bury = out  # type: ignore[method-assign, assignment]
+    queue.dead_letter = out  # type: ignore[method-assign, assignment]
     it = consumer(one_place, queue)
     it.on(Numbered)(one_place.handler())
     queue.put(b"x")
@@ -221,21 +222,43 @@ async def test_dead_letters_that_stay_out_end_it(one_place: Place, queue: Memory
     assert len(queue.queue) == 1, "it was not acked"
 
 
+async def test_dead_letters_are_available_when_one_was_published(
+    one_place: Place, queue: MemoryQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that waits for its row in the database says nothing about the dead-letter queue any more."""
+    ended: list[str] = []
+    monkeypatch.setattr(Outages, "end", lambda self, what: ended.append(what))
+    it = consumer(one_place, queue)
+    it.on(Numbered)(one_place.handler())
+    record, locked = it._attempts.record_dead, iter([True, True])
+
+    async def record_dead(*values: Any) -> None:
+        if next(locked, False):
+            raise MessageBusy("another transaction has locked the row")
+        await record(*values)
+
+    monkeypatch.setattr(it._attempts, "record_dead", record_dead)
+    queue.put(b"x")
+    async with asyncio.timeout(60):
+        summary = await it.run_until_empty(relay=SOON)
+    assert (summary.dead, len(queue.dead), ended.count("dead letters")) == (1, 1, 1)
+
+
 async def test_outages_that_end_in_between_are_not_added_up() -> None:
     clock, ends = [0.0], []
     outages = Outages(10.0, lambda: ends.append(clock[0]), now=lambda: clock[0])
     for moment in (0.0, 9.0):
         clock[0] = moment
-        assert outages.out("database", "gone", 5.0) == min(5.0, 10.0 - moment)
-    outages.back("database")
+        assert outages.begin("database", "gone", 5.0) == min(5.0, 10.0 - moment)
+    outages.end("database")
     clock[0] = 12.0
-    assert outages.out("database", "gone", 5.0) == 5.0
-    assert outages.out("broker", "gone", 5.0) == 5.0
+    assert outages.begin("database", "gone", 5.0) == 5.0
+    assert outages.begin("broker", "gone", 5.0) == 5.0
     assert outages.given_up is None
     clock[0] = 22.0
-    outages.back("broker")
-    assert outages.out("database", "gone", 5.0) == 0.0
-    assert outages.out("database", "gone", 5.0) == 0.0
+    outages.end("broker")
+    assert outages.begin("database", "gone", 5.0) == 0.0
+    assert outages.begin("database", "gone", 5.0) == 0.0
     assert (ends, str(outages.given_up)) == (
         [22.0],
         "gave up after waiting 10 s (until_empty_timeout) for the database: gone",
@@ -273,7 +296,7 @@ def test_every_error_of_a_driver_that_means_a_lost_connection() -> None:
         DBAPIError("select 1", {}, Exception("whatever"), connection_invalidated=True),
         PendingRollbackError("Can't reconnect until invalid transaction is rolled back.", code="8s2b"),
     ]
-    assert [error for error in lost if not is_passing(error)] == []
+    assert [error for error in lost if not is_retryable(error)] == []
     others = [
         asyncpg.InterfaceError("cannot perform operation: another operation is in progress"),
         asyncpg.UniqueViolationError(""),
@@ -283,4 +306,4 @@ def test_every_error_of_a_driver_that_means_a_lost_connection() -> None:
         ConnectionRefusedError("another service of the handler's"),
         LookupError("no such order"),
     ]
-    assert [error for error in others if is_passing(error)] == []
+    assert [error for error in others if is_retryable(error)] == []

@@ -13,8 +13,8 @@ import pytest
 
 from postroad import BrokerUnavailable, Consumer, Inbox, Received
 from postroad.brokers.memory import MemoryQueue
-from postroad.consumer import run as running_module
-from postroad.consumer.transactions import StoreOut
+from postroad.consumer import dispatch
+from postroad.consumer.errors import InboxUnavailable
 from postroad.message import new_id
 from postroad.retry import Backoff
 from tests.consumers import Numbered, consumed, consumer, put, put_again, soon, until_parked
@@ -23,19 +23,21 @@ from tests.places import Place
 # -- what is remembered ----------------------------------------------------------------------------------------------
 
 
-async def test_a_message_is_buried_once_while_the_database_is_out(one_place: Place, queue: MemoryQueue) -> None:
+async def test_a_message_is_dead_lettered_once_while_the_database_is_unavailable(
+    one_place: Place, queue: MemoryQueue
+) -> None:
     it = consumer(one_place, queue)
     it.on(Numbered)(one_place.handler())
-    dead, asked = it._attempts.dead, 0
+    dead, asked = it._attempts.record_dead, 0
 
     async def out_twice(*arguments: Any) -> None:
         nonlocal asked
         asked += 1
         if asked < 3:
-            raise StoreOut("no database")
+            raise InboxUnavailable("no database")
         await dead(*arguments)
 
-    it._attempts.dead = out_twice  # type: ignore[method-assign, assignment]
+    it._attempts.record_dead = out_twice  # type: ignore[method-assign, assignment]
     queue.put(b"x")
     assert (await consumed(it)).dead == 1
     assert (asked, len(queue.dead), await one_place.attempts()) == (3, 1, [(0, 0, True)])
@@ -44,31 +46,31 @@ async def test_a_message_is_buried_once_while_the_database_is_out(one_place: Pla
 async def test_the_handler_is_not_called_again_while_the_dead_letters_are_out(
     one_place: Place, queue: MemoryQueue
 ) -> None:
-    bury, tried = queue.bury, []
+    dead_letter, tried = queue.dead_letter, []
 
     async def out_twice(*arguments: Any) -> None:
-        tried.append("bury")
-        if tried.count("bury") < 3:
+        tried.append("dead letter")
+        if tried.count("dead letter") < 3:
             raise BrokerUnavailable("no such queue")
-        await bury(*arguments)
+        await dead_letter(*arguments)
 
     def fail(event: Numbered, message: Received) -> None:
         if event.number == 1:
             tried.append("handle")
             raise LookupError("no")
 
-    queue.bury = out_twice  # type: ignore[method-assign, assignment]
+    queue.dead_letter = out_twice  # type: ignore[method-assign, assignment]
     it = consumer(one_place, queue, concurrency=1)
     it.on(Numbered)(one_place.handler(fail))
     put(queue, 1, 2)
     summary = await consumed(it)
     assert (summary.handled, summary.failed, summary.dead) == (1, 3, 1)
-    assert tried == ["handle"] * 3 + ["bury"] * 3
+    assert tried == ["handle"] * 3 + ["dead letter"] * 3
 
 
 async def test_the_reason_survives_a_restart(one_place: Place, queue: MemoryQueue) -> None:
-    """A consumer ends before it could bury; the next one has never seen the handler fail."""
-    bury, tried = queue.bury, asyncio.Event()
+    """A consumer ends before it could dead-letter the message; the next one has never seen the handler fail."""
+    dead_letter, tried = queue.dead_letter, asyncio.Event()
 
     async def out(*_: Any) -> None:
         tried.set()
@@ -77,7 +79,7 @@ async def test_the_reason_survives_a_restart(one_place: Place, queue: MemoryQueu
     def fail(event: Numbered, message: Received) -> None:
         raise LookupError("no")
 
-    queue.bury = out  # type: ignore[method-assign, assignment]
+    queue.dead_letter = out  # type: ignore[method-assign, assignment]
     it = consumer(one_place, queue)
     it.on(Numbered)(one_place.handler(fail))
     put(queue, 1)
@@ -85,7 +87,7 @@ async def test_the_reason_survives_a_restart(one_place: Place, queue: MemoryQueu
     await soon(tried)
     it.stop()
     await running
-    queue.bury = bury  # type: ignore[method-assign]
+    queue.dead_letter = dead_letter  # type: ignore[method-assign]
     summary = await consumed(it)
     assert (summary.failed, summary.dead) == (0, 1)
     assert queue.dead[0][1]["postroad-reason"] == "LookupError: no"
@@ -146,7 +148,7 @@ async def test_a_batch_that_raises_cancelled_error_has_failed(each_sqlite_place:
 async def test_what_breaks_in_the_consumer_is_tried_again(
     one_place: Place, queue: MemoryQueue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(running_module, "LONGEST_PAUSE", 0.001)
+    monkeypatch.setattr(dispatch, "LONGEST_PAUSE", 0.001)
     ack, broken = queue.ack, iter([True])
 
     def break_once(deliveries: Any) -> None:
@@ -160,7 +162,7 @@ async def test_what_breaks_in_the_consumer_is_tried_again(
     put(queue, 1, 2, key="one")
     summary = await consumed(it)
     assert (summary.handled, summary.duplicates) == (2, 1)
-    assert "no ack; trying again in" in caplog.text
+    assert "no ack; retrying in" in caplog.text
 
 
 async def test_a_stop_is_no_death(pg_place: Place, queue: MemoryQueue) -> None:

@@ -14,9 +14,9 @@ from postroad.config import RelaySettings
 from postroad.lifecycle import State
 from postroad.message import new_id
 from postroad.relay import Relay
-from postroad.relay.copies import dead_letter
+from postroad.relay.derived import dead_letter
 from postroad.retry import Backoff
-from postroad.stores.base import Deferral
+from postroad.stores.base import Deferred
 from tests.logs import MemoryLog, numbered
 
 
@@ -62,7 +62,7 @@ async def test_a_copy_that_is_refused_is_told_and_stops_nobody(caplog: pytest.Lo
     await log.add(*numbered(1, 2))
     summary = await relay(log, broker).run_until_empty()
     assert (summary.published, summary.died) == (1, 1)
-    assert [row.state for row in await log.troubles()] == ["dead"]
+    assert [row.state for row in await log.deferred()] == ["dead"]
     assert "for topic dead was refused: full; the message itself stays in the log" in caplog.text
 
 
@@ -89,10 +89,10 @@ async def test_who_is_stopped_before_the_copy_has_not_seen_the_message_die() -> 
     await log.add(*numbered(1))
     stuck = Stuck()
     running = asyncio.create_task((it := relay(log, stuck, grace="1ms")).run())
-    await asyncio.wait_for(stuck.asked.wait(), 30)
+    await asyncio.wait_for(stuck.asked.wait(), 60)
     it.stop()
-    await asyncio.wait_for(running, 30)
-    assert await log.troubles() == []
+    await asyncio.wait_for(running, 60)
+    assert await log.deferred() == []
     assert await log.waiting() == 1
     broker = MemoryBroker()
     refuse_originals(broker)
@@ -112,5 +112,5 @@ async def test_also_of_those_that_died_after_trouble() -> None:
 
 def test_a_message_whose_headers_are_broken_has_a_copy_too() -> None:
     message = StoredMessage(1, new_id(), "t", None, 0, "a.b", b"x", "text/plain", "nonsense", 0)
-    copy = dead_letter(message, Deferral(1, None, State.DEAD, 3, error="its headers are no JSON"), "s", "dead")
+    copy = dead_letter(message, Deferred(1, None, State.DEAD, 3, error="its headers are no JSON"), "s", "dead")
     assert (copy.source, copy.headers["postroad-dead-reason"]) == ("postroad", "its headers are no JSON")

@@ -1,5 +1,5 @@
-"""The fence, seen from outside: with it a relay that lost its lane harms nobody, whatever it believes, and the history
-checker passes it; without it the history checker fails it.
+"""The fence, seen from outside: with it, a relay that lost its lane does no harm, whatever it believes, and the history
+checker passes it; without it, the history checker fails it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from postroad import Refusal, StoredMessage
 from postroad.brokers.memory import MemoryBroker
 from postroad.config import RelaySettings
 from postroad.relay import Relay
-from postroad.relay.tenure import Tenure
+from postroad.relay.owned_lane import OwnedLane
+from postroad.relay.ownership import LaneOwnership
 from postroad.stores.postgresql import PostgreSQLStore
 from postroad.verify import Arrival, Committed, Incident, Verdict, verify
-from tests.logs import PostgreSQLLog, numbered
-from tests.services.postgresql import PostgreSQL
+from tests.logs import PostgreSQLLog, log_fixture, numbered
 
 FENCE = "and owner = $3 and epoch = $4 and version = $5"
 NO_FENCE = "and $3::uuid is not null and $4::bigint is not null and $5::bigint is not null"
@@ -49,33 +49,31 @@ async def history(log: PostgreSQLLog, first_store: PostgreSQLStore) -> Verdict:
     stuck = Towards(arrived, "A")
     stuck.hold()
     running = asyncio.create_task(Relay(first_store, stuck, sink="s", settings=settings).run_until_empty())
-    await asyncio.wait_for(stuck.asked.wait(), 30)
+    await asyncio.wait_for(stuck.asked.wait(), 60)
     await log.execute("update postroad.lanes set lease_until = now() - interval '1 s'")
     await log.execute("update postroad.relays set alive_until = now() - interval '1 s'")
     await Relay(log.another_store(), Towards(arrived, "B"), sink="s", settings=settings).run_until_empty()
     assert len(arrived) == MESSAGES
     stuck.release()
-    await asyncio.wait_for(running, 30)
+    await asyncio.wait_for(running, 60)
     rows = await log.execute("select convert_from(payload, 'utf8')::int, key, position from postroad.outbox")
     # What A had under way, one message, comes right behind all that B has sent.
     lost = Incident("A lost its lease", began=0.0, ended=float(MESSAGES), to="A")
     return verify([Committed(*row) for row in rows], arrived, [lost])
 
 
-@pytest.fixture
-async def log(postgresql15: PostgreSQL) -> PostgreSQLLog:
-    return await PostgreSQLLog.fresh(postgresql15)
+log = log_fixture("postgresql15")
 
 
 @pytest.fixture
 def unaware(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A relay believes that its lanes are its own until a write of its fails."""
+    """A relay believes that its lanes are its own until one of its writes fails."""
 
     def believe(self: Any, *_: object) -> None:
         pass
 
-    monkeypatch.setattr(Tenure, "check", believe)
-    monkeypatch.setattr(Tenure, "lose", believe)
+    monkeypatch.setattr(OwnedLane, "check", believe)
+    monkeypatch.setattr(LaneOwnership, "_update_lanes", believe)
 
 
 async def test_a_relay_that_lost_its_lane_sends_no_more_than_what_was_under_way(log: PostgreSQLLog) -> None:

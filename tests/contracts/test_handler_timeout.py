@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -15,16 +16,18 @@ from postroad.brokers.memory import MemoryQueue
 from postroad.config import RelaySettings
 from postroad.relay import Relay
 from postroad.stores.sqlite import SQLiteStore
-from tests.consumers import Numbered, consumed, consumer, put
+from tests.consumers import Numbered, consumed, consumer, handler_limits, hang, put
 from tests.logs import SQLiteLog
 from tests.places import ON_SQLITE, Place, on_postgresql, on_sqlite
 
-SHORT = "300ms"
-TIMED_OUT = "HandlerTimedOut: the handler took longer than handler_timeout, 0.3 s, and was cancelled"
+LIMIT = "90s"
+TIMED_OUT = "HandlerTimedOut: the handler took longer than handler_timeout, 90 s, and was cancelled"
 
 
-async def for_ever() -> None:
-    await asyncio.Event().wait()
+@pytest.fixture(autouse=True)
+def limits() -> Iterator[None]:
+    with handler_limits(90):
+        yield
 
 
 @pytest.fixture(params=["asyncpg", "psycopg-async", "async-session", "aiosqlite"])
@@ -36,13 +39,13 @@ async def async_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 async def test_a_handler_that_hangs_has_failed_and_others_go_on(async_place: Place, queue: MemoryQueue) -> None:
     place = async_place
-    it = consumer(place, queue, handler_timeout=SHORT, concurrency=2)
+    it = consumer(place, queue, handler_timeout=LIMIT, concurrency=2)
 
     @it.on(Numbered)
     async def handle(event: Numbered, tx: Any, message: Received) -> None:
         await place.insert(tx, event.number)
         if event.number <= 2:
-            await for_ever()
+            await hang()
 
     put(queue, 1, 2, 3)
     summary = await consumed(it)
@@ -54,13 +57,13 @@ async def test_a_handler_that_hangs_has_failed_and_others_go_on(async_place: Pla
 
 
 async def test_a_handler_that_hides_its_cancellation_has_failed_too(one_place: Place, queue: MemoryQueue) -> None:
-    it = consumer(one_place, queue, handler_timeout=SHORT)
+    it = consumer(one_place, queue, handler_timeout=LIMIT)
 
     @it.on(Numbered)
     async def handle(event: Numbered, tx: Any, message: Received) -> None:
         await one_place.insert(tx, event.number)
         with suppress(asyncio.CancelledError):
-            await for_ever()
+            await hang()
 
     put(queue, 1)
     assert (await consumed(it)).dead == 1
@@ -82,14 +85,14 @@ async def test_an_error_of_its_own_that_is_a_timeout_is_not_taken_for_ours(
 
 
 async def test_a_batch_that_hangs_is_handled_one_by_one(one_place: Place, queue: MemoryQueue) -> None:
-    it = consumer(one_place, queue, handler_timeout=SHORT)
+    it = consumer(one_place, queue, handler_timeout=LIMIT)
 
     @it.on_batch(Numbered)
     async def handle(batch: Any, tx: Any) -> None:
         for event, _ in batch:
             await one_place.insert(tx, event.number)
             if event.number == 2:
-                await for_ever()
+                await hang()
 
     put(queue, 1, 2, 3)
     summary = await consumed(it)
@@ -99,13 +102,13 @@ async def test_a_batch_that_hangs_is_handled_one_by_one(one_place: Place, queue:
 
 async def test_in_a_relay_a_handler_that_hangs_has_refused_its_message(one_place: Place, tmp_path: Path) -> None:
     log = SQLiteLog(tmp_path / "log.sqlite")
-    it = consumer(one_place, MemoryQueue(), handler_timeout=SHORT)
+    it = consumer(one_place, MemoryQueue(), handler_timeout=LIMIT)
 
     @it.on(Numbered)
     async def handle(event: Numbered, tx: Any, message: Received) -> None:
         await one_place.insert(tx, event.number)
         if event.number == 1:
-            await for_ever()
+            await hang()
 
     await log.add(*(Message({"number": number}, type="numbered", key=str(number)) for number in (1, 2)))
     settings = RelaySettings(lanes=1, max_attempts=1)
@@ -138,4 +141,4 @@ def test_a_limit_that_is_none_is_named(one_place: Place, queue: MemoryQueue, wro
 
 @pytest.mark.parametrize(("given", "seconds"), [(None, 900), ("0", None), ("2s", 2)])
 def test_the_limit_of_async_handlers(one_place: Place, queue: MemoryQueue, given: Any, seconds: float | None) -> None:
-    assert consumer(one_place, queue, handler_timeout=given)._handling._timeout == seconds
+    assert consumer(one_place, queue, handler_timeout=given)._transaction._timeout == seconds

@@ -15,15 +15,14 @@ import pytest
 
 from postroad import BrokerUnavailable, Consumer, Received
 from postroad.brokers.memory import MemoryQueue
-from postroad.consumer.transactions import StoreOut
+from postroad.consumer.errors import InboxUnavailable
 from postroad.retry import Backoff
-from postroad.stores.queries import named_queries
+from postroad.stores.dialects import POSTGRESQL
 from postroad.testing import deliver
 from tests.consumers import Numbered, consumed, consumer, execute, put, put_again
 from tests.destinations import stored
-from tests.logs import PostgreSQLLog
+from tests.logs import PostgreSQLLog, log_fixture
 from tests.places import Place
-from tests.services.postgresql import PostgreSQL
 
 Work = Callable[[Any], Any]
 
@@ -170,7 +169,7 @@ async def test_an_outage_after_such_a_handler_loses_nothing(one_place: Place, qu
 
     async def out(*arguments: Any) -> None:
         if next(outages, False):
-            raise StoreOut("no database")
+            raise InboxUnavailable("no database")
         await undo(*arguments)
 
     it._transactions.undo = out  # type: ignore[method-assign, assignment]
@@ -187,7 +186,7 @@ async def test_nor_does_one_in_a_relay(one_place: Place) -> None:
 
     async def out(*arguments: Any) -> None:
         if next(outages, False):
-            raise StoreOut("no database")
+            raise InboxUnavailable("no database")
         await undo(*arguments)
 
     it._transactions.undo = out  # type: ignore[method-assign, assignment]
@@ -220,11 +219,13 @@ async def test_what_another_has_processed_meanwhile_stays_processed(pg_place: Pl
     assert [type for _, type in await pg_place.noted()] == ["numbered"]
 
 
-async def test_a_commit_that_the_undoing_statement_does_not_see_has_not_ended_yet(postgresql15: PostgreSQL) -> None:
+log = log_fixture("postgresql15")
+
+
+async def test_a_commit_that_the_undoing_statement_does_not_see_has_not_ended_yet(log: PostgreSQLLog) -> None:
     """A READ COMMITTED statement may be in the same place: its snapshot is older than the commit that it hears of."""
-    log = await PostgreSQLLog.fresh(postgresql15)
     handling, undoing = await log.connect(), await log.connect()
-    undo = named_queries("postgresql", "postroad")["undo_first_times"]
+    undo = POSTGRESQL.queries("postroad")["undo_first_times"]
     committing = handling.transaction()
     await committing.start()
     await handling.execute("insert into postroad.inbox (consumer, id, type) values ('stock', '1', 'numbered')")
@@ -239,9 +240,8 @@ async def test_a_commit_that_the_undoing_statement_does_not_see_has_not_ended_ye
     await undoing.close()
 
 
-async def test_a_handler_that_fails_within_a_tests_own_transaction_is_tried_again(postgresql15: PostgreSQL) -> None:
+async def test_a_handler_that_fails_within_a_tests_own_transaction_is_tried_again(log: PostgreSQLLog) -> None:
     """Its transaction is a savepoint, and the transaction around it does not end before the test does."""
-    log = await PostgreSQLLog.fresh(postgresql15)
     connection = await log.connect()
 
     @asynccontextmanager
@@ -255,7 +255,7 @@ async def test_a_handler_that_fails_within_a_tests_own_transaction_is_tried_agai
     async def handle(event: Numbered, tx: Any, message: Received) -> None:
         await tx.execute("select 1 / 0")
 
-    async with asyncio.timeout(30), connection.transaction():
+    async with asyncio.timeout(60), connection.transaction():
         done = await deliver(it, Numbered(1))
     await connection.close()
     assert (done.handled, done.failed, len(done.dead)) == (0, 2, 1)

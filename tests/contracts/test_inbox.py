@@ -28,20 +28,22 @@ from postroad import (
     Received,
 )
 from postroad.brokers.memory import MemoryQueue
+from postroad.consumer.errors import TransactionAborted, TransactionEnded
 from postroad.consumer.retention import InboxRetention
-from postroad.consumer.transactions import TransactionAborted, TransactionEnded, Transactions
-from postroad.inbox import Noted
+from postroad.consumer.transaction_check import check_transaction
+from postroad.consumer.transactions import Transactions, run_steps, run_steps_async
+from postroad.inbox import FirstTimes
+from postroad.listeners import Listeners
 from postroad.retry import Backoff
-from postroad.stores.connections import NeverAwaited
+from postroad.stores.connections import NeverAwaited, reported_through
+from postroad.stores.grants import grants_script
 from postroad.stores.memory import MemoryStore
-from postroad.stores.migrations import grants_script
 from postroad.stores.sqlite import migrate_sqlite
 from tests.adapters.base import Adapter, Database, OnPostgreSQL, OnSQLite, done
 from tests.consumers import execute
 from tests.contracts.test_connections import KINDS, Kind
-from tests.logs import PostgreSQLLog
+from tests.logs import PostgreSQLLog, log_fixture
 from tests.places import asyncpg_transactions
-from tests.services.postgresql import PostgreSQL
 
 INBOX = Inbox()
 
@@ -66,9 +68,7 @@ async def adapter(kind: Kind, database: Database) -> Adapter:
     return kind.make(database)
 
 
-@pytest.fixture
-async def log(postgresql15: PostgreSQL) -> PostgreSQLLog:
-    return await PostgreSQLLog.fresh(postgresql15)
+log = log_fixture("postgresql15")
 
 
 def inbox_of(database: Database) -> str:
@@ -192,23 +192,26 @@ class Watched(NamedTuple):
     transactions: Transactions
     connection: Any
     reported: bool | None
-    noted: Noted
+    recorded: FirstTimes
     checked: list[bool]
 
     @classmethod
     async def from_now_on(cls, kind: Kind, connection: Any) -> Watched:
         transactions = Transactions(object, "postroad", 1)
         transactions.is_async = is_async(kind)
-        reported = transactions.reported(connection)
+        reported = reported_through(connection)
         if reported is not None and not isinstance(reported, bool):
             reported = await reported
-        asked = INBOX.note(connection, [(str(uuid4()), "")], consumer="stock")
+        asked = INBOX.record(connection, [(str(uuid4()), "")], consumer="stock")
         return cls(transactions, connection, reported, await done(asked), [])
 
     async def check(self) -> None:
         self.checked.append(True)
-        if (asked := self.transactions.check(self.connection, self.reported, self.noted.transaction)) is not None:
-            await asked
+        steps = check_transaction(self.transactions, self.connection, self.reported, self.recorded.transaction)
+        if self.transactions.is_async:
+            await run_steps_async(steps)
+        else:
+            run_steps(steps)
 
 
 def is_async(kind: Kind) -> bool:
@@ -354,7 +357,7 @@ async def test_a_role_with_the_grants_can_consume_and_not_read_the_log(log: Post
         owner = await log.connect()
         await owner.execute(grants_script("consuming_app"))
         await owner.close()
-        connection = await asyncpg.connect(log.url, user="consuming_app")
+        connection = await log.connect(user="consuming_app")
         async with connection.transaction():
             assert await _first_time(connection, "m")
             assert await INBOX.first_times(connection, [("m", ""), ("n", "")], consumer="stock") == [False, True]
@@ -385,7 +388,7 @@ async def consume_and_forget(url: str) -> None:
         queue.put(b"{}", message_id=id, type="order.created", redelivered=True)
     summary = await it.run_until_empty()
     assert (summary.handled, summary.dead) == (1, 1)
-    assert await InboxRetention("stock", it._attempts, retain=timedelta(0)).run_once() == 3
+    assert await InboxRetention("stock", it._attempts, Listeners(), retain=timedelta(0)).run_once() == 3
 
 
 # -- rows as users like them, memory, and what is wrong --------------------------------------------------------------
@@ -444,16 +447,3 @@ async def test_another_sources_message_with_the_same_id_is_another_message(adapt
         many = await done(INBOX.first_times(connection, batch, consumer="c"))
     assert answers == [True, True, False, True, False]
     assert many == [False, True, False, False]
-
-
-async def test_what_was_noted_before_sources_counted_is_not_handled_again(adapter: Adapter, database: Database) -> None:
-    old, new = uuid4(), uuid4()
-    long_ago = "0" if isinstance(database, OnSQLite) else "'2020-01-01'"
-    await database.rows(
-        f"insert into {inbox_of(database)} (consumer, id, type, processed_at) "
-        f"values ('c', '{old}', 't', {long_ago}) returning id"
-    )
-    async with adapter.transaction() as connection:
-        assert await done(INBOX.first_time(connection, old, consumer="c", source="/orders")) is False
-        batch = [(old, "t", "/other"), (new, "t", "/other")]
-        assert await done(INBOX.first_times(connection, batch, consumer="c")) == [False, True]

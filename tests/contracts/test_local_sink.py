@@ -166,7 +166,7 @@ async def test_a_database_that_is_out_at_the_start_is_an_outage(place: Place) ->
     out = False
     assert await publisher.publish([a_message(1)]) == []
     assert await place.effects() == [1]
-    assert it._chore is not None, "old messages are forgotten"
+    assert it._retention is not None, "old messages are forgotten"
     await publisher.close()
 
 

@@ -28,7 +28,7 @@ async def store(postgresql15: PostgreSQL) -> AsyncIterator[PostgreSQLStore]:
 
 async def connected(ask: Callable[[], Awaitable[T]]) -> T:
     """The answer, as soon as there is a connection that works."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             try:
                 return await ask()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,23 +15,16 @@ from postroad.relay import Relay
 from postroad.relay.scheduled import Scheduled
 from postroad.stores.base import Moved
 from postroad.stores.memory import MemoryStore
-from tests.clocks import Flying
-from tests.logs import OUTBOX, Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
+from tests.clocks import FastClock
+from tests.logs import OUTBOX, Arrivals, Log, log_fixture, numbered
 
 SETTINGS = RelaySettings(lanes=2, poll_interval="1ms", max_idle_backoff="5ms")
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql15"])
-async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Log]:
-    if request.param == "memory":
-        yield MemoryLog()
-    elif request.param == "sqlite":
-        yield SQLiteLog(tmp_path / "log.sqlite")
-    else:
-        yield await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
+log = log_fixture("memory", "sqlite", "postgresql15")
 
 
-class Waits(Flying):
+class Waits(FastClock):
     """A clock that notes how long it was waited, and whose time is the store's too."""
 
     def __init__(self, limit: float) -> None:
@@ -88,7 +79,7 @@ async def test_once_moves_all_that_is_due_however_many(log: Log, caplog: pytest.
     assert await scheduled.run_once() == 0
     assert len(await log.scheduled()) == 1
     (record,) = caplog.records
-    assert record.getMessage() == "moved 10 scheduled messages into the log: they are due"
+    assert record.getMessage() == "moved 10 scheduled messages that are due into the log"
     await log.store.close()
 
 
@@ -125,7 +116,7 @@ async def test_a_database_that_is_away_is_asked_again_with_a_growing_pause(caplo
     assert clock.waited[:9] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0, 1.0]
     assert [message.payload for message in store._log] == [b"1"]
     assert len(caplog.records) == 8
-    assert caplog.records[0].getMessage() == "scheduled messages: the database is away; trying again in 50 ms"
+    assert caplog.records[0].getMessage() == "scheduled messages: the database is away; retrying in 50 ms"
     await ends(task)
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -16,13 +19,15 @@ from postroad import Message, StoreUnavailable
 from postroad.message import SLOTS, slot_of
 from postroad.relay import Relay
 from postroad.stores import postgresql as store_module
-from postroad.stores.base import Lease, Writer
-from postroad.stores.migrations import grants_script
+from postroad.stores.base import Lease
+from postroad.stores.dialects import POSTGRESQL
+from postroad.stores.grants import grants_script
+from postroad.stores.naps import Writer
 from postroad.stores.postgresql import PostgreSQLStore, migrate_postgresql
 from postroad.stores.postgresql_naps import marks_of
-from tests.contracts.test_wakeup import SECONDS, relay, running, said, until, until_asleep, until_said
+from tests.contracts.test_wakeup import SECONDS, listen_events, relay, running, until, until_asleep, until_listen_events
 from tests.lanes import take_lanes
-from tests.logs import OUTBOX, PLENTY, Arrivals, PostgreSQLLog, numbered
+from tests.logs import OUTBOX, PLENTY, Arrivals, PostgreSQLLog, log_fixture, numbered
 from tests.services.postgresql import PostgreSQL
 
 CHANNEL = "wake_me"
@@ -30,25 +35,7 @@ LOW, HIGH = "key-0", "key-1"
 """Keys whose slots lie in the first and in the second of two lanes."""
 
 
-@pytest.fixture
-async def log(postgresql: PostgreSQL) -> AsyncIterator[PostgreSQLLog]:
-    log = await PostgreSQLLog.fresh(postgresql)
-    await log.store.open()
-    yield log
-    await log.store.close()
-
-
-@pytest.fixture
-async def connect(log: PostgreSQLLog) -> AsyncIterator[Callable[..., Awaitable[Any]]]:
-    connections = []
-
-    async def connect(**options: Any) -> Any:
-        connections.append(await asyncpg.connect(log.url, **options))
-        return connections[-1]
-
-    yield connect
-    for connection in connections:
-        connection.terminate()
+log = log_fixture("postgresql", opened=True)
 
 
 class Ears:
@@ -292,7 +279,7 @@ async def test_a_half_full_queue_of_notifications_gets_no_more(postgresql18: Pos
             for _ in range(200):
                 await add(writer, LOW, isolation=isolation)
         assert await writer.fetchval("select pg_notification_queue_usage()") == before
-        found = await log.store.naps.tick("s", uuid4(), naps=(), seconds=1, channel="postroad", word="w" * 5000)
+        found = await log.store.naps.tick("s", uuid4(), naps=(), seconds=1, channel="postroad", token="w" * 5000)
         assert await writer.fetchval("select pg_notification_queue_usage()") == before, found
         await log.store.close()
         sleeper.terminate()
@@ -316,13 +303,13 @@ async def test_a_relay_that_died_is_not_notified_though_its_nap_goes_on(
     listening.close()
 
     async def gone() -> bool:
-        return not await log.execute("select from pg_stat_activity where application_name = 'postroad listens'")
+        return not await log.execute("select from pg_stat_activity where application_name = 'postroad listen'")
 
     await until(gone)
     await add(writer, LOW)
     assert await ears.heard() == [], "its session is gone"
     assert await log.execute("select from postroad.naps") == [], "and so is its nap"
-    log.store.naps._listener = await writer.fetchval("select pg_backend_pid()")  # type: ignore[attr-defined]
+    log.store.naps._listening = await writer.fetchval("select pg_backend_pid()")  # type: ignore[attr-defined]
     await nap(log, low)
     async with writer.transaction():
         await OUTBOX.add(writer, "1", type="t", key=LOW)  # looks who is there
@@ -335,15 +322,15 @@ async def test_a_relay_that_died_is_not_notified_though_its_nap_goes_on(
 
 async def test_nobody_waits_for_a_writer_that_removes_a_dead_nap(log: PostgreSQLLog, connect: Any) -> None:
     slow, quick, (low, _) = await connect(), await connect(), await lanes(log)
-    log.store.naps._listener = 2**31 - 1  # type: ignore[attr-defined]  # no such process
+    log.store.naps._listening = 2**31 - 1  # type: ignore[attr-defined]  # no such process
     dead = await nap(log, low)
     await slow.execute("begin")
     await OUTBOX.add(slow, "1", type="t", key=LOW)
     async with asyncio.timeout(SECONDS):
         await add(quick, LOW)
-        found = await log.store.naps.tick("s", uuid4(), naps={dead}, seconds=60, channel=CHANNEL, word="w")
+        found = await log.store.naps.tick("s", uuid4(), naps={dead}, seconds=60, channel=CHANNEL, token="w")
         await log.store.naps.end({dead})
-    assert list(found.kept) == []
+    assert list(found.renewed_naps) == []
     await slow.execute("rollback")
     assert len(await log.execute("select from postroad.naps")) == 1
     assert await marks(log) == 0, "it wakes nobody, and costs nobody anything"
@@ -467,7 +454,7 @@ async def test_a_long_transaction_that_has_wiped_keeps_nobody_from_being_woken(
     await OUTBOX.add(long, "1", type="t")
     assert await marks(log) == 0
     async with running(relay(log, broker, lanes=1, poll_interval="1h", max_idle_backoff="1h")) as it:
-        await until(lambda: it._lanes and it._wakeup._rests[0]._unaware)
+        await until(lambda: it._lanes and it._wakeup._waits[0]._unaware)
         await log.add(Message("2", type="t"))
         await broker.until(2)
         await long.execute("rollback")
@@ -476,7 +463,7 @@ async def test_a_long_transaction_that_has_wiped_keeps_nobody_from_being_woken(
 async def test_one_look_in_a_transaction_is_enough(log: PostgreSQLLog, connect: Any, ears: Ears) -> None:
     """Whoever naps after it waits for the transaction."""
     writer, (low, _) = await connect(), await lanes(log)
-    told = "select current_setting('postroad.told', true)"
+    told = "select current_setting('postroad.notified', true)"
     one = await nap(log, low)
     async with writer.transaction():
         await OUTBOX.add(writer, "1", type="t", key=LOW)
@@ -499,8 +486,8 @@ async def test_a_nap_whose_marks_are_gone_is_not_renewed(log: PostgreSQLLog) -> 
     low, high = await take_lanes(log.store, "s", owner, lanes=2, start="oldest")
     one, two = await nap(log, low), await nap(log, high)
     await log.execute(f"select setval('postroad.napping', {marks_of(0, 511)})")  # as nobody does
-    found = await log.store.naps.tick("s", owner, naps={one, two}, seconds=60, channel=CHANNEL, word="w")
-    assert list(found.kept) == [one]
+    found = await log.store.naps.tick("s", owner, naps={one, two}, seconds=60, channel=CHANNEL, token="w")
+    assert list(found.renewed_naps) == [one]
 
 
 async def test_the_function_knows_no_other_table(log: PostgreSQLLog, connect: Any) -> None:
@@ -540,9 +527,9 @@ async def test_nobody_is_notified_when_nobody_naps(
 
 
 class Deaf:
-    def hear(self, first_slot: int, last_slot: int) -> None: ...
-    def echo(self, word: str) -> None: ...
-    def end(self, reason: str) -> None: ...
+    def on_notify(self, first_slot: int, last_slot: int) -> None: ...
+    def on_echo(self, token: str) -> None: ...
+    def on_listen_lost(self, reason: str) -> None: ...
 
 
 # -- who may have missed a nap ---------------------------------------------------------------------------------------
@@ -585,7 +572,7 @@ async def test_one_who_had_added_before_the_nap_is_waited_for(log: PostgreSQLLog
     await writer.execute("begin")
     await OUTBOX.add(writer, "1", type="t")
     async with running(it):
-        await until(lambda: it._lanes and it._wakeup._rests[0]._unaware)
+        await until(lambda: it._lanes and it._wakeup._waits[0]._unaware)
         if prepared:
             await writer.execute("prepare transaction 'p'")
             await writer.execute("select pg_sleep(0.05)")  # some looks at the writers, by whatever name
@@ -602,15 +589,15 @@ async def test_a_nap_that_is_nearly_over_is_not_renewed(log: PostgreSQLLog) -> N
     owner = uuid4()
     low, high = await take_lanes(log.store, "s", owner, lanes=2, start="oldest")
     good, late = await nap(log, low, seconds=60), await nap(log, high, seconds=10)
-    found = await log.store.naps.tick("s", owner, naps={good, late}, seconds=60, channel=CHANNEL, word="w")
-    assert list(found.kept) == [good]
+    found = await log.store.naps.tick("s", owner, naps={good, late}, seconds=60, channel=CHANNEL, token="w")
+    assert list(found.renewed_naps) == [good]
 
 
 async def test_naps_of_relays_that_died_are_cleared_away(log: PostgreSQLLog) -> None:
     low, high = await lanes(log)
     await nap(log, low, seconds=-61)
     mine = await nap(log, high)
-    await log.store.naps.tick("s", uuid4(), naps={mine}, seconds=60, channel=CHANNEL, word="w")
+    await log.store.naps.tick("s", uuid4(), naps={mine}, seconds=60, channel=CHANNEL, token="w")
     assert [row["id"] for row in await log.execute("select id from postroad.naps")] == [mine]
 
 
@@ -624,13 +611,13 @@ async def test_a_tick_sees_late_rows_behind_the_position(log: PostgreSQLLog, con
         page = await log.store.read(lane, lane.cursor, PLENTY)
         settled.append(await log.store.settle(lane, page.after))
 
-    async def stirred() -> list[int]:
-        found = await log.store.naps.tick("s", owner, naps=(), seconds=60, channel=CHANNEL, word="w")
-        return list(found.stirred)
+    async def with_work() -> list[int]:
+        found = await log.store.naps.tick("s", owner, naps=(), seconds=60, channel=CHANNEL, token="w")
+        return list(found.has_work)
 
-    assert await stirred() == []
+    assert await with_work() == []
     await writer.execute("commit")
-    assert await stirred() == [0]
+    assert await with_work() == [0]
 
 
 # -- listening -------------------------------------------------------------------------------------------------------
@@ -642,9 +629,9 @@ async def test_a_connection_that_is_lost_is_made_again(log: PostgreSQLLog, caplo
     async with running(relay(log, broker, max_idle_backoff="10ms")) as it:
         await until_asleep(it)
         await log.execute(
-            "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'postroad listens'"
+            "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'postroad listen'"
         )
-        await until_said(caplog, "deaf", "hearing_again")
+        await until_listen_events(caplog, "listen_lost", "listen_restored")
         await until_asleep(it)
         await log.add(*numbered(1))
         await broker.until(1)
@@ -657,11 +644,61 @@ async def test_who_listens_at_the_wrong_place_is_told_so(
     store, broker = PostgreSQLStore(log.url, direct=postgresql.url()), Arrivals()
     settings = relay(log, broker, tick="100ms", max_idle_backoff="10ms")._settings
     async with running(Relay(store, broker, settings=settings)) as it:
-        await until_said(caplog, "deaf")
+        await until_listen_events(caplog, "listen_lost")
         await log.add(*numbered(1))
         await broker.until(1)
-        assert not any(rest.nap or rest.asleep for rest in it._wakeup._rests)
-    assert "can't be woken: what PostgreSQL was told to notify us of did not arrive" in caplog.text
+        assert not any(wait.nap or wait.asleep for wait in it._wakeup._waits)
+    assert "LISTEN connection lost: a notification that this relay sent to itself did not arrive" in caplog.text
+
+
+class Counting(PostgreSQLStore):
+    """Knows every statement that it sends, on whichever of its connections, by its name."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.sent: list[str] = []
+        self._names = {text: name for name, text in self._sql.items()}
+
+    def _log(self, query: Any) -> None:
+        if not any(own in query.query for own in ("typeinfo_tree", "'jit'")):  # asyncpg's, once for each connection
+            self.sent.append(self._names.get(query.query, query.query))
+
+    async def _prepare(self, connection: Any) -> None:
+        await super()._prepare(connection)
+        connection.add_query_logger(self._log)
+
+    @asynccontextmanager
+    async def _connect_to_stay(self, name: str) -> AsyncIterator[Any]:
+        async with super()._connect_to_stay(name) as connection:
+            connection.add_query_logger(self._log)
+            yield connection
+
+
+CHORES = {"move_scheduled", "scheduled_due_in", "try_to_move"}
+"""What another task of the relay asks every five seconds."""
+
+
+async def test_an_idle_relay_sends_one_statement_per_tick(log: PostgreSQLLog) -> None:
+    """Heartbeat, naps, lanes and the token that must come back: all in one."""
+    store = Counting(log.url)
+    settings = relay(log, Arrivals(), tick="20ms", cleanup_interval="1h")._settings
+    async with running(Relay(store, Arrivals(), settings=settings)) as it:
+        await until_asleep(it)
+        ticks, tick = 0, store.naps.tick
+
+        async def counted(*arguments: Any, **options: Any) -> Any:
+            nonlocal ticks
+            ticks += 1
+            assert options["heartbeat"] is not None, "the tick carries the heartbeat"
+            return await tick(*arguments, **options)
+
+        store.naps.tick = counted  # type: ignore[method-assign]
+        await until(lambda: ticks == 1)
+        store.sent.clear()
+        await until(lambda: ticks > 20)
+        sent = [name for name in store.sent if name not in CHORES]
+        assert set(sent) == {"heartbeat"}
+        assert ticks - 2 <= len(sent) <= ticks
 
 
 async def test_others_may_use_the_channel(log: PostgreSQLLog, caplog: pytest.LogCaptureFixture) -> None:
@@ -672,7 +709,7 @@ async def test_others_may_use_the_channel(log: PostgreSQLLog, caplog: pytest.Log
             await log.execute("select pg_notify('postroad', $1)", payload)
         await log.add(*numbered(1))
         await broker.until(1)
-    assert said(caplog) == []
+    assert listen_events(caplog) == []
 
 
 async def test_a_channel_of_ones_own(log: PostgreSQLLog) -> None:
@@ -690,25 +727,23 @@ async def test_a_channel_of_ones_own(log: PostgreSQLLog) -> None:
 # -- migrating under writers -----------------------------------------------------------------------------------------
 
 
-async def without_naps(log: PostgreSQLLog) -> None:
-    """The schema as it was before this migration."""
-    await log.store.close()
-    for statement in (
-        "drop trigger wake_naps on postroad.outbox",
-        "drop function postroad.wake_naps",
-        "drop function postroad.wipe_marks",
-        "drop table postroad.naps",
-        "drop sequence postroad.napping",
-        "delete from postroad.migrations where version >= 4",
-    ):
-        await log.execute(statement)
+@pytest.fixture
+def newer(log: PostgreSQLLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the log was made: a newer version of the schema, whose migration needs the log for itself for a moment."""
+    folder = tmp_path / "newer"
+    shutil.copytree(str(POSTGRESQL.folder), folder)
+    (folder / "0002_tenant.sql").write_text(
+        "alter table {schema}.outbox add column tenant text; insert into {schema}.migrations (version) values (2);"
+    )
+    monkeypatch.setattr(POSTGRESQL, "folder", folder)
 
 
+@pytest.mark.usefixtures("newer")
 async def test_migrating_makes_way_for_writers(log: PostgreSQLLog, connect: Any, monkeypatch: Any) -> None:
     """While one transaction writes on and on, the migration tries again, and others add in between."""
-    await without_naps(log)
     monkeypatch.setattr(store_module, "MIGRATION_LOCK_MS", 20)
     monkeypatch.setattr(store_module, "MIGRATION_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(store_module, "MIGRATION_TRIES", 100_000)  # it does not give up while the others add
     slow, others = await connect(), await connect()
     await slow.execute("begin")
     await OUTBOX.add(slow, "1", type="t")
@@ -719,14 +754,14 @@ async def test_migrating_makes_way_for_writers(log: PostgreSQLLog, connect: Any,
         await asyncio.sleep(0.01)
     assert not migrating.done()
     await slow.execute("commit")
-    assert 4 in await asyncio.wait_for(migrating, SECONDS)
+    assert await asyncio.wait_for(migrating, SECONDS) == [2]
     assert await migrate_postgresql(log.url) == []
 
 
+@pytest.mark.usefixtures("newer")
 async def test_a_migration_that_gets_no_chance_says_why_and_changes_nothing(
     log: PostgreSQLLog, connect: Any, monkeypatch: Any
 ) -> None:
-    await without_naps(log)
     monkeypatch.setattr(store_module, "MIGRATION_LOCK_MS", 5)
     monkeypatch.setattr(store_module, "MIGRATION_PAUSE_SECONDS", 0)
     monkeypatch.setattr(store_module, "MIGRATION_TRIES", 3)
@@ -739,4 +774,4 @@ async def test_a_migration_that_gets_no_chance_says_why_and_changes_nothing(
     ):
         await migrate_postgresql(log.url)
     (version,) = await log.execute("select max(version) as version from postroad.migrations")
-    assert version["version"] < 4
+    assert version["version"] == 1

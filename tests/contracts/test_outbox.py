@@ -5,6 +5,7 @@ What holds on every kind of connection is in test_connections.py.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sqlite3
 import sys
@@ -23,7 +24,7 @@ from postroad import (
     InvalidSetting,
     NoTransaction,
     Outbox,
-    UnknownConnection,
+    UnsupportedConnection,
 )
 from postroad.stores.connections import NeverAwaited
 from postroad.stores.memory import MemoryStore
@@ -43,10 +44,9 @@ OUTBOX = Outbox(source="/orders")
 @pytest.fixture
 async def pg(postgresql15: PostgreSQL) -> AsyncIterator[Any]:
     log = await PostgreSQLLog.fresh(postgresql15)
-    connection = await asyncpg.connect(log.url)
-    await connection.execute("create temporary table orders (id integer)")
-    yield connection
-    connection.terminate()
+    async with log.connected() as connection:
+        await connection.execute("create temporary table orders (id integer)")
+        yield connection
 
 
 def sqlite_types(connection: sqlite3.Connection) -> list[str]:
@@ -99,15 +99,15 @@ def test_sqlite_prefix(tmp_path: Path) -> None:
 async def test_asyncpg_through_a_pool(pg: Any, postgresql15: PostgreSQL) -> None:
     log = await PostgreSQLLog.fresh(postgresql15)
     async with asyncpg.create_pool(log.url, min_size=1, max_size=1) as pool:
-        with pytest.raises(UnknownConnection, match="async with pool.acquire"):
+        with pytest.raises(UnsupportedConnection, match="async with pool.acquire"):
             OUTBOX.add(pool, OrderCreated(1))  # type: ignore[call-overload]
         async with pool.acquire() as connection:
             async with connection.transaction():
                 await OUTBOX.add(connection, OrderCreated(1))
             with pytest.raises(NoTransaction):
-                OUTBOX.add(connection, OrderCreated(1))
+                await OUTBOX.add(connection, OrderCreated(1))
         with pytest.raises(ConnectionClosed, match="can't be used"):
-            OUTBOX.add(connection, OrderCreated(1))
+            await OUTBOX.add(connection, OrderCreated(1))
 
 
 async def test_asyncpg_outside_a_transaction(pg: Any) -> None:
@@ -151,6 +151,25 @@ async def test_an_add_is_no_truth_value_and_is_awaited_once(pg: Any) -> None:
     assert await pg_types(pg) == ["order.created"]
 
 
+async def test_an_add_can_be_run_by_a_task_as_every_coroutine_can(pg: Any) -> None:
+    async with pg.transaction():
+        task = asyncio.create_task(OUTBOX.add(pg, OrderCreated(1)))
+        assert await task == (await asyncio.gather(OUTBOX.add(pg, OrderCreated(1), id=task.result())))[0]
+    assert len(await pg_types(pg)) == 1
+
+
+async def test_a_task_that_is_canceled_before_it_begins_adds_nothing(pg: Any) -> None:
+    """Nothing warns: the task was canceled, and not forgotten."""
+    async with pg.transaction():
+        task = asyncio.create_task(OUTBOX.add(pg, OrderCreated(1)))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        del task
+        gc.collect()
+    assert await pg_types(pg) == []
+
+
 async def test_an_add_that_is_awaited_after_its_transaction_adds_nothing(pg: Any) -> None:
     async with pg.transaction():
         pending = OUTBOX.add(pg, OrderCreated(1))
@@ -164,7 +183,9 @@ async def test_an_add_that_is_awaited_after_its_transaction_adds_nothing(pg: Any
 
 @pytest.mark.parametrize("thing", [None, "postgresql://x", object()])
 def test_an_unknown_connection_is_named(thing: Any) -> None:
-    with pytest.raises(UnknownConnection, match="is no connection that postroad knows; it takes an sqlite3.Connection"):
+    with pytest.raises(
+        UnsupportedConnection, match="is not a connection that postroad supports; it takes an sqlite3.Connection"
+    ):
         OUTBOX.add(thing, OrderCreated(1))
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -16,39 +15,20 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from postroad import ClientTooOld, InvalidSetting, LaneChanged, LogNotReadable, Message, NotMigrated, StoreUnavailable
+from postroad import ClientTooOld, InvalidSetting, LogNotReadable, Message, NotMigrated, StoreUnavailable
+from postroad.errors import LaneChanged
 from postroad.lifecycle import State
 from postroad.message import slot_of
-from postroad.stores.base import Deferral, Lease
+from postroad.stores.base import Deferred, Lease
 from postroad.stores.cursor import PageLimit
-from postroad.stores.migrations import grants_script, migration_script
+from postroad.stores.dialects import POSTGRESQL
 from postroad.stores.postgresql import PostgreSQLStore, _xmax_and_xip, migrate_postgresql
-from postroad.stores.queries import migration_files
 from tests.lanes import take_lanes
-from tests.logs import OUTBOX, PLENTY, PostgreSQLLog, numbered, read_all
+from tests.logs import OUTBOX, PLENTY, PostgreSQLLog, log_fixture, numbered, read_all
 from tests.services.postgresql import PostgreSQL
 from tests.unit.test_message import VECTORS
 
-
-@pytest.fixture
-async def log(postgresql: PostgreSQL) -> AsyncIterator[PostgreSQLLog]:
-    log = await PostgreSQLLog.fresh(postgresql)
-    await log.store.open()
-    yield log
-    await log.store.close()
-
-
-@pytest.fixture
-async def connect(log: PostgreSQLLog) -> AsyncIterator[Callable[[], Awaitable[Any]]]:
-    connections = []
-
-    async def connect() -> Any:
-        connections.append(await asyncpg.connect(log.url))
-        return connections[-1]
-
-    yield connect
-    for connection in connections:
-        connection.terminate()
+log = log_fixture("postgresql", opened=True)
 
 
 async def take(log: PostgreSQLLog, lanes: int = 1, sink: str = "s") -> Lease:
@@ -209,8 +189,8 @@ async def test_retention_leaves_an_unread_late_row(log: PostgreSQLLog, connect: 
 # -- messages in trouble ---------------------------------------------------------------------------------------------
 
 
-def refused(position: int, **fields: Any) -> Deferral:
-    return Deferral(position, "k", State.RETRYING, 1, 0.0, error="no", counted=True, **fields)
+def refused(position: int, **fields: Any) -> Deferred:
+    return Deferred(position, "k", State.RETRYING, 1, 0.0, error="no", counted=True, **fields)
 
 
 async def test_what_is_recorded_or_claimed_survives_a_crash_of_the_server(
@@ -219,10 +199,10 @@ async def test_what_is_recorded_or_claimed_survives_a_crash_of_the_server(
     await log.add(*numbered(1, 2))
     lane = await take(log)
     page = await log.store.read(lane, lane.cursor, PLENTY)
-    recorded = await log.store.record(lane, page.after, deferred=[refused(1), Deferral(2, "k", State.HELD)])
+    recorded = await log.store.record(lane, page.after, deferred=[refused(1), Deferred(2, "k", State.HELD)])
     postgresql.crash()
     postgresql.start()
-    assert [(row.position, row.state) for row in await log.troubles()] == [(1, "retrying"), (2, "held")]
+    assert [(row.position, row.state) for row in await log.deferred()] == [(1, "retrying"), (2, "held")]
     with pytest.raises(StoreUnavailable):
         await log.store.record(recorded.lease, page.after, published=[1])
     with pytest.raises(StoreUnavailable):
@@ -232,7 +212,7 @@ async def test_what_is_recorded_or_claimed_survives_a_crash_of_the_server(
     await log.store.claim(loaded.lease, 10)
     postgresql.crash()
     postgresql.start()
-    assert [row.state for row in await log.troubles()] == ["sending", "held"]
+    assert [row.state for row in await log.deferred()] == ["sending", "held"]
 
 
 async def test_a_record_that_fails_half_way_has_written_nothing(log: PostgreSQLLog) -> None:
@@ -240,8 +220,8 @@ async def test_a_record_that_fails_half_way_has_written_nothing(log: PostgreSQLL
     lane = await take(log)
     page = await log.store.read(lane, lane.cursor, PLENTY)
     with pytest.raises(StoreUnavailable, match="deferred_due"):
-        await log.store.record(lane, page.after, deferred=[refused(1), Deferral(2, "k", State.RETRYING, 1)])
-    assert await log.troubles() == []
+        await log.store.record(lane, page.after, deferred=[refused(1), Deferred(2, "k", State.RETRYING, 1)])
+    assert await log.deferred() == []
     assert (await log.store.load(lane)).lease.cursor == lane.cursor
 
 
@@ -249,7 +229,7 @@ async def test_who_changes_a_message_by_hand_while_it_is_claimed_is_respected(lo
     await log.add(*numbered(1, 2))
     lane = await take(log)
     lane = (
-        await log.store.record(lane, lane.cursor, deferred=[refused(1), Deferral(2, None, State.HELD, 0, 0.0)])
+        await log.store.record(lane, lane.cursor, deferred=[refused(1), Deferred(2, None, State.HELD, 0, 0.0)])
     ).lease
     person = await connect()
     transaction = person.transaction()
@@ -260,7 +240,7 @@ async def test_who_changes_a_message_by_hand_while_it_is_claimed_is_respected(lo
     claimed = (await log.store.claim(lane, 10)).claimed
     assert [each.message.position for each in claimed] == [2], "what is locked is passed over, not waited for"
     await transaction.commit()
-    assert [row.state for row in await log.troubles()] == ["dropped", "sending"]
+    assert [row.state for row in await log.deferred()] == ["dropped", "sending"]
 
 
 # -- which server may be read ----------------------------------------------------------------------------------------
@@ -381,7 +361,7 @@ async def test_migrating_twice_changes_nothing(log: PostgreSQLLog) -> None:
     assert await migrate_postgresql(log.url) == []
     await log.execute("select 1")
     connection = await log.connect()
-    await connection.execute(migration_script("postgresql"))  # what --sql prints may be applied again too
+    await connection.execute(POSTGRESQL.migration_script())  # what --sql prints may be applied again too
     await connection.close()
     assert await read_all(log.store, await take(log)) == [1]
 
@@ -389,7 +369,7 @@ async def test_migrating_twice_changes_nothing(log: PostgreSQLLog) -> None:
 async def test_two_migrations_at_once_do_not_collide(log: PostgreSQLLog) -> None:
     await log.execute("drop schema postroad cascade")
     applied = await asyncio.gather(*(migrate_postgresql(log.url) for _ in range(4)))
-    assert sorted(applied) == [[], [], [], list(migration_files("postgresql"))]
+    assert sorted(applied) == [[], [], [], list(POSTGRESQL.migrations)]
 
 
 async def test_the_schema_has_the_name_that_was_chosen(log: PostgreSQLLog) -> None:
@@ -439,18 +419,6 @@ async def test_a_server_that_is_not_there_is_unavailable() -> None:
 
 
 # -- roles and SQL ---------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-async def application(log: PostgreSQLLog) -> AsyncIterator[Any]:
-    """A connection as a role that has what `--grants` prints, and nothing else."""
-    await log.execute("do $$ begin create role orders_app login; exception when duplicate_object then null; end $$")
-    admin = await log.connect()
-    await admin.execute(grants_script("orders_app"))
-    await admin.close()
-    connection = await asyncpg.connect(log.url.replace("postgres@", "orders_app@"))
-    yield connection
-    connection.terminate()
 
 
 async def test_an_application_can_add_with_the_printed_grants(log: PostgreSQLLog, application: Any) -> None:

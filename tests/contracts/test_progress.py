@@ -6,34 +6,30 @@ import asyncio
 import sqlite3
 from contextlib import closing
 from datetime import timedelta
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
-from postroad import LaneChanged, Refusal
+from postroad import Refusal
 from postroad.brokers.memory import MemoryBroker
 from postroad.config import RelaySettings
+from postroad.errors import LaneChanged
 from postroad.relay import Relay
 from postroad.relay.maintenance import Retention
 from postroad.retry import Backoff
 from postroad.stores.base import Cleaned, Lease, Loaded, Tally
 from postroad.stores.cursor import Cursor, Page, PageLimit
+from postroad.stores.dialects import POSTGRESQL
 from postroad.stores.memory import MemoryStore
-from postroad.stores.queries import named_queries
-from tests.clocks import Flying
+from tests.clocks import FastClock
 from tests.lanes import take_lanes
-from tests.logs import PLENTY, Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered, read_all
+from tests.logs import PLENTY, Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, log_fixture, numbered, read_all
 from tests.services.postgresql import PostgreSQL
 
 DAY = timedelta(days=1)
 
 
-@pytest.fixture(params=["sqlite", "postgresql15", "postgresql18"])
-async def log(request: pytest.FixtureRequest, tmp_path: Path) -> Log:
-    if request.param == "sqlite":
-        return SQLiteLog(tmp_path / "log.sqlite")
-    return await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
+log = log_fixture("sqlite", "postgresql15", "postgresql18")
 
 
 async def query(log: Log, sql: str) -> list[tuple[int, ...]]:
@@ -95,7 +91,7 @@ async def test_what_is_noted_within_one_moment_is_added_up(log: Log) -> None:
 
 
 async def test_a_lane_notes_once_a_second_while_it_moves_and_once_more_at_its_end() -> None:
-    clock = Flying()
+    clock = FastClock()
     log = MemoryLog()
     log.store = store = MemoryStore(clock=clock.now)
     await log.add(*numbered(1))
@@ -182,10 +178,10 @@ async def test_a_lane_that_has_nothing_to_write_finds_out_that_it_was_changed() 
     store = Watched()
     settings = RelaySettings(lanes=1, wakeup="off", poll_interval="1ms", max_idle_backoff="1ms")
     running = asyncio.create_task((it := Relay(store, MemoryBroker(), settings=settings)).run())
-    await asyncio.wait_for(store.asked.wait(), 30)
+    await asyncio.wait_for(store.asked.wait(), 60)
     lane = store._lanes["default", 0]
     store._lanes["default", 0] = lane.settled(lane.cursor)
-    await asyncio.wait_for(store.loaded_again.wait(), 30)
+    await asyncio.wait_for(store.loaded_again.wait(), 60)
     it.stop()
     await running
 
@@ -244,7 +240,7 @@ class Batches(MemoryStore):
 
 
 async def test_retention_goes_on_where_it_stopped_and_begins_again_once_in_a_while() -> None:
-    log, clock = MemoryLog(), Flying()
+    log, clock = MemoryLog(), FastClock()
     log.store = store = Batches()
     await log.add(*numbered(*range(25)))
     (lane,) = await take(log)
@@ -262,7 +258,7 @@ async def test_retention_goes_on_where_it_stopped_and_begins_again_once_in_a_whi
 
 
 async def test_retention_comes_back_for_what_no_lane_had_passed() -> None:
-    log, clock = MemoryLog(), Flying()
+    log, clock = MemoryLog(), FastClock()
     await log.add(*numbered(*range(25)))
     (lane,) = await take(log)
     retention = Retention(log.store, retain=timedelta(0), batch=10, clock=clock)
@@ -277,13 +273,12 @@ async def test_two_who_delete_at_once_do_not_wait_for_each_other(postgresql15: P
     await log.add(*numbered(1))
     (lane,) = await take(log)
     await read_all(log.store, lane)
-    other = await log.connect()
-    transaction = other.transaction()
-    await transaction.start()
-    await other.execute(named_queries("postgresql", "postroad")["try_alone"])
-    busy = await log.store.delete_passed(after=0, older_than=timedelta(0), batch=10)
-    assert (busy.deleted, busy.busy) == (0, True)
-    await transaction.rollback()
-    await other.close()
+    async with log.connected() as other:
+        transaction = other.transaction()
+        await transaction.start()
+        await other.execute(POSTGRESQL.queries("postroad")["try_to_clean"])
+        busy = await log.store.delete_passed(after=0, older_than=timedelta(0), batch=10)
+        assert (busy.deleted, busy.busy) == (0, True)
+        await transaction.rollback()
     assert (await log.store.delete_passed(after=0, older_than=timedelta(0), batch=10)).deleted == 1
     await log.store.close()

@@ -20,10 +20,10 @@ from aio_pika import DeliveryMode
 from cloudevents.core.bindings.rabbitmq import RabbitMQMessage, from_rabbitmq_event
 
 from postroad import BrokerUnavailable, StoredMessage
-from postroad.brokers.amqp_channel import PageChannel
-from postroad.brokers.amqp_confirms import Page
-from postroad.brokers.envelope import Envelope
-from postroad.brokers.rabbitmq import WRITE_BYTES, RabbitMQPublisher
+from postroad.brokers.rabbitmq.channel import ConfirmChannel
+from postroad.brokers.rabbitmq.confirms import Confirms
+from postroad.brokers.rabbitmq.publisher import WRITE_BYTES, RabbitMQPublisher
+from postroad.brokers.rabbitmq.settings import PublisherSettings
 from tests.destinations import CREATED_US, a_page, bound_queue, consumed, rabbitmq_channel, stored
 from tests.services.proxy import Proxy
 from tests.services.server import free_port, stop
@@ -52,7 +52,7 @@ async def publisher_to(vhost: str) -> AsyncIterator[PublisherMaker]:
     made: list[RabbitMQPublisher] = []
 
     def make(url: str = vhost, **settings: Any) -> RabbitMQPublisher:
-        made.append(RabbitMQPublisher(url, **settings))
+        made.append(RabbitMQPublisher(url, PublisherSettings(**settings)))
         return made[-1]
 
     yield make
@@ -75,7 +75,7 @@ def ids(messages: list[StoredMessage]) -> list[UUID]:
 
 async def eventually(publisher: RabbitMQPublisher, messages: list[StoredMessage]) -> None:
     """Publish again and again, as a relay does, until the broker can be asked."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             try:
                 assert not await publisher.publish(messages)
@@ -91,9 +91,11 @@ async def until(reached: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-def pages(publisher: RabbitMQPublisher) -> list[Page]:
+def pages(publisher: RabbitMQPublisher) -> list[Confirms]:
     assert publisher._connection is not None
-    return [channel.page for channel in publisher._connection.channels.values() if isinstance(channel, PageChannel)]
+    return [
+        channel.confirms for channel in publisher._connection.channels.values() if isinstance(channel, ConfirmChannel)
+    ]
 
 
 @contextmanager
@@ -140,7 +142,7 @@ async def test_the_official_sdk_reads_what_arrives(
     publisher_to: PublisherMaker, vhost: str, queue: str, mode: Any
 ) -> None:
     message = stored(payload=b'{"total":12}')
-    assert not await publisher_to(envelope=Envelope(mode)).publish([message])
+    assert not await publisher_to(envelope=mode).publish([message])
     (got,) = await consumed(vhost, queue)
     event = from_rabbitmq_event(as_the_sdk_wants(got))
     assert (event.get_id(), event.get_source(), event.get_type()) == (str(message.id), "/tests", "order.created")
@@ -152,7 +154,7 @@ async def test_json_that_is_nested_too_deeply_is_refused_alone(
 ) -> None:
     page = a_page(300)
     page[150] = stored(151, payload=b"[" * 100_000 + b"]" * 100_000)
-    (refusal,) = await publisher_to(envelope=Envelope("structured")).publish(page)
+    (refusal,) = await publisher_to(envelope="structured").publish(page)
     assert (refusal.position, refusal.permanent) == (151, True)
     assert await ids_in(vhost, queue) == [message.id for message in page if message.position != 151]
 
@@ -165,7 +167,7 @@ def as_the_sdk_wants(message: AbstractIncomingMessage) -> RabbitMQMessage:
 async def test_a_plain_message_has_no_more_headers_than_the_user_gave(
     publisher_to: PublisherMaker, vhost: str, queue: str
 ) -> None:
-    assert not await publisher_to(envelope=Envelope("plain")).publish([stored(headers={"tenant": "acme"})])
+    assert not await publisher_to(envelope="plain").publish([stored(headers={"tenant": "acme"})])
     (got,) = await consumed(vhost, queue)
     assert got.headers == {"tenant": "acme"}
     assert got.body == b'{"number":1}'
@@ -363,7 +365,7 @@ async def test_an_exchange_of_another_type_can_be_used_when_it_is_only_checked(
     async with rabbitmq_channel(vhost) as channel:
         fanout = await channel.declare_exchange("news", "fanout", durable=False)
         await (await channel.declare_queue("all", durable=True)).bind(fanout)
-    with pytest.raises(BrokerUnavailable, match="'news' is there but is no durable topic exchange"):
+    with pytest.raises(BrokerUnavailable, match="'news' exists but is not a durable topic exchange"):
         await publisher_to(exchange="news").open()
     message = stored()
     assert not await publisher_to(exchange="news", declare="check").publish([message])
@@ -535,7 +537,7 @@ async def test_a_connection_that_an_operator_closes_is_nobodys_fault(
     publishing = asyncio.create_task(publish_on_and_on())
     await asyncio.to_thread(rabbitmq.ctl, "close_all_connections", "--vhost", vhost.rpartition("/")[2], "good night")
     with pytest.raises(BrokerUnavailable, match="CONNECTION_FORCED - good night") as outage:
-        await asyncio.wait_for(publishing, 30)
+        await asyncio.wait_for(publishing, 60)
     assert not outage.value.suspicious
 
 
@@ -638,8 +640,8 @@ async def test_a_connection_that_went_silent_is_made_anew(
         message = stored()
         with pytest.raises(BrokerUnavailable, match="it has confirmed nothing for 2 seconds"):
             await publisher.publish([message])
-        assert not await publisher.publish([message])
-        assert await ids_in(vhost, queue) == [message.id]
+        await eventually(publisher, [message])  # a busy broker may need longer than that to confirm
+        assert set(await ids_in(vhost, queue)) == {message.id}
         await publisher.close()
 
 
@@ -648,7 +650,7 @@ async def test_missed_heartbeats_are_an_outage(
 ) -> None:
     publisher = publisher_to(heartbeat="1s")
     await publisher.open()
-    with frozen(rabbitmq), pytest.raises(BrokerUnavailable, match="nothing was heard from the broker") as outage:
+    with frozen(rabbitmq), pytest.raises(BrokerUnavailable, match="the broker sent nothing") as outage:
         await publisher.publish([stored()])
     assert not outage.value.suspicious
     await eventually(publisher, [stored()])
@@ -660,7 +662,7 @@ async def test_closing_wakes_a_call_that_waits(
     await publisher.open()
     with frozen(rabbitmq):
         publishing = asyncio.create_task(publisher.publish([stored()]))
-        await asyncio.sleep(0)  # let it write
+        await until(lambda: any(page.messages for page in pages(publisher)))  # it has been written
         await publisher.close()
         with pytest.raises(BrokerUnavailable, match="the publisher was closed") as outage:
             await publishing

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Self
@@ -19,25 +19,19 @@ from postroad.brokers.memory import MemoryBroker
 from postroad.config import RelaySettings
 from postroad.relay import Relay
 from postroad.stores.base import Store
-from postroad.stores.leases import Presence, Runner, Standing
+from postroad.stores.leases import LivenessLock, RelayIdentity, SinkSnapshot
 from postroad.stores.memory import MemoryStore
 from postroad.stores.memory_leases import MemoryLeases
 from postroad.stores.postgresql import PostgreSQLStore
-from tests.lanes import HERE, runner
-from tests.logs import Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
+from tests.lanes import HERE, identity
+from tests.logs import Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, log_fixture, numbered
 from tests.services.proxy import Proxy
+from tests.services.serving import aborted
 
 LONG = 3600.0
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql15"])
-async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Log]:
-    if request.param == "memory":
-        yield MemoryLog()
-    elif request.param == "sqlite":
-        yield SQLiteLog(tmp_path / "log.sqlite")
-    else:
-        yield await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
+log = log_fixture("memory", "sqlite", "postgresql15")
 
 
 def relay(store: Store, publisher: Any, **settings: Any) -> Relay:
@@ -138,22 +132,22 @@ async def test_what_another_has_taken_is_lost_in_one_line(log: Log, caplog: pyte
         await other.open()
         team.broker.hold()
         await log.add(*numbered(*range(20)))
-        await asyncio.wait_for(team.broker.asked.wait(), 30)
+        await asyncio.wait_for(team.broker.asked.wait(), 60)
         await expire(log)
-        robber = runner("s")
-        await other.leases.beat(robber, LONG)
-        taken = await other.leases.take(robber, 1, LONG)
+        newcomer = identity("s")
+        await other.leases.heartbeat(newcomer, LONG)
+        taken = await other.leases.take(newcomer, 1, LONG)
         assert len(taken) == 1
         team.broker.release()
 
         async def told() -> bool:
-            return "leaving it to the other" in caplog.text
+            return "was taken by another relay" in caplog.text
 
         await team.until(told)
-        assert (await other.leases.look(robber)).mine == {0: taken[0].epoch}
+        assert (await other.leases.inspect(newcomer)).mine == {0: taken[0].epoch}
         settled = await other.settle(taken[0], taken[0].cursor)
         assert settled.cursor == taken[0].cursor, "what the first one published meanwhile was not saved"
-        await other.leases.leave(robber)
+        await other.leases.deregister(newcomer)
         await other.close()
         await team.until_lanes(2)
         await team.broker.until(*range(20))
@@ -166,7 +160,7 @@ async def expire(log: Log) -> None:
     if isinstance(log, MemoryLog):
         log.store.leases._until = dict.fromkeys(log.store.leases._until, 0.0)
     elif isinstance(log, SQLiteLog):
-        with closing(sqlite3.connect(log.path, timeout=30)) as connection, connection:
+        with closing(sqlite3.connect(log.path, timeout=60)) as connection, connection:
             connection.execute("update postroad_leases set lease_until = 0")
     else:
         assert isinstance(log, PostgreSQLLog)
@@ -181,7 +175,7 @@ async def test_until_empty_leaves_what_a_living_relay_has(log: Log, caplog: pyte
         await log.add(*numbered(*range(40)))
         mine = MemoryBroker()
         summary = await relay(log.another_store(), mine).run_until_empty()
-        assert "lanes to other relays, which have them" in caplog.text
+        assert "lanes to the relays that own them" in caplog.text
         team.broker.release()
         await team.broker.until(*(set(range(40)) - {int(each.payload) for each in mine.messages}))
     arrived = team.broker.numbers + [int(each.payload) for each in mine.messages]
@@ -193,8 +187,8 @@ async def test_until_empty_takes_what_a_dead_relay_had(log: Log) -> None:
     await log.add(*numbered(*range(40)))
     await log.store.open()
     await log.store.leases.create("s", HERE, lanes=4, start="oldest")
-    dead = runner("s")
-    await log.store.leases.beat(dead, 1.0)
+    dead = identity("s")
+    await log.store.leases.heartbeat(dead, 1.0)
     assert len(await log.store.leases.take(dead, 4, 1.0)) == 4
     await log.store.close()
     broker = MemoryBroker()
@@ -209,26 +203,35 @@ class Mute(MemoryLeases):
 
     mute = False
 
-    async def beat(self, runner: Runner, seconds: float, presence: Presence | None = None) -> Standing:
+    async def heartbeat(
+        self, identity: RelayIdentity, seconds: float, liveness_lock: LivenessLock | None = None
+    ) -> SinkSnapshot:
         if self.mute:
             raise StoreUnavailable("no route to host")
-        return await super().beat(runner, seconds, presence)
+        return await super().heartbeat(identity, seconds, liveness_lock)
 
 
 async def test_who_cannot_renew_its_lease_stops_before_the_next_wave(caplog: pytest.LogCaptureFixture) -> None:
     log = MemoryLog()
     leases = log.store.leases = Mute(log.store._lanes, log._now, lambda: log.store._end)
-    async with Team(log, lanes=1, lease="1s") as team:
+    async with Team(log, lanes=1) as team:
         await team.join()
         await log.add(*numbered(1))
         await team.broker.until(1)
         leases.mute = True
         ((it, _),) = team.running
-        assert it._holdings is not None
-        (tenure,) = it._holdings._tenures.values()
-        await asyncio.sleep(tenure.until - time.monotonic())
+        assert it._ownership is not None
+        (owned,) = it._ownership._lanes.values()
+        in_doubt, wait = asyncio.Event(), owned.wait_until_decided
+
+        async def noted(stopping: asyncio.Event) -> None:
+            in_doubt.set()
+            await wait(stopping)
+
+        owned.wait_until_decided = noted  # type: ignore[method-assign]
+        await asyncio.sleep(owned.valid_until - time.monotonic())
         await log.add(*numbered(2))
-        await asyncio.sleep(0.1)
+        await asyncio.wait_for(in_doubt.wait(), 60)
         assert team.broker.numbers == [1], "in doubt nothing is sent"
         leases.mute = False
         await team.broker.until(2)
@@ -239,9 +242,7 @@ async def test_who_cannot_renew_its_lease_stops_before_the_next_wave(caplog: pyt
 # -- PostgreSQL: the session -----------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-async def served(postgresql15: object) -> PostgreSQLLog:
-    return await PostgreSQLLog.fresh(postgresql15)  # type: ignore[arg-type]
+served = log_fixture("postgresql15")
 
 
 async def sessions(log: PostgreSQLLog) -> list[int]:
@@ -254,13 +255,17 @@ async def sessions(log: PostgreSQLLog) -> list[int]:
 
 async def test_a_cut_session_robs_nobody_who_lives(served: PostgreSQLLog, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
+
+    async def both() -> bool:
+        return len(await sessions(served)) == 2
+
     async with Team(served, lanes=2, lease="15s") as team:
         for _ in range(2):
             await team.join()
         await team.until_lanes(1, 1)
         for round_ in range(1, 4):
+            await team.until(both)
             before = await sessions(served)
-            assert len(before) == 2
             await served.execute("select pg_terminate_backend(pid) from unnest($1::int[]) as pid", before)
 
             async def again(before: list[int] = before) -> bool:
@@ -274,7 +279,7 @@ async def test_a_cut_session_robs_nobody_who_lives(served: PostgreSQLLog, caplog
         lost = [(await team.stop()).lanes_lost for _ in range(2)]
     assert lost == [0, 0]
     assert "is dead" not in caplog.text
-    assert caplog.text.count("taking its 1 lanes anew") == 6
+    assert caplog.text.count("reclaiming 1 lanes") == 6
     assert sorted(team.broker.numbers) == list(range(10, 40))
 
 
@@ -293,7 +298,7 @@ async def test_with_a_lock_id_one_works_and_the_next_takes_over(
         await team.until_lanes(4)
         await served.add(*numbered(20))
         await team.broker.until(20)
-    assert caplog.text.count("holds the lock 4711, and takes all lanes") == 2
+    assert caplog.text.count("acquired the lock 4711; taking all lanes") == 2
     assert sorted(team.broker.numbers) == list(range(21))
 
 
@@ -311,11 +316,11 @@ async def test_a_lock_that_no_relay_holds_keeps_nobody_from_working(
         await served.add(*numbered(*range(20)))
         await team.broker.until(*range(20))
         assert f"the lock 4711 is held by server process {somebody.get_server_pid()}" in caplog.text
-        assert caplog.text.count("no relay that lives holds the lock 4711") == 1
+        assert caplog.text.count("no live relay holds the lock 4711") == 1
         await somebody.close()
 
         async def taken() -> bool:
-            return "holds the lock 4711, and takes all lanes" in caplog.text and await team.lanes() == [4]
+            return "acquired the lock 4711; taking all lanes" in caplog.text and await team.lanes() == [4]
 
         await team.until(taken)
         await served.add(*numbered(20))
@@ -333,12 +338,13 @@ async def test_a_session_that_is_never_opened_keeps_nobody_from_working(
     async with await asyncio.start_server(lambda _, sent: swallowed.append(sent), "127.0.0.1", 0) as firewall:
         port = firewall.sockets[0].getsockname()[1]
         store = PostgreSQLStore(served.url, direct=f"postgresql://postgres@127.0.0.1:{port}/postgres")
-        async with asyncio.timeout(120), relay(store, broker):
-            await served.add(*numbered(1))
-            await broker.until(1)
-        for each in swallowed:
-            each.transport.abort()
-    assert "leases: the session by which others see that this relay lives (at `direct`, if that is set)" in caplog.text
+        try:
+            async with asyncio.timeout(120), relay(store, broker):
+                await served.add(*numbered(1))
+                await broker.until(1)
+        finally:
+            await aborted(*swallowed)
+    assert "leases unavailable: the liveness session (at `direct`, if that is set)" in caplog.text
 
 
 async def test_a_session_that_ended_without_a_word_is_opened_anew(
@@ -367,7 +373,7 @@ async def test_a_session_that_ended_without_a_word_is_opened_anew(
         await team.until(again)
         await served.add(*numbered(*range(20)))
         await team.broker.until(*range(20))
-    assert caplog.text.count("the session that held its lock was cut") == 1
+    assert caplog.text.count("liveness session lost") == 1
     assert "is dead" not in caplog.text
 
 
@@ -386,7 +392,7 @@ async def test_a_broker_that_is_out_keeps_no_lane_from_being_handed_over(log: Lo
         ((it, _),) = team.running
 
         async def out() -> bool:
-            return it._breaker.is_open and all(lane._publishing is not None for lane in it._lanes)
+            return it._breaker.is_open and all(lane._publisher._deadline is not None for lane in it._lanes)
 
         await team.until(out)
         await team.join()
@@ -405,7 +411,7 @@ async def test_a_lane_is_handed_over_when_its_grace_has_ended(log: Log) -> None:
         ((it, _),) = team.running
 
         async def sending() -> bool:
-            return all(lane._publishing is not None for lane in it._lanes)
+            return all(lane._publisher._deadline is not None for lane in it._lanes)
 
         await team.until(sending)
         await team.join()
@@ -424,8 +430,8 @@ async def test_a_relay_in_the_background(log: Log) -> None:
         await broker.until(1, 2, 3)
     await log.store.open()
     assert list(await log.store.leases.relays()) == [], "it has left"
-    standing = await log.store.leases.look(runner("s"))
-    assert sorted(standing.free) == list(range(standing.lanes)), "and given up its lanes"
+    snapshot = await log.store.leases.inspect(identity("s"))
+    assert sorted(snapshot.free) == list(range(snapshot.lanes)), "and given up its lanes"
     await log.store.close()
 
 
@@ -461,7 +467,7 @@ async def test_what_ends_it_is_told_at_once_and_raised_at_the_end(caplog: pytest
     caplog.handler.addFilter(watch)
     with pytest.raises(LookupError, match="a bug"):
         async with relay(store, MemoryBroker()):
-            await asyncio.wait_for(failed.wait(), 30)
+            await asyncio.wait_for(failed.wait(), 60)
     assert "relay s: ended with an error: LookupError('a bug')" in caplog.text
     with pytest.raises(ZeroDivisionError):
         async with relay(Spoilt(), MemoryBroker()):
@@ -473,7 +479,7 @@ async def test_a_relay_that_is_cancelled_lets_go_of_its_lanes(log: Log) -> None:
     broker.hold()
     await log.add(*numbered(1))
     running = asyncio.create_task(relay(log.another_store(), broker, lanes=1).run())
-    await asyncio.wait_for(broker.asked.wait(), 30)
+    await asyncio.wait_for(broker.asked.wait(), 60)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -14,26 +12,15 @@ import pytest
 from postroad import Cancellation, IdTaken, Message
 from postroad.lifecycle import STORED, Mover, State, may_move
 from postroad.message import new_id
-from postroad.stores.base import Deferral, Lease, Moved
+from postroad.stores.base import Deferred, Lease, Moved
 from tests.lanes import take_lanes
-from tests.logs import PLENTY, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered, read_all
+from tests.logs import PLENTY, Log, log_fixture, numbered, read_all
 
 CANCELED, TOO_LATE, UNKNOWN = Cancellation
 HOUR = timedelta(hours=1)
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql15", "postgresql18"])
-async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Log]:
-    log: Log
-    if request.param == "memory":
-        log = MemoryLog()
-    elif request.param == "sqlite":
-        log = SQLiteLog(tmp_path / "log.sqlite")
-    else:
-        log = await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
-    await log.store.open()
-    yield log
-    await log.store.close()
+log = log_fixture("memory", "sqlite", "postgresql15", "postgresql18", opened=True)
 
 
 async def take(log: Log, sink: str = "s") -> Lease:
@@ -121,7 +108,7 @@ async def test_a_time_that_never_comes(log: Log) -> None:
 
 
 async def test_what_is_rolled_back_is_never_sent(log: Log) -> None:
-    await log.add_in_vain(*numbered(1, deliver_in="0"), *numbered(2))
+    await log.add_and_roll_back(*numbered(1, deliver_in="0"), *numbered(2))
     assert await log.store.move_scheduled(100) == Moved(0, None)
     assert await in_log(log) == []
 
@@ -231,7 +218,7 @@ async def in_trouble(log: Log, state: State, *, sink: str = "s", position: int =
     first = State.RETRYING if state is State.SENDING else state
     due_in = 0.0 if first is State.RETRYING else None
     blocks = first in {State.RETRYING, State.HELD}
-    deferral = Deferral(position, "k", first, attempts=1, due_in=due_in, blocks=blocks, route=None)
+    deferral = Deferred(position, "k", first, attempts=1, due_in=due_in, blocks=blocks, route=None)
     lane = (await log.store.record(lane, page.after, deferred=[deferral])).lease
     return (await log.store.claim(lane, 1)).lease if state is State.SENDING else lane
 
@@ -241,15 +228,15 @@ async def test_only_what_nobody_sends_and_nobody_decided_about_is_canceled(log: 
     """As the table in lifecycle.py says; and what is canceled already stays so."""
     id = await add(log, 1, key="k")
     lane = await in_trouble(log, state)
-    before = await log.troubles()
+    before = await log.deferred()
     if may_move(state, State.CANCELED, Mover.APPLICATION):
         assert await log.cancel(id) == [CANCELED]
-        (row,) = await log.troubles()
+        (row,) = await log.deferred()
         assert (row.state, row.due_in, row.route, row.epoch, row.blocks) == ("canceled", None, None, None, False)
         assert not await log.store.is_current(lane), "the lane finds out"
     else:
         assert await log.cancel(id) == [CANCELED if state is State.CANCELED else TOO_LATE]
-        assert [row[:6] for row in await log.troubles()] == [row[:6] for row in before]
+        assert [row[:6] for row in await log.deferred()] == [row[:6] for row in before]
         await log.store.settle(lane, lane.cursor)
 
 
@@ -260,13 +247,13 @@ async def test_a_canceled_message_is_never_claimed_and_its_followers_go_on(log: 
     page = await log.store.read(lane, lane.cursor, PLENTY)
     head, follower = page.messages
     deferred = [
-        Deferral(head.position, "k", State.RETRYING, attempts=1, due_in=3600),
-        Deferral(follower.position, "k", State.HELD),
+        Deferred(head.position, "k", State.RETRYING, attempts=1, due_in=3600),
+        Deferred(follower.position, "k", State.HELD),
     ]
     lane = (await log.store.record(lane, page.after, deferred=deferred)).lease
     assert await log.cancel(id) == [CANCELED]
     loaded = await log.store.load(lane)
-    assert loaded.heads == {"k": follower.position}
+    assert loaded.blocked_keys == {"k": follower.position}
     claim = await log.store.claim(loaded.lease, 10)
     assert [each.message.payload for each in claim.claimed] == [b"2"]
     assert await log.cancel(id) == [CANCELED], "asked again it is still true"
@@ -276,9 +263,9 @@ async def test_a_canceled_message_is_never_claimed_and_its_followers_go_on(log: 
 async def test_a_cancel_of_trouble_that_is_rolled_back_has_not_happened(log: Log) -> None:
     id = await add(log, 1, key="k")
     await in_trouble(log, State.DEAD)
-    before = await log.troubles()
+    before = await log.deferred()
     assert await log.cancel(id, commit=False) == [CANCELED]
-    assert [row[:6] for row in await log.troubles()] == [row[:6] for row in before]
+    assert [row[:6] for row in await log.deferred()] == [row[:6] for row in before]
 
 
 async def test_what_no_lane_has_passed_is_too_late(log: Log) -> None:
@@ -300,7 +287,7 @@ async def test_one_sink_that_has_it_or_will_is_enough_to_be_too_late(log: Log, o
     if other == "published":
         await read_all(log.store, elsewhere)
     assert await log.cancel(id) == [TOO_LATE]
-    assert [row.state for row in await log.troubles()] == ["retrying"]
+    assert [row.state for row in await log.deferred()] == ["retrying"]
     await log.store.settle(lane, lane.cursor)
 
 
@@ -308,7 +295,7 @@ async def test_trouble_that_was_recorded_before_its_lane_passed_it_is_too_late(l
     """The lane will read that message again, and may send it."""
     id = await add(log, 1, key="k")
     lane = await take(log)
-    deferral = Deferral(1, "k", State.RETRYING, attempts=1, due_in=3600)
+    deferral = Deferred(1, "k", State.RETRYING, attempts=1, due_in=3600)
     await log.store.record(lane, lane.cursor, deferred=[deferral])
     assert await log.cancel(id) == [TOO_LATE]
 
@@ -318,9 +305,9 @@ async def test_what_may_have_been_sent_is_too_late_for_ever(log: Log) -> None:
     id = await add(log, 1, key="k")
     lane = await in_trouble(log, State.SENDING)
     lane = (await log.store.load(lane)).lease
-    assert [row.state for row in await log.troubles()] == ["retrying"]
+    assert [row.state for row in await log.deferred()] == ["retrying"]
     assert await log.cancel(id) == [TOO_LATE]
-    dead = Deferral(1, "k", State.DEAD, attempts=2, blocks=False)
+    dead = Deferred(1, "k", State.DEAD, attempts=2, blocks=False)
     await log.store.record(lane, lane.cursor, deferred=[dead])
     assert await log.cancel(id) == [TOO_LATE]
 
@@ -328,7 +315,7 @@ async def test_what_may_have_been_sent_is_too_late_for_ever(log: Log) -> None:
 async def test_what_was_left_without_an_answer_is_too_late(log: Log) -> None:
     id = await add(log, 1, key="k")
     lane = await in_trouble(log, State.SENDING)
-    left = Deferral(1, "k", State.RETRYING, attempts=1, due_in=0.0, unsure=True)
+    left = Deferred(1, "k", State.RETRYING, attempts=1, due_in=0.0, unsure=True)
     await log.store.record(lane, lane.cursor, deferred=[left])
     assert await log.cancel(id) == [TOO_LATE]
 
@@ -337,6 +324,6 @@ async def test_in_trouble_everywhere_it_is_canceled_everywhere(log: Log) -> None
     id = await add(log, 1, key="k")
     lanes = [await in_trouble(log, State.RETRYING), await in_trouble(log, State.DEAD, sink="other")]
     assert await log.cancel(id) == [CANCELED]
-    assert [row.state for row in await log.troubles()] == ["canceled", "canceled"]
+    assert [row.state for row in await log.deferred()] == ["canceled", "canceled"]
     for lane in lanes:
         assert not await log.store.is_current(lane), "the lane finds out"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -15,39 +15,20 @@ import pytest
 from postroad import Cancellation, Message, StoreUnavailable
 from postroad.lifecycle import State
 from postroad.message import new_id
-from postroad.stores.base import Deferral, Lease, Moved
+from postroad.stores.admin.admin import Admin
+from postroad.stores.admin.contract import By, Filter
+from postroad.stores.admin.postgresql import PostgreSQLAdminDatabase
+from postroad.stores.base import Deferred, Lease, Moved
 from postroad.stores.cursor import PageLimit
-from postroad.stores.migrations import grants_script
-from postroad.stores.operating import By, Filter
 from postroad.stores.postgresql import PostgreSQLStore
-from postroad.stores.postgresql_operating import PostgreSQLOperating
 from tests.contracts.test_postgresql import rows_looked_at
 from tests.lanes import take_lanes
-from tests.logs import OUTBOX, PLENTY, PostgreSQLLog, numbered, read_all
-from tests.services.postgresql import PostgreSQL
+from tests.logs import OUTBOX, PLENTY, PostgreSQLLog, log_fixture, numbered, read_all
 
 CANCELED, TOO_LATE, UNKNOWN = Cancellation
 
 
-@pytest.fixture
-async def log(postgresql: PostgreSQL) -> AsyncIterator[PostgreSQLLog]:
-    log = await PostgreSQLLog.fresh(postgresql)
-    await log.store.open()
-    yield log
-    await log.store.close()
-
-
-@pytest.fixture
-async def connect(log: PostgreSQLLog) -> AsyncIterator[Callable[[], Awaitable[Any]]]:
-    connections = []
-
-    async def connect() -> Any:
-        connections.append(await asyncpg.connect(log.url))
-        return connections[-1]
-
-    yield connect
-    for connection in connections:
-        connection.terminate()
+log = log_fixture("postgresql", opened=True)
 
 
 async def add(log: PostgreSQLLog, number: int, **fields: Any) -> UUID:
@@ -65,7 +46,7 @@ async def in_trouble(log: PostgreSQLLog) -> Lease:
     """A lane that has passed the log, whose first message was refused."""
     lane = await take(log)
     page = await log.store.read(lane, lane.cursor, PLENTY)
-    refused = Deferral(page.messages[0].position, "k", State.RETRYING, attempts=1, due_in=3600)
+    refused = Deferred(page.messages[0].position, "k", State.RETRYING, attempts=1, due_in=3600)
     return (await log.store.record(lane, page.after, deferred=[refused])).lease
 
 
@@ -160,9 +141,9 @@ async def due(log: PostgreSQLLog, *positions: int, held: bool = False) -> Lease:
     page = await log.store.read(lane, lane.cursor, PLENTY)
     first = min(positions)
     deferred = [
-        Deferral(at, "k", State.HELD, due_in=0 if at == first else None)
+        Deferred(at, "k", State.HELD, due_in=0 if at == first else None)
         if held
-        else Deferral(at, f"k{at}", State.RETRYING, attempts=1, due_in=0)
+        else Deferred(at, f"k{at}", State.RETRYING, attempts=1, due_in=0)
         for at in positions
     ]
     return (await log.store.record(lane, page.after, deferred=deferred)).lease
@@ -209,7 +190,7 @@ async def test_a_lane_finds_out_what_was_canceled(log: PostgreSQLLog, connect: A
     lane = await log.store.settle(lane, page.after)
     assert page.version > lane.version, "also when the lane has written meanwhile"
     loaded = await log.store.load(lane)
-    assert loaded.heads == {"k": 2}
+    assert loaded.blocked_keys == {"k": 2}
     assert await log.store.is_current(loaded.lease)
     claim = await log.store.claim(loaded.lease, 10)
     assert [each.message.position for each in claim.claimed] == [2]
@@ -241,7 +222,7 @@ async def test_what_is_too_late_to_cancel_is_not_locked(log: PostgreSQLLog, conn
     lane = await due(log, 1)
     other = await take(log, "other")
     page = await log.store.read(other, other.cursor, PLENTY)
-    deferred = [Deferral(1, None, State.RETRYING, attempts=1, due_in=0)]
+    deferred = [Deferred(1, None, State.RETRYING, attempts=1, due_in=0)]
     other = (await log.store.record(other, page.after, deferred=deferred)).lease
     claimed = await log.store.claim(other, 10)
     connection = await connect()
@@ -269,7 +250,7 @@ async def test_an_operator_waits_a_moment_only_and_is_told_for_whom(log: Postgre
     connection = await connect()
     transaction = await begin(connection)
     assert await OUTBOX.cancel(connection, id) is CANCELED
-    async with PostgreSQLOperating(log.url) as operating:
+    async with Admin(PostgreSQLAdminDatabase(log.url)) as operating:
         with pytest.raises(StoreUnavailable, match=f"locked by process {connection.get_server_pid()} of role postgres"):
             await operating.skip(Filter(ids=[id]), By("me"))
         await transaction.rollback()
@@ -321,24 +302,12 @@ async def test_a_late_row_in_trouble_is_canceled_while_its_lane_catches_up(log: 
     await transaction.commit()
     page = await log.store.read(lane, lane.cursor, PageLimit(3, 1 << 20))
     assert page.after.catching_up
-    refused = Deferral(page.messages[0].position, "k", State.DEAD, attempts=1, blocks=False)
+    refused = Deferred(page.messages[0].position, "k", State.DEAD, attempts=1, blocks=False)
     await log.store.record(lane, page.after, deferred=[refused])
     assert await log.cancel(ids[0], ids[1], ids[5]) == [CANCELED, TOO_LATE, TOO_LATE]
 
 
 # -- roles -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-async def application(log: PostgreSQLLog) -> AsyncIterator[Any]:
-    """A connection as a role that has what `--grants` prints, and nothing else."""
-    await log.execute("do $$ begin create role orders_app login; exception when duplicate_object then null; end $$")
-    admin = await log.connect()
-    await admin.execute(grants_script("orders_app"))
-    await admin.close()
-    connection = await asyncpg.connect(log.url.replace("postgres@", "orders_app@"))
-    yield connection
-    connection.terminate()
 
 
 async def test_an_application_can_schedule_and_cancel_with_the_printed_grants(
@@ -362,7 +331,7 @@ async def test_an_application_can_cancel_what_is_in_trouble(log: PostgreSQLLog, 
     await in_trouble(log)
     async with application.transaction():
         assert await OUTBOX.cancel(application, id) is CANCELED
-    assert [row.state for row in await log.troubles()] == ["canceled"]
+    assert [row.state for row in await log.deferred()] == ["canceled"]
 
 
 @pytest.mark.parametrize(
@@ -393,7 +362,7 @@ async def test_an_application_can_do_nothing_else(application: Any, forbidden: s
 async def test_who_was_granted_nothing_can_cancel_nothing(log: PostgreSQLLog) -> None:
     await log.execute("do $$ begin create role onlooker login; exception when duplicate_object then null; end $$")
     await log.execute("grant usage on schema postroad to onlooker")
-    connection = await asyncpg.connect(log.url.replace("postgres@", "onlooker@"))
+    connection = await log.connect(user="onlooker")
     with pytest.raises(asyncpg.InsufficientPrivilegeError, match="cancel"):
         await connection.execute("select postroad.cancel(gen_random_uuid())")
     await connection.close()

@@ -49,7 +49,7 @@ async def test_no_message_of_another_lane_is_blamed_for_a_broken_connection() ->
     it = Relay(log.store, broker, settings=settings)
     running = asyncio.create_task(it.run())
     async with asyncio.timeout(60):
-        while len(broker.messages) + [each.state for each in await log.troubles()].count("dead") < 65:
+        while len(broker.messages) + [each.state for each in await log.deferred()].count("dead") < 65:
             await turns_of_the_loop(1)
     it.stop()
     summary = await running

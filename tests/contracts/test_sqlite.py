@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
@@ -13,20 +12,14 @@ import pytest
 
 from postroad import StoreUnavailable
 from postroad.lifecycle import State
-from postroad.stores.base import Deferral, Lease
+from postroad.stores.base import Deferred, Lease
 from postroad.stores.cursor import Cursor
-from postroad.stores.queries import named_queries
+from postroad.stores.dialects import SQLITE
 from postroad.stores.sqlite import SQLiteStore
 from tests.lanes import take_lanes
-from tests.logs import SQLiteLog, numbered
+from tests.logs import SQLiteLog, log_fixture, numbered
 
-
-@pytest.fixture
-async def log(tmp_path: Path) -> AsyncIterator[SQLiteLog]:
-    log = SQLiteLog(tmp_path / "log.sqlite")
-    await log.store.open()
-    yield log
-    await log.store.close()
+log = log_fixture("sqlite", opened=True)
 
 
 async def take(log: SQLiteLog) -> Lease:
@@ -67,10 +60,10 @@ async def test_a_cursor_move_waits_for_no_disk(log: SQLiteLog) -> None:
 async def test_a_record_that_fails_half_way_has_written_nothing(log: SQLiteLog) -> None:
     await log.add(*numbered(1, 2))
     lane = await take(log)
-    no_time = Deferral(2, "k", State.RETRYING, 1)
+    no_time = Deferred(2, "k", State.RETRYING, 1)
     with pytest.raises(StoreUnavailable, match="deferred_due"):
-        await log.store.record(lane, Cursor(2), deferred=[Deferral(1, "k", State.HELD), no_time])
-    assert await log.troubles() == []
+        await log.store.record(lane, Cursor(2), deferred=[Deferred(1, "k", State.HELD), no_time])
+    assert await log.deferred() == []
     assert (await log.store.load(lane)).lease.cursor == lane.cursor
 
 
@@ -83,7 +76,7 @@ async def test_a_record_that_fails_half_way_has_written_nothing(log: SQLiteLog) 
 )  # fmt: skip
 def test_trouble_is_looked_up_and_never_searched_for(tmp_path: Path, query: str) -> None:
     log = SQLiteLog(tmp_path / "log.sqlite")
-    sql = named_queries("sqlite", "postroad")[query]
+    sql = SQLITE.queries("postroad")[query]
     values = [1] * max(int(number) for number in re.findall(r"\?(\d+)", sql))
     with closing(sqlite3.connect(log.path)) as connection:
         steps = [row[3] for row in connection.execute(f"explain query plan {sql}", values)]

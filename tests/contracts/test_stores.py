@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from itertools import chain, pairwise
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import msgspec
 import pytest
 
-from postroad import IdTaken, LaneChanged, LeaseLost, Message
+from postroad import IdTaken, Message
+from postroad.errors import LaneChanged, LeaseLost
 from postroad.lifecycle import BLOCKING, FINAL, STORED, Mover, State, may_move
 from postroad.message import new_id
-from postroad.stores.base import FOLLOWERS, Claim, Deferral, Lease
+from postroad.stores.base import FOLLOWERS, Claim, Deferred, Lease
 from postroad.stores.cursor import Cursor, PageLimit
 from tests.lanes import take_lanes
-from tests.logs import PLENTY, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered, read_all
+from tests.logs import PLENTY, Log, log_fixture, numbered, read_all
 
 ALL = timedelta(0)
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql15", "postgresql18"])
-async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Log]:
-    log: Log
-    if request.param == "memory":
-        log = MemoryLog()
-    elif request.param == "sqlite":
-        log = SQLiteLog(tmp_path / "log.sqlite")
-    else:
-        log = await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
-    await log.store.open()
-    yield log
-    await log.store.close()
+log = log_fixture("memory", "sqlite", "postgresql15", "postgresql18", opened=True)
 
 
 async def take(log: Log, lanes: int = 1, sink: str = "s", start: str = "oldest") -> list[Lease]:
@@ -46,7 +34,7 @@ async def take(log: Log, lanes: int = 1, sink: str = "s", start: str = "oldest")
 
 async def test_committed_messages_are_read_in_order_and_rolled_back_ones_never(log: Log) -> None:
     await log.add(*numbered(1, 2))
-    await log.add_in_vain(*numbered(3))
+    await log.add_and_roll_back(*numbered(3))
     await log.add(*numbered(4))
     (lane,) = await take(log)
     assert await read_all(log.store, lane) == [1, 2, 4]
@@ -312,16 +300,16 @@ async def test_what_is_in_trouble_stays_and_what_is_over_goes_with_its_message(l
     lane = await lane_with(log, 3)
     due_in = 0.0 if state is State.RETRYING else None
     blocks = state in {State.RETRYING, State.HELD}
-    first = Deferral(1, None, State.RETRYING, 1, 0.0, error="no", counted=True)
+    first = Deferred(1, None, State.RETRYING, 1, 0.0, error="no", counted=True)
     if state is State.SENDING:
         lane = (await log.store.record(lane, lane.cursor, deferred=[first])).lease
         await log.store.claim(lane, 1)
     else:
         lane = (await log.store.record(lane, lane.cursor, deferred=[first])).lease
-        await log.store.record(lane, lane.cursor, deferred=[Deferral(1, None, state, 1, due_in, blocks=blocks)])
+        await log.store.record(lane, lane.cursor, deferred=[Deferred(1, None, state, 1, due_in, blocks=blocks)])
     over = state in FINAL
     assert await clean(log) == (3 if over else 2)
-    assert [row.state for row in await log.troubles()] == ([] if over else [state])
+    assert [row.state for row in await log.deferred()] == ([] if over else [state])
     assert [each.position for each in await log.attempts()] == ([] if over else [1])
 
 
@@ -338,7 +326,7 @@ async def test_another_sinks_trouble_keeps_a_message_too(log: Log) -> None:
     lane = await lane_with(log, 1)
     (other,) = await take(log, sink="other")
     await read_all(log.store, other)
-    await log.store.record(lane, lane.cursor, deferred=[Deferral(1, None, State.DEAD, blocks=False)])
+    await log.store.record(lane, lane.cursor, deferred=[Deferred(1, None, State.DEAD, blocks=False)])
     assert await clean(log) == 0
 
 
@@ -356,19 +344,19 @@ async def test_two_stores_see_the_same_log(log: Log) -> None:
 # -- messages in trouble ---------------------------------------------------------------------------------------------
 
 
-def held(position: int, key: str | None = "k", **fields: Any) -> Deferral:
-    return Deferral(position, key, State.HELD, **fields)
+def held(position: int, key: str | None = "k", **fields: Any) -> Deferred:
+    return Deferred(position, key, State.HELD, **fields)
 
 
-def retrying(position: int, due_in: float = 0.0, key: str | None = "k", attempts: int = 1) -> Deferral:
-    return Deferral(position, key, State.RETRYING, attempts, due_in, error=f"no {position}", counted=True)
+def retrying(position: int, due_in: float = 0.0, key: str | None = "k", attempts: int = 1) -> Deferred:
+    return Deferred(position, key, State.RETRYING, attempts, due_in, error=f"no {position}", counted=True)
 
 
-def dead(position: int, *, blocks: bool, key: str | None = "k") -> Deferral:
-    return Deferral(position, key, State.DEAD, 5, error="never", blocks=blocks, counted=True)
+def dead(position: int, *, blocks: bool, key: str | None = "k") -> Deferred:
+    return Deferred(position, key, State.DEAD, 5, error="never", blocks=blocks, counted=True)
 
 
-async def lane_with(log: Log, messages: int, *deferred: Deferral, sink: str = "s") -> Lease:
+async def lane_with(log: Log, messages: int, *deferred: Deferred, sink: str = "s") -> Lease:
     """A lane that has passed messages at 1, 2, 3 …, some of which are in trouble."""
     await log.add(*numbered(*range(1, messages + 1)))
     (lane,) = await take(log, sink=sink)
@@ -382,7 +370,7 @@ def positions(claim: Claim) -> list[int]:
 
 
 async def due(log: Log) -> list[int]:
-    return [row.position for row in await log.troubles() if row.due]
+    return [row.position for row in await log.deferred() if row.due]
 
 
 # -- recording trouble -----------------------------------------------------------------------------------------------
@@ -398,9 +386,9 @@ async def test_a_record_is_what_is_found_afterwards(log: Log) -> None:
             retrying(1, due_in=3600.0), held(2), held(3, key="r", route="orders"), dead(4, key=None, blocks=False),
         ],
     )  # fmt: skip
-    assert recorded.heads == {}
+    assert recorded.blocked_keys == {}
     assert recorded.lease == lane.settled(page.after)
-    first, second, third, fourth = await log.troubles()
+    first, second, third, fourth = await log.deferred()
     assert first[:6] == ("s", lane.lane, 1, "k", "retrying", 1)
     assert first.due_in == pytest.approx(3600, abs=60)
     assert (first.error, first.blocks, first.epoch) == ("no 1", True, None)
@@ -414,12 +402,12 @@ async def test_a_record_is_what_is_found_afterwards(log: Log) -> None:
 
 async def test_what_was_written_before_is_replaced(log: Log) -> None:
     lane = await lane_with(log, 1, retrying(1, due_in=5.0))
-    new = Deferral(1, "other", State.HELD, 1, route="r")
+    new = Deferred(1, "other", State.HELD, 1, route="r")
     lane = (await log.store.record(lane, lane.cursor, deferred=[new])).lease
-    (row,) = await log.troubles()
+    (row,) = await log.deferred()
     assert row[3:11] == ("other", "held", 1, None, None, "r", "no 1", True), "the error is kept until there is another"
     await log.store.record(lane, lane.cursor, deferred=[dead(1, blocks=False)])
-    (row,) = await log.troubles()
+    (row,) = await log.deferred()
     assert row[3:11] == ("k", "dead", 5, None, None, None, "never", False)
 
 
@@ -427,7 +415,7 @@ async def test_a_claimed_message_that_is_recorded_is_no_longer_being_sent(log: L
     lane = await lane_with(log, 1, retrying(1))
     lane = (await log.store.claim(lane, 10)).lease
     await log.store.record(lane, lane.cursor, deferred=[retrying(1, attempts=2)])
-    (row,) = await log.troubles()
+    (row,) = await log.deferred()
     assert (row.state, row.attempts, row.epoch) == ("retrying", 2, None)
 
 
@@ -450,11 +438,11 @@ async def test_a_claim_ends_with_the_message_that_reaches_the_bytes(log: Log) ->
 
 async def test_attempts_are_kept_and_what_does_not_count_is_none(log: Log) -> None:
     lane = await lane_with(log, 1, retrying(1))
-    (first,) = await log.troubles()
+    (first,) = await log.deferred()
     for again in (held(1, attempts=1), retrying(1, attempts=2), retrying(1, attempts=3)):
         lane = (await log.store.record(lane, lane.cursor, deferred=[again])).lease
     assert [(each.position, each.attempt) for each in await log.attempts()] == [(1, 1), (1, 2), (1, 3)]
-    (last,) = await log.troubles()
+    (last,) = await log.deferred()
     assert first.first_failed is not None
     assert last.first_failed is not None
     assert last.last_failed is not None
@@ -464,11 +452,11 @@ async def test_attempts_are_kept_and_what_does_not_count_is_none(log: Log) -> No
 
 async def test_a_failure_time_is_for_failures(log: Log) -> None:
     lane = await lane_with(log, 1, held(1))
-    (row,) = await log.troubles()
+    (row,) = await log.deferred()
     assert (row.first_failed, row.last_failed) == (None, None)
     lane = (await log.store.record(lane, lane.cursor, deferred=[retrying(1)])).lease
     await log.store.record(lane, lane.cursor, deferred=[held(1, attempts=1)])
-    (row,) = await log.troubles()
+    (row,) = await log.deferred()
     assert row.first_failed is not None
     assert row.last_failed is not None
 
@@ -478,23 +466,23 @@ async def test_errors_are_cut_and_can_be_anything(log: Log) -> None:
     await lane_with(
         log,
         5,
-        *(Deferral(n, None, State.RETRYING, 1, 0.0, error=text, counted=True) for n, text in enumerate(errors, 1)),
+        *(Deferred(n, None, State.RETRYING, 1, 0.0, error=text, counted=True) for n, text in enumerate(errors, 1)),
     )
     kept = ["x" * 2_000, "ü" * 2_000, "nul \ufffd in it", "half ? a character", ""]
-    assert [row.error for row in await log.troubles()] == kept
+    assert [row.error for row in await log.deferred()] == kept
     assert [each.error for each in await log.attempts()] == kept
 
 
 async def test_a_counted_failure_without_a_word_is_kept_too(log: Log) -> None:
-    await lane_with(log, 1, Deferral(1, None, State.RETRYING, 1, 0.0, counted=True))
+    await lane_with(log, 1, Deferred(1, None, State.RETRYING, 1, 0.0, counted=True))
     assert await log.attempts() == [("s", 1, 1, "")]
 
 
 async def test_published_messages_are_no_longer_in_trouble(log: Log) -> None:
     lane = await lane_with(log, 3, retrying(1), retrying(2, key="b"), held(3, key="b"))
     recorded = await log.store.record(lane, lane.cursor, published=[1, 2])
-    assert recorded.heads == {}
-    assert [row.position for row in await log.troubles()] == [3]
+    assert recorded.blocked_keys == {}
+    assert [row.position for row in await log.deferred()] == [3]
     assert [each.position for each in await log.attempts()] == [1, 2], "the history stays"
 
 
@@ -503,10 +491,10 @@ async def test_the_next_of_a_freed_key_is_due(log: Log) -> None:
         log, 6, retrying(1, due_in=60), held(2), held(3), retrying(4, due_in=60, key="b"), held(5, key="b")
     )
     recorded = await log.store.record(lane, lane.cursor, published=[1], freed=["k"])
-    assert recorded.heads == {"k": 2}
+    assert recorded.blocked_keys == {"k": 2}
     assert await due(log) == [2], "one at a time, and nobody freed the other key"
     recorded = await log.store.record(recorded.lease, lane.cursor, published=[2, 3], freed=["k", "never heard of"])
-    assert recorded.heads == {}
+    assert recorded.blocked_keys == {}
 
 
 async def test_a_freed_key_lets_go_whatever_is_held(log: Log) -> None:
@@ -518,7 +506,7 @@ async def test_a_freed_key_lets_go_whatever_is_held(log: Log) -> None:
         held(8, key="d", due_in=60.0),
     )  # fmt: skip
     recorded = await log.store.record(lane, lane.cursor, published=[1, 3, 5], freed=["a", "b", "c", "d"])
-    assert recorded.heads == {"a": 2, "b": 4, "c": 6, "d": 8}
+    assert recorded.blocked_keys == {"a": 2, "b": 4, "c": 6, "d": 8}
     assert await due(log) == [2, 8], "4 was refused and has a time of its own, and 6 needs a person"
 
 
@@ -526,22 +514,22 @@ async def test_a_dead_head_frees_its_key_unless_it_blocks(log: Log) -> None:
     lane = await lane_with(log, 4, retrying(1, key="a"), held(2, key="a"), retrying(3, key="b"), held(4, key="b"))
     died = [dead(1, key="a", blocks=False), dead(3, key="b", blocks=True)]
     recorded = await log.store.record(lane, lane.cursor, deferred=died, freed=["a", "b"])
-    assert recorded.heads == {"a": 2, "b": 3}
+    assert recorded.blocked_keys == {"a": 2, "b": 3}
     assert await due(log) == [2]
 
 
 async def test_a_record_of_many_is_one_too(log: Log) -> None:
     many = 5_000
     lane = await lane_with(log, many, *(held(n) for n in range(1, many + 1)))
-    assert len(await log.troubles()) == many
+    assert len(await log.deferred()) == many
     recorded = await log.store.record(lane, lane.cursor, published=range(1, many), freed=["k"])
-    assert recorded.heads == {"k": many}
+    assert recorded.blocked_keys == {"k": many}
 
 
 @pytest.mark.parametrize("how", ["settled", "loaded", "taken"])
 async def test_trouble_that_is_out_of_date_is_not_written(log: Log, how: str) -> None:
     old = await lane_with(log, 3, retrying(1), held(2))
-    before = [row[:6] for row in await log.troubles()]
+    before = [row[:6] for row in await log.deferred()]
     if how == "settled":
         now = await log.store.settle(old, old.cursor)
     elif how == "loaded":
@@ -552,7 +540,7 @@ async def test_trouble_that_is_out_of_date_is_not_written(log: Log, how: str) ->
         await log.store.record(old, Cursor(0, old.cursor.snapshot), deferred=[retrying(3)], published=[1], freed=["k"])
     with pytest.raises(LaneChanged, match="no longer at version"):
         await log.store.claim(old, 10)
-    assert [row[:6] for row in await log.troubles()] == before
+    assert [row[:6] for row in await log.deferred()] == before
     assert [each.position for each in await log.attempts()] == [1]
     loaded = await log.store.load(now)
     assert (loaded.lease.cursor, loaded.lease.version) == (old.cursor, now.version + 1)
@@ -562,7 +550,7 @@ async def test_trouble_that_is_out_of_date_is_not_written(log: Log, how: str) ->
 
 
 async def test_what_is_due_is_given_as_it_stands_in_the_log(log: Log) -> None:
-    lane = await lane_with(log, 3, retrying(2, key="b", attempts=3), Deferral(1, None, State.HELD, 0, 0.0, "r", "gone"))
+    lane = await lane_with(log, 3, retrying(2, key="b", attempts=3), Deferred(1, None, State.HELD, 0, 0.0, "r", "gone"))
     claim = await log.store.claim(lane, 10)
     assert claim.lease == lane.settled(lane.cursor)
     assert claim.due_in is None
@@ -572,7 +560,7 @@ async def test_what_is_due_is_given_as_it_stands_in_the_log(log: Log) -> None:
     (whole,) = await take(log, sink="whole")
     page = await log.store.read(whole, whole.cursor, PLENTY)
     assert [each.message for each in claim.claimed] == list(page.messages[:2])
-    rows = await log.troubles()
+    rows = await log.deferred()
     assert [(row.state, row.due_in, row.epoch) for row in rows] == [("sending", None, lane.epoch)] * 2
     assert [(row.attempts, row.route, row.error) for row in rows] == [(0, "r", "gone"), (3, None, "no 2")]
 
@@ -643,7 +631,7 @@ async def test_behind_a_head_that_was_only_held_go_those_that_waited_for_it(log:
 
 
 @pytest.mark.parametrize("breaker", [held(3, route="r"), dead(3, blocks=True), held(3, due_in=0.0)])
-async def test_a_line_ends_with_the_first_that_waits_for_something_else(log: Log, breaker: Deferral) -> None:
+async def test_a_line_ends_with_the_first_that_waits_for_something_else(log: Log, breaker: Deferred) -> None:
     lane = await lane_with(log, 4, held(1, due_in=0.0), held(2), breaker, held(4))
     assert positions(await log.store.claim(lane, 10)) == [1, 2]
 
@@ -705,17 +693,17 @@ async def test_lanes_and_sinks_leave_each_others_trouble_alone(log: Log) -> None
     second = (await log.store.record(two[1], mine.cursor, deferred=[retrying(2)])).lease
     claim = await log.store.claim(other, 10)
     assert positions(claim) == [2], "its key is blocked for the other sink only"
-    assert [(row.sink, row.lane, row.position, row.state) for row in await log.troubles()] == [
+    assert [(row.sink, row.lane, row.position, row.state) for row in await log.deferred()] == [
         ("other", 0, 2, "sending"), ("s", 0, 1, "retrying"), ("s", 0, 2, "held"),
         ("two", 0, 1, "retrying"), ("two", 1, 2, "retrying"),
     ]  # fmt: skip
     assert positions(await log.store.claim(second, 10)) == [2]
     loaded = await log.store.load(one_of_two)
-    assert loaded.heads == {"k": 1}
+    assert loaded.blocked_keys == {"k": 1}
     assert loaded.due_in == pytest.approx(60, abs=30)
     recorded = await log.store.record(claim.lease, mine.cursor, published=[1, 2], freed=["k"])
-    assert recorded.heads == {}
-    assert len(await log.troubles()) == 4
+    assert recorded.blocked_keys == {}
+    assert len(await log.deferred()) == 4
 
 
 async def test_a_message_that_is_gone_from_the_log_holds_up_nobody(log: Log, caplog: pytest.LogCaptureFixture) -> None:
@@ -724,9 +712,9 @@ async def test_a_message_that_is_gone_from_the_log_holds_up_nobody(log: Log, cap
     await log.delete(5)
     with pytest.raises(LaneChanged, match="deleted from the log by hand"):
         await log.store.claim(lane, 10)
-    assert "2 messages in trouble of lane 0 of sink 's' were deleted from the log" in caplog.text
+    assert "2 deferred messages of lane 0 of sink 's' were deleted from the log" in caplog.text
     loaded = await log.store.load(lane)
-    assert loaded.heads == {"k": 2, "b": 4}
+    assert loaded.blocked_keys == {"k": 2, "b": 4}
     assert loaded.due_in == 0
     assert positions(await log.store.claim(loaded.lease, 10)) == [2, 3, 4]
 
@@ -737,7 +725,7 @@ async def test_a_message_that_is_gone_from_the_log_holds_up_nobody(log: Log, cap
 async def test_a_lane_without_trouble_knows_of_none(log: Log) -> None:
     lane = await lane_with(log, 1)
     loaded = await log.store.load(lane)
-    assert (loaded.heads, list(loaded.routes), loaded.due_in) == ({}, [], None)
+    assert (loaded.blocked_keys, list(loaded.routes), loaded.due_in) == ({}, [], None)
 
 
 async def test_what_is_loaded_is_what_blocks_and_what_is_waited_for(log: Log) -> None:
@@ -749,7 +737,7 @@ async def test_what_is_loaded_is_what_blocks_and_what_is_waited_for(log: Log) ->
         held(8, key=None, route="x"),
     )  # fmt: skip
     loaded = await log.store.load(lane)
-    assert loaded.heads == {"a": 1, "b": 4, "c": 5}
+    assert loaded.blocked_keys == {"a": 1, "b": 4, "c": 5}
     assert sorted(loaded.routes) == ["x", "y"]
     assert loaded.due_in == 0
     assert await due(log) == [4, 7], "the first message of each route"
@@ -770,13 +758,13 @@ async def test_what_was_being_sent_is_due_again(log: Log) -> None:
     claim = await log.store.claim(lane, 10)
     assert positions(claim) == [1, 2, 3, 4, 5]
     loaded = await log.store.load(lane)
-    rows = await log.troubles()
+    rows = await log.deferred()
     assert [(row.state, row.attempts, row.epoch) for row in rows] == [
         ("retrying", 2, None), ("held", 0, None), ("held", 0, None),
         ("held", 0, None), ("held", 0, None), ("held", 0, None),
     ]  # fmt: skip
     assert await due(log) == [1, 2, 4, 5], "3 and 6 follow"
-    assert loaded.heads == {"a": 1, "b": 2, "c": 5}
+    assert loaded.blocked_keys == {"a": 1, "b": 2, "c": 5}
     assert loaded.due_in == 0
     assert positions(await log.store.claim(loaded.lease, 10)) == [1, 2, 3, 4, 5]
 
@@ -789,7 +777,7 @@ async def test_a_follower_that_was_refused_before_is_due_but_does_not_overtake(l
     assert positions(claim) == [2]
     await log.store.record(claim.lease, lane.cursor, deferred=[held(1)])  # it was late: its transaction committed last
     loaded = await log.store.load(lane)
-    assert loaded.heads == {"k": 1}
+    assert loaded.blocked_keys == {"k": 1}
     assert await due(log) == [1, 2]
     assert positions(await log.store.claim(loaded.lease, 10)) == [1]
 
@@ -800,7 +788,7 @@ async def test_a_new_owner_finds_what_the_old_one_was_sending(log: Log) -> None:
     (new,) = await take(log)
     with pytest.raises(LeaseLost):
         await log.store.load(claim.lease)
-    assert [row.state for row in await log.troubles()] == ["sending", "held"], (
+    assert [row.state for row in await log.deferred()] == ["sending", "held"], (
         "who has lost the lane puts nothing right"
     )
     with pytest.raises(LaneChanged):
@@ -808,7 +796,7 @@ async def test_a_new_owner_finds_what_the_old_one_was_sending(log: Log) -> None:
     loaded = await log.store.load(new)
     claim = await log.store.claim(loaded.lease, 10)
     assert positions(claim) == [1]
-    assert [row.epoch for row in await log.troubles()] == [new.epoch, None]
+    assert [row.epoch for row in await log.deferred()] == [new.epoch, None]
 
 
 async def test_a_head_that_merely_waited_is_due(log: Log) -> None:
@@ -818,14 +806,14 @@ async def test_a_head_that_merely_waited_is_due(log: Log) -> None:
         dead(4, key="c", blocks=True), held(5, key="c"), held(6, key="d", due_in=600.0),
     )  # fmt: skip
     loaded = await log.store.load(lane)
-    assert loaded.heads == {"a": 1, "b": 3, "c": 4, "d": 6}
+    assert loaded.blocked_keys == {"a": 1, "b": 3, "c": 4, "d": 6}
     assert await due(log) == [1, 3, 6]
 
 
 async def test_one_message_of_each_route_is_tried(log: Log) -> None:
     lane = await lane_with(
         log, 5, held(1, key="a", route="x"), held(2, key="b", route="x"), held(3, key="c", route="y", due_in=600.0),
-        held(4, key="d", route="y"), Deferral(5, "e", State.DEAD, route="z", blocks=False),
+        held(4, key="d", route="y"), Deferred(5, "e", State.DEAD, route="z", blocks=False),
     )  # fmt: skip
     loaded = await log.store.load(lane)
     assert sorted(loaded.routes) == ["x", "y"]
@@ -840,13 +828,13 @@ async def test_a_store_moves_messages_as_the_table_of_transitions_says(log: Log,
         lane = (await log.store.record(lane, lane.cursor, deferred=[retrying(1)])).lease
         lane = (await log.store.claim(lane, 1)).lease
     else:
-        written = Deferral(1, "k", before, 0, due_in, blocks=before in BLOCKING)
+        written = Deferred(1, "k", before, 0, due_in, blocks=before in BLOCKING)
         lane = (await log.store.record(lane, lane.cursor, deferred=[written])).lease
     states = [before]
     lane = (await log.store.claim(lane, 1)).lease
-    states += [State(row.state) for row in await log.troubles()]
+    states += [State(row.state) for row in await log.deferred()]
     await log.store.load(lane)
-    states += [State(row.state) for row in await log.troubles()]
+    states += [State(row.state) for row in await log.deferred()]
     assert len(states) == 3
     moves = [(earlier, later) for earlier, later in pairwise(states) if earlier is not later]
     assert bool(moves) == (before in BLOCKING)

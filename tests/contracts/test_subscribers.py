@@ -16,14 +16,19 @@ from pamqp.body import ContentBody
 from yarl import URL
 
 from postroad import BrokerUnavailable, InvalidSetting
-from postroad.brokers.amqp_deliveries import DeliveryConnection
 from postroad.brokers.base import Delivery, Subscriber
+from postroad.brokers.cloudevents import unwrap
 from postroad.brokers.memory import MemoryQueue
-from postroad.brokers.opening import opened
-from postroad.brokers.rabbitmq_subscriber import RabbitMQSubscriber
+from postroad.brokers.rabbitmq.deliveries import DeliveryConnection
+from postroad.brokers.rabbitmq.settings import SubscriberSettings
+from postroad.brokers.rabbitmq.subscriber import RabbitMQSubscriber
 from postroad.received import Unreadable
 from tests.destinations import bound_queue, consumed, rabbitmq_channel
 from tests.services.rabbitmq import RabbitMQ
+
+
+def orders(url: str, **settings: Any) -> RabbitMQSubscriber:
+    return RabbitMQSubscriber(url, SubscriberSettings(**({"queue": "orders"} | settings)))
 
 
 class Source(Protocol):
@@ -64,7 +69,7 @@ class RabbitMQSource:
     def __init__(self, server: RabbitMQ, vhost: str) -> None:
         self._server = server
         self._vhost = vhost
-        self.subscriber = RabbitMQSubscriber(vhost, "orders", bindings=["order.#"])
+        self.subscriber = orders(vhost, bindings=["order.#"])
 
     async def put(self, *bodies: bytes) -> None:
         async with rabbitmq_channel(self._vhost) as channel:
@@ -168,7 +173,7 @@ async def test_a_dead_letter_is_there_when_it_is_acked(source: Source) -> None:
     await source.subscriber.open()
     await source.put(b"bad", b"good")
     bad, good = await taken(source, 2)
-    await source.subscriber.bury(bad, {"postroad-reason": "it is bad"})
+    await source.subscriber.dead_letter(bad, {"postroad-reason": "it is bad"})
     source.subscriber.ack([bad])
     await source.subscriber.close()
     assert await source.left() == [b"good"]
@@ -214,7 +219,7 @@ async def test_close_can_be_called_again_and_open_after_it(source: Source) -> No
 
 
 async def test_no_more_than_prefetch_is_open_and_acks_make_room(vhost: str) -> None:
-    subscriber = RabbitMQSubscriber(vhost, "orders", prefetch=3)
+    subscriber = orders(vhost, prefetch=3)
     await subscriber.open()
     async with rabbitmq_channel(vhost) as channel:
         for n in range(7):
@@ -241,7 +246,7 @@ LARGE = 300_000
 
 async def test_a_body_that_is_too_large_becomes_a_dead_letter_without_being_held(vhost: str) -> None:
     body = bytes(range(256)) * (LARGE // 256)
-    subscriber = RabbitMQSubscriber(vhost, "orders", max_message_size=1000)
+    subscriber = orders(vhost, max_message_size=1000)
     await subscriber.open()
     async with rabbitmq_channel(vhost) as channel:
         for each in (body, b"small"):
@@ -249,9 +254,9 @@ async def test_a_body_that_is_too_large_becomes_a_dead_letter_without_being_held
     large, small = await so_many(subscriber, 2)
     assert (large.body, small.body, small.unreadable) == (b"", b"small", None)
     with pytest.raises(Unreadable, match=f"its body has {len(body):,} bytes, and max_message_size is 1,000"):
-        opened(large)
-    await subscriber.bury(large, {"postroad-reason": "too large"})
-    await subscriber.bury(small, {"postroad-reason": "for the same channel"})
+        unwrap(large)
+    await subscriber.dead_letter(large, {"postroad-reason": "too large"})
+    await subscriber.dead_letter(small, {"postroad-reason": "for the same channel"})
     subscriber.ack((large, small))
     await subscriber.close()
     letters = await consumed(vhost, "orders.dead")
@@ -262,7 +267,7 @@ async def test_a_body_that_is_too_large_becomes_a_dead_letter_without_being_held
 
 async def test_nothing_more_is_read_while_too_many_bytes_are_held(vhost: str) -> None:
     most, size, count = 200_000, 50_000, 60
-    subscriber = RabbitMQSubscriber(vhost, "orders", max_held_bytes=most)
+    subscriber = orders(vhost, max_held_bytes=most)
     await subscriber.open()
     async with rabbitmq_channel(vhost) as channel:
         for number in range(count):
@@ -291,7 +296,7 @@ async def test_nothing_more_is_read_while_too_many_bytes_are_held(vhost: str) ->
 
 
 async def test_a_subscriber_that_reads_nothing_more_can_be_closed_and_gives_all_back(vhost: str) -> None:
-    subscriber = RabbitMQSubscriber(vhost, "orders", max_held_bytes=1)
+    subscriber = orders(vhost, max_held_bytes=1)
     await subscriber.open()
     async with rabbitmq_channel(vhost) as channel:
         for number in range(40):
@@ -318,7 +323,7 @@ async def soon_received(subscriber: Subscriber) -> Sequence[Delivery]:
 
 
 async def test_the_queue_is_bound_and_one_consumer_is_active(vhost: str) -> None:
-    first, second = (RabbitMQSubscriber(vhost, "orders", bindings=["order.*"]) for _ in range(2))
+    first, second = (orders(vhost, bindings=["order.*"]) for _ in range(2))
     await first.open()
     await second.open()
     async with rabbitmq_channel(vhost) as channel:
@@ -340,16 +345,16 @@ async def test_a_queue_that_is_there_with_other_properties(vhost: str) -> None:
     async with rabbitmq_channel(vhost) as channel:
         await bound_queue(channel, "orders")
     with pytest.raises(BrokerUnavailable, match="other properties; set declare='check'"):
-        await RabbitMQSubscriber(vhost, "orders").open()
+        await orders(vhost).open()
     with pytest.raises(BrokerUnavailable, match="is missing; create it"):
-        await RabbitMQSubscriber(vhost, "orders", declare="check", dead_letter_queue="nowhere").open()
-    subscriber = RabbitMQSubscriber(vhost, "orders", declare="check", dead_letter_queue="orders")
+        await orders(vhost, declare="check", dead_letter_queue="nowhere").open()
+    subscriber = orders(vhost, declare="check", dead_letter_queue="orders")
     await subscriber.open()
     await subscriber.close()
 
 
 async def test_a_deleted_queue_ends_the_session(vhost: str) -> None:
-    subscriber = RabbitMQSubscriber(vhost, "orders")
+    subscriber = orders(vhost)
     await subscriber.open()
     waiting = asyncio.create_task(subscriber.receive())
     async with rabbitmq_channel(vhost) as channel:
@@ -361,16 +366,16 @@ async def test_a_deleted_queue_ends_the_session(vhost: str) -> None:
 
 
 async def test_a_dead_letter_without_a_queue_is_not_lost(vhost: str) -> None:
-    subscriber = RabbitMQSubscriber(vhost, "orders")
+    subscriber = orders(vhost)
     await subscriber.open()
     async with rabbitmq_channel(vhost) as channel:
         await channel.default_exchange.publish(aio_pika.Message(b"bad"), "orders")
         (bad,) = await subscriber.receive()
         await channel.queue_delete("orders.dead")
         with pytest.raises(BrokerUnavailable, match="dead-letter queue 'orders.dead'"):
-            await subscriber.bury(bad, {})
+            await subscriber.dead_letter(bad, {})
         await channel.declare_queue("orders.dead", durable=True)
-        await subscriber.bury(bad, {})
+        await subscriber.dead_letter(bad, {})
     await subscriber.close()
     assert [message.body for message in await consumed(vhost, "orders.dead")] == [b"bad"]
 
@@ -379,12 +384,12 @@ async def test_a_dead_letter_may_be_another_user_s(vhost: str, rabbitmq: RabbitM
     """RabbitMQ takes a message with a user's id from that user alone."""
     rabbitmq.ctl("add_user", "shop", "secret")
     rabbitmq.ctl("set_permissions", "-p", URL(vhost).path[1:], "shop", "", ".*", "")
-    subscriber = RabbitMQSubscriber(vhost, "orders")
+    subscriber = orders(vhost)
     await subscriber.open()
     async with rabbitmq_channel(str(URL(vhost).with_user("shop").with_password("secret"))) as channel:
         await channel.default_exchange.publish(aio_pika.Message(b"bad", user_id="shop"), "orders")
     (bad,) = await subscriber.receive()
-    await subscriber.bury(bad, {})
+    await subscriber.dead_letter(bad, {})
     await subscriber.close()
     (letter,) = await consumed(vhost, "orders.dead")
     assert (letter.user_id, letter.headers["postroad-user-id"]) == (None, "shop")
@@ -401,7 +406,7 @@ async def test_a_dead_letter_may_be_another_user_s(vhost: str, rabbitmq: RabbitM
     ],
 )
 async def test_strange_properties_end_no_session(vhost: str, flags: int, encoded: bytes, readable: bool) -> None:
-    subscriber = RabbitMQSubscriber(vhost, "orders")
+    subscriber = orders(vhost)
     await subscriber.open()
     header = struct.pack(">HHQH", 60, 0, len(b"strange"), flags) + encoded
     frames = [
@@ -427,11 +432,11 @@ async def test_strange_properties_end_no_session(vhost: str, flags: int, encoded
     )
     if not readable:
         with pytest.raises(Unreadable, match="its properties can't be read"):
-            opened(strange)
-    await subscriber.bury(strange, {"postroad-reason": "strange"})
+            unwrap(strange)
+    await subscriber.dead_letter(strange, {"postroad-reason": "strange"})
     subscriber.ack(deliveries)
     await subscriber.close()
-    again = RabbitMQSubscriber(vhost, "orders.dead", declare="no")
+    again = RabbitMQSubscriber(vhost, SubscriberSettings(queue="orders.dead", declare="no"))
     await again.open()
     (letter,) = await again.receive()
     assert (letter.body, letter.headers["postroad-reason"]) == (b"strange", "strange")
@@ -442,13 +447,13 @@ async def test_strange_properties_end_no_session(vhost: str, flags: int, encoded
 
 async def test_a_dead_letter_has_the_headers_that_there_is_room_for(vhost: str) -> None:
     """A frame of 128 KiB must hold them all, and our notes."""
-    subscriber = RabbitMQSubscriber(vhost, "orders")
+    subscriber = orders(vhost)
     await subscriber.open()
     async with rabbitmq_channel(vhost) as channel:
         headers: Any = {"large": "x" * 130_000, "small": "x"}
         await channel.default_exchange.publish(aio_pika.Message(b"bad", headers=headers), "orders")
     (bad,) = await subscriber.receive()
-    await subscriber.bury(bad, {"postroad-reason": "x" * 2000})
+    await subscriber.dead_letter(bad, {"postroad-reason": "x" * 2000})
     await subscriber.close()
     (letter,) = await consumed(vhost, "orders.dead")
     assert set(letter.headers) == {"small", "postroad-reason", "postroad-left-out"}
@@ -459,12 +464,12 @@ async def test_an_aiormq_that_is_not_known_is_an_outage_with_a_reason(
 ) -> None:
     """It would swallow deliveries."""
     monkeypatch.delattr(DeliveryConnection, "_Connection__reader")
-    subscriber = RabbitMQSubscriber(vhost, "orders")
+    subscriber = orders(vhost)
     await subscriber.open()
     async with rabbitmq_channel(vhost) as channel:
         await channel.default_exchange.publish(aio_pika.Message(b"a"), "orders")
     async with asyncio.timeout(60):
-        with pytest.raises(BrokerUnavailable, match="this version of aiormq is not known to postroad"):
+        with pytest.raises(BrokerUnavailable, match="this version of aiormq does not work with postroad"):
             await subscriber.receive()
     await subscriber.close()
     assert len(await consumed(vhost, "orders")) == 1
@@ -472,7 +477,7 @@ async def test_an_aiormq_that_is_not_known_is_an_outage_with_a_reason(
 
 async def test_what_can_t_be_given_back_now_is_when_the_session_ends(vhost: str) -> None:
     """There is no room to write it, and it must not be taken for told."""
-    subscriber = RabbitMQSubscriber(vhost, "orders")
+    subscriber = orders(vhost)
     await subscriber.open()
     async with rabbitmq_channel(vhost) as channel:
         await channel.default_exchange.publish(aio_pika.Message(b"a"), "orders")
@@ -489,19 +494,23 @@ async def test_what_can_t_be_given_back_now_is_when_the_session_ends(vhost: str)
 
 async def test_nobody_is_there(unused_tcp_port: int) -> None:
     with pytest.raises(BrokerUnavailable, match=f"127.0.0.1:{unused_tcp_port}"):
-        await RabbitMQSubscriber(f"amqp://guest@127.0.0.1:{unused_tcp_port}/", "orders").open()
+        await orders(f"amqp://guest@127.0.0.1:{unused_tcp_port}/").open()
 
 
 @pytest.mark.parametrize(
     ("settings", "wrong"),
     [
         ({"queue": ""}, "queue is ''"),
+        ({"queue": "q" * 251}, r"dead_letter_queue is 'q+\.dead'; it must be a text of 1 to 255 bytes"),
         ({"prefetch": 0}, "prefetch is 0"),
         ({"prefetch": "9"}, "prefetch is '9'"),
         ({"declare": "maybe"}, "declare is 'maybe'"),
-        ({"bindings": "order.#"}, r"bindings is 'order.#'; it must be a collection of routing keys: \['order.#'\]"),
+        (
+            {"bindings": "order.#"},
+            "bindings is 'order.#'; it must be a list of texts",
+        ),
     ],
 )
 def test_settings_that_are_wrong(settings: dict[str, Any], wrong: str) -> None:
     with pytest.raises(InvalidSetting, match=wrong):
-        RabbitMQSubscriber("amqp://localhost", **({"queue": "orders"} | settings))
+        orders("amqp://localhost", **settings)

@@ -8,7 +8,6 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -18,24 +17,17 @@ import pytest
 from postroad import StoreUnavailable
 from postroad.config import RelaySettings
 from postroad.relay import Relay
-from postroad.stores.base import Listener
 from postroad.stores.memory import MemoryStore
-from postroad.stores.memory_naps import MemoryEar, MemoryNaps
-from tests.lanes import runner, take_lanes
-from tests.logs import Arrivals, Log, MemoryLog, PostgreSQLLog, SQLiteLog, numbered
+from postroad.stores.memory_naps import MemoryListenConnection, MemoryNaps
+from postroad.stores.naps import NotifyHandler
+from tests.lanes import identity, take_lanes
+from tests.logs import Arrivals, Log, MemoryLog, PostgreSQLLog, log_fixture, numbered
 
 SECONDS = 120
 NEVER = "1h"
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql15"])
-async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Log]:
-    if request.param == "memory":
-        yield MemoryLog()
-    elif request.param == "sqlite":
-        yield SQLiteLog(tmp_path / "log.sqlite")
-    else:
-        yield await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
+log = log_fixture("memory", "sqlite", "postgresql15")
 
 
 def relay(log: Log, publisher: Any, *, sink: str = "default", **settings: Any) -> Relay:
@@ -62,7 +54,7 @@ async def until(holds: Callable[[], Any]) -> None:
 
 async def until_asleep(*relays: Relay) -> None:
     """Until no lane does anything."""
-    await until(lambda: all(each._lanes and all(rest.asleep for rest in each._wakeup._rests) for each in relays))
+    await until(lambda: all(each._lanes and all(wait.asleep for wait in each._wakeup._waits) for each in relays))
 
 
 async def test_a_commit_wakes_a_relay_that_sleeps(log: Log) -> None:
@@ -88,7 +80,7 @@ async def test_a_tick_finds_what_nobody_told(log: Log, monkeypatch: pytest.Monke
     broker = Arrivals()
     async with running(relay(log, broker, tick="20ms", max_idle_backoff=NEVER)) as it:
         await until_asleep(it)
-        monkeypatch.setattr(it._wakeup, "hear", lambda *_: None)
+        monkeypatch.setattr(it._wakeup, "on_notify", lambda *_: None)
         await log.add(*numbered(1))
         await broker.until(1)
 
@@ -113,10 +105,10 @@ async def test_a_relay_whose_lanes_were_taken_while_it_slept_finds_out(log: Log)
     await store.open()
     (it,) = await store.leases.relays()
     while taken < 2:  # it may be faster to take back what it does not know to be lost
-        await store.leases.leave(runner(it.sink, it.owner))
-        taken += len(await store.leases.take(runner(it.sink), 2, 3600.0))
+        await store.leases.deregister(identity(it.sink, it.owner))
+        taken += len(await store.leases.take(identity(it.sink), 2, 3600.0))
     await until(lambda: not first._lanes)
-    assert first._wakeup._rests == []
+    assert first._wakeup._waits == []
     first.stop()
     assert (await asyncio.wait_for(ending, SECONDS)).lanes_lost >= 2
     await store.close()
@@ -127,7 +119,7 @@ async def test_without_wake_up_it_polls(log: Log) -> None:
     async with running(relay(log, broker, wakeup="off", max_idle_backoff="5ms")) as it:
         await log.add(*numbered(1))
         await broker.until(1)
-        assert not any(rest.nap or rest.asleep for rest in it._wakeup._rests)
+        assert not any(wait.nap or wait.asleep for wait in it._wakeup._waits)
 
 
 async def test_an_application_in_the_same_process_wakes_it_from_any_thread(log: Log) -> None:
@@ -165,8 +157,8 @@ async def test_a_lane_stays_awake_for_a_while_after_its_last_message(log: Log) -
         await broker.until(1)
         await log.add(*numbered(2))
         await broker.until(2)
-        (rest,) = it._wakeup._rests
-        assert (rest.nap, rest.asleep) == (None, False)
+        (wait,) = it._wakeup._waits
+        assert (wait.nap, wait.asleep) == (None, False)
 
 
 # -- what can go wrong between a database and the one it wakes -------------------------------------------------------
@@ -181,21 +173,21 @@ class Mute(MemoryNaps):
         self.refuses = 0
         self.tried = asyncio.Event()
 
-    async def listen(self, channel: str, listener: Listener) -> MemoryEar:
+    async def listen(self, channel: str, handler: NotifyHandler) -> MemoryListenConnection:
         self.tried.set()
         if self.refuses:
             self.refuses -= 1
             raise StoreUnavailable("no room for one more connection")
-        return await super().listen(channel, listener)
+        return await super().listen(channel, handler)
 
     async def tick(self, *arguments: Any, **options: Any) -> Any:
         if self.mute:
-            options["word"] = "another's"
+            options["token"] = "another's"
         return await super().tick(*arguments, **options)
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         if not self.mute:
-            super().tell()
+            super().notify()
 
 
 @pytest.fixture
@@ -205,13 +197,13 @@ def mute() -> tuple[Mute, MemoryLog]:
     return log.store.naps, log
 
 
-def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+def listen_events(caplog: pytest.LogCaptureFixture) -> list[str]:
     told = (str(getattr(record, "event", "")) for record in caplog.records)
-    return [event for event in told if event in {"deaf", "hearing_again"}]
+    return [event for event in told if event in {"listen_lost", "listen_restored"}]
 
 
-async def until_said(caplog: pytest.LogCaptureFixture, *events: str) -> None:
-    await until(lambda: said(caplog) == list(events))
+async def until_listen_events(caplog: pytest.LogCaptureFixture, *events: str) -> None:
+    await until(lambda: listen_events(caplog) == list(events))
 
 
 async def test_what_is_not_heard_is_said_once_and_replaced_by_polling(
@@ -222,14 +214,14 @@ async def test_what_is_not_heard_is_said_once_and_replaced_by_polling(
     broker = Arrivals()
     async with running(relay(log, broker, tick="20ms", max_idle_backoff="5ms")) as it:
         await until_asleep(it)
-        assert said(caplog) == []
+        assert listen_events(caplog) == []
         naps.mute = True
-        await until_said(caplog, "deaf")
+        await until_listen_events(caplog, "listen_lost")
         await log.add(*numbered(1))
         await broker.until(1)
-        assert not any(rest.nap or rest.asleep for rest in it._wakeup._rests)
+        assert not any(wait.nap or wait.asleep for wait in it._wakeup._waits)
         naps.mute = False
-        await until_said(caplog, "deaf", "hearing_again")
+        await until_listen_events(caplog, "listen_lost", "listen_restored")
         await until_asleep(it)
 
 
@@ -240,11 +232,11 @@ async def test_who_never_heard_anything_never_sleeps(
     naps.mute = True
     broker = Arrivals()
     async with running(relay(log, broker, tick="10ms", max_idle_backoff="5ms")) as it:
-        await until_said(caplog, "deaf")
+        await until_listen_events(caplog, "listen_lost")
         naps.tried.clear()
         await asyncio.wait_for(naps.tried.wait(), SECONDS)
-        assert not any(rest.nap or rest.asleep for rest in it._wakeup._rests)
-        assert said(caplog) == ["deaf"], "once is enough"
+        assert not any(wait.nap or wait.asleep for wait in it._wakeup._waits)
+        assert listen_events(caplog) == ["listen_lost"], "once is enough"
 
 
 async def test_a_connection_that_can_not_be_made_is_tried_again(
@@ -255,7 +247,7 @@ async def test_a_connection_that_can_not_be_made_is_tried_again(
     naps.refuses = 2
     async with running(relay(log, Arrivals(), tick="10ms")) as it:
         await until_asleep(it)
-    assert said(caplog) == ["deaf", "hearing_again"]
+    assert listen_events(caplog) == ["listen_lost", "listen_restored"]
     assert "no room for one more connection" in caplog.text
 
 
@@ -272,7 +264,7 @@ async def test_a_nap_that_was_not_renewed_begins_anew(
             return await begin(*arguments, **options)
 
         async def renews_nothing(*arguments: Any, **options: Any) -> Any:
-            return msgspec.structs.replace(await tick(*arguments, **options), kept=())
+            return msgspec.structs.replace(await tick(*arguments, **options), renewed_naps=())
 
         monkeypatch.setattr(naps, "begin", begins)
         monkeypatch.setattr(naps, "tick", renews_nothing)
@@ -287,14 +279,14 @@ class Heard:
         self.echoes: list[str] = []
         self.told = asyncio.Event()
 
-    def hear(self, first_slot: int, last_slot: int) -> None:
+    def on_notify(self, first_slot: int, last_slot: int) -> None:
         self.told.set()
 
-    def echo(self, word: str) -> None:
-        self.echoes.append(word)
+    def on_echo(self, token: str) -> None:
+        self.echoes.append(token)
         self.told.set()
 
-    def end(self, reason: str) -> None:
+    def on_listen_lost(self, reason: str) -> None:
         raise AssertionError(reason)
 
 
@@ -309,16 +301,16 @@ async def test_a_tick_says_whose_the_lanes_are_and_which_have_something_to_look_
     assert nap is not None
 
     async def tick(owner: Any) -> Any:
-        return await store.naps.tick("s", owner, naps={nap}, seconds=60, channel="channel", word="hello")
+        return await store.naps.tick("s", owner, naps={nap}, seconds=60, channel="channel", token="hello")
 
     found = await tick(owner)
     assert found.lanes == {lane.lane: (lane.epoch, lane.version) for lane in lanes}
-    assert (list(found.stirred), list(found.kept)) == ([], [nap])
+    assert (list(found.has_work), list(found.renewed_naps)) == ([], [nap])
     await asyncio.wait_for(heard.told.wait(), SECONDS)
     assert heard.echoes == ["hello"]
     heard.told.clear()
     await log.add(*numbered(1))
-    assert sorted((await tick(owner)).stirred) == [0, 1]
+    assert sorted((await tick(owner)).has_work) == [0, 1]
     assert (await tick(uuid4())).lanes == {}
     listening.close()
     await store.naps.end({nap})

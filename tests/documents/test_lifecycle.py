@@ -16,7 +16,7 @@ import pytest
 
 from postroad import lifecycle
 from postroad.lifecycle import BLOCKING, FINAL, STORED, TRANSITIONS, State, diagram
-from postroad.stores.queries import Dialect, named_queries, sql_file
+from postroad.stores.dialects import DIALECTS, SQLDialect
 from postroad.stores.sqlite import migrate_sqlite
 from tests.logs import PostgreSQLLog
 from tests.services.postgresql import PostgreSQL
@@ -42,21 +42,21 @@ def test_who_moves_a_message_on_is_who_does_in_the_table(name: str, who: str) ->
     movers = {arrow.mover for arrow in TRANSITIONS if arrow.before == name}
     named = {mover for mover in lifecycle.Mover if mover in who}
     assert named == movers
-    assert (who == "nobody") == (not movers) == (State(name) in FINAL)
+    assert (who == "final") == (not movers) == (State(name) in FINAL)
 
 
-@pytest.mark.parametrize("dialect", ["postgresql", "sqlite"])
-def test_the_constraint_lists_the_states_that_are_stored(dialect: Dialect) -> None:
-    migration = sql_file(dialect, "0002_trouble.sql", "postroad")
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
+def test_the_constraint_lists_the_states_that_are_stored(dialect: SQLDialect) -> None:
+    migration = dialect.sql_file("0001_initial.sql", "postroad")
     (listed,) = re.findall(r"constraint deferred_state check \(\s*state in \((.+?)\)\)", migration)
     assert re.findall(r"'(\w+)'", listed) == [state.value for state in STORED]
     (blocking,) = re.findall(r"blocks = \(state in \((.+?)\)\)", migration)
     assert set(re.findall(r"'(\w+)'", blocking)) == set(BLOCKING)
 
 
-@pytest.mark.parametrize("dialect", ["postgresql", "sqlite"])
-def test_retention_keeps_what_is_not_over(dialect: Dialect) -> None:
-    query = named_queries(dialect, "postroad")["delete_passed"]
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
+def test_retention_keeps_what_is_not_over(dialect: SQLDialect) -> None:
+    query = dialect.queries("postroad")["delete_passed"]
     (listed,) = re.findall(r"d\.state in \((.+?)\)", query)
     assert set(re.findall(r"'(\w+)'", listed)) == set(STORED) - FINAL
 

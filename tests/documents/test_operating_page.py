@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from postroad import Message, Outbox, StoredMessage
 from postroad.brokers.local import LocalPublisher
@@ -112,3 +112,12 @@ def test_the_page_is_what_happens(tmp_path: Path) -> None:
         if step.command.startswith("postroad dead retry") and "--dry-run" not in step.command:
             deliver(file, take_all)
     assert ran >= 12
+
+
+def test_the_program_on_the_page_works(tmp_path: Path) -> None:
+    file = tmp_path / "shop.sqlite"
+    an_evening(file)
+    (program,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(program, names)
+    assert asyncio.run(names["retry_orders"](f"sqlite:///{file}")) == 2

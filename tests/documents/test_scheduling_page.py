@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from postroad import AlreadyDone, Cancellation, Outbox, retry_on_conflict
+from postroad import Cancellation, Outbox, retry_on_conflict
+from postroad.conflicts import AlreadyDone
 from postroad.stores.sqlite import SQLiteStore, migrate_sqlite
 from postroad.testing import outbox_messages
 

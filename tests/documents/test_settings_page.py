@@ -12,38 +12,40 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from postroad.config import TABLES, all_settings
-from postroad.ops.settings import Settings
+from postroad.brokers.registry import all_brokers
+from postroad.ops.settings import Settings, all_settings, tables
 from postroad.relay import Relay
+from postroad.setting import markdown_table
 
 if TYPE_CHECKING:
-    from postroad.config import Setting
+    from postroad.setting import Setting
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 EXAMPLE = re.compile(r"^```toml\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-def table(name: str) -> str:
-    rows = [row(setting) for setting in all_settings().values() if setting.table == name]
-    return "\n".join(["| name | value | default | what it does |", "|---|---|---|---|", *rows]) + "\n"
+def pages_tables() -> dict[str, str]:
+    """Each table that the page must have: of the file, and of the keyword arguments of a consumer."""
+    made = {
+        name: markdown_table(each for group in groups for each in group.declared(name))
+        for name, groups in tables().items()
+    }
+    for broker in all_brokers():
+        if declared := broker.subscriber_settings.declared():
+            made[f"subscriber of {broker.name}"] = markdown_table(declared)
+    return made
 
 
-def row(setting: Setting) -> str:
-    value = setting.kind.right.removeprefix("a whole number from ") if setting.kind.metavar == "N" else None
-    value = value or "`" + setting.kind.metavar.replace("|", "\\|") + "`"
-    default = "" if setting.default is None else f"`{setting.default}` "
-    says = setting.says if setting.used else f"{setting.says} **Checked, not used yet.**"
-    return f"| `{setting.key}` | {value} | {default}| {says} |"
-
-
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", pages_tables())
 def test_the_page_has_the_table_that_the_code_makes(name: str) -> None:
-    assert table(name) in PAGE.read_text(encoding="utf-8"), f"the table should be:\n\n{table(name)}"
+    table = pages_tables()[name]
+    assert table in PAGE.read_text(encoding="utf-8"), f"the table should be:\n\n{table}"
 
 
 def test_the_page_has_no_other_settings() -> None:
     documented = re.findall(r"^\| `([a-z_]+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert sorted(documented) == sorted(setting.key for setting in all_settings().values())
+    rows = "\n".join(pages_tables().values())
+    assert sorted(documented) == sorted(re.findall(r"^\| `([a-z_]+)` \|", rows, re.MULTILINE))
 
 
 def test_the_page_explains_every_word_for_a_value() -> None:
@@ -73,7 +75,7 @@ def test_the_program_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     found: dict[str, Any] = {}
     exec(program, found)  # the page's own words
     assert isinstance(found["relay"], Relay)
-    assert (found["settings"].relay.lanes, found["settings"].rabbitmq.exchange) == (8, "orders")
+    assert (found["settings"].relay.lanes, found["settings"].brokers["rabbitmq"].exchange) == (8, "orders")
 
 
 @pytest.mark.parametrize("variable", re.findall(r"\bPOSTROAD_[A-Z_]+[A-Z]\b", PAGE.read_text(encoding="utf-8")))

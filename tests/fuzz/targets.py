@@ -23,16 +23,15 @@ from pamqp.header import ContentHeader
 
 from postroad import InvalidSetting
 from postroad.brokers import publisher_for
-from postroad.brokers.amqp_confirms import Page
-from postroad.brokers.amqp_frames import Properties, publish_frames, short_string
-from postroad.brokers.amqp_properties import dead_letter
-from postroad.brokers.amqp_reading import BrokenFrame, FrameReader
 from postroad.brokers.base import Delivery
-from postroad.brokers.envelope import MODES, PREFIXES, CannotEncode, headers_and_body
-from postroad.brokers.opening import opened
+from postroad.brokers.cloudevents import MODES, PREFIXES, CannotEncode, unwrap, wrap
+from postroad.brokers.rabbitmq.confirms import Confirms
+from postroad.brokers.rabbitmq.frames import Properties, publish_frames, short_string
+from postroad.brokers.rabbitmq.properties import dead_letter
+from postroad.brokers.rabbitmq.reading import BrokenFrame, FrameReader
 from postroad.message import StoredMessage
+from postroad.ops.rendering.text import one_line, payload_view
 from postroad.ops.settings import Settings
-from postroad.ops.showing import one_line, payload_view
 from postroad.received import Received, Unreadable, decoder_for
 from postroad.stores import store_for
 from tests.destinations import stored
@@ -91,7 +90,7 @@ def frames_from_a_broker(data: st.DataObject) -> None:
 
 def confirms_from_a_broker(data: st.DataObject) -> None:
     """Acks, nacks and returns of any tag: no answer is made up, and none costs more than the page is long."""
-    page = Page(data.draw(st.integers(1, 2**40)))
+    page = Confirms(data.draw(st.integers(1, 2**40)))
     messages = [stored(number) for number in range(1, data.draw(st.integers(1, 5)) + 1)]
     page.wrote(messages)
     for _ in range(data.draw(st.integers(0, 6))):
@@ -122,7 +121,7 @@ def deliveries(data: st.DataObject) -> None:
         type=data.draw(st.none() | encodable),
     )
     try:
-        found = opened(delivery)
+        found = unwrap(delivery)
     except Unreadable:
         return
     assert isinstance(found, Received)
@@ -163,7 +162,7 @@ def rows_of_the_log(data: st.DataObject) -> None:
     """A row with anything in it, in every form: CannotEncode, or frames that pamqp can read."""
     message = _row(data)
     try:
-        wire = headers_and_body(message, data.draw(st.sampled_from(MODES)))
+        wire = wrap(message, data.draw(st.sampled_from(MODES)))
         properties = Properties(
             wire.content_type, wire.headers, str(message.id), 1, message.type, message.all_headers.get("correlation_id")
         )
@@ -203,7 +202,7 @@ def settings(data: st.DataObject) -> None:
     try:
         loaded = Settings.load({}, file=None, environment=environment)
         if "POSTROAD_TO" in environment:
-            publisher_for(loaded.needed("to"), rabbitmq=loaded.rabbitmq)
+            publisher_for(loaded.needed("to"), loaded.for_broker(loaded.needed("to")))
         if "POSTROAD_DATABASE" in environment:
             store_for(loaded.needed("database"))
     except InvalidSetting:

@@ -1,12 +1,17 @@
-"""Real Alembic on real databases: our migrations run inside a revision, and autogenerate finds nothing to change."""
+"""Real Alembic on real databases: our migrations run inside a revision, and autogenerate leaves our tables alone."""
 
 from __future__ import annotations
 
 import asyncio
 import io
+import re
+import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -17,17 +22,16 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Column, Integer, MetaData, Table, create_engine
+from alembic.script import Script
+from sqlalchemy import MetaData, create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from postroad import InvalidSetting
-from postroad.alembic import migrate
-from postroad.sqlalchemy import tables
+from postroad.alembic import include_name, migrate
+from postroad.stores.dialects import DIALECTS, POSTGRESQL, SQLDialect
 from postroad.stores.migrations import SCHEMA_VERSION
 from postroad.stores.postgresql import migrate_postgresql
-from postroad.stores.queries import migration_files
-from postroad.stores.scripts import lock_statement, migration_statements
 from postroad.stores.sqlite import migrate_sqlite
 from tests.services.postgresql import PostgreSQL
 
@@ -39,14 +43,13 @@ from alembic import context
 from sqlalchemy import MetaData, create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
-import postroad.alembic
-from postroad.sqlalchemy import tables
+from postroad.alembic import include_name
+from sqlalchemy import Column, Integer, Table
 
 url = context.config.get_main_option("sqlalchemy.url")
 metadata = MetaData()
-tables(metadata, dialect=url.partition(":")[0].partition("+")[0])
-settings = dict(target_metadata=metadata, include_schemas=url.startswith("postgresql"), compare_server_default=True,
-                include_name=lambda name, kind, _: kind != "schema" or name in {None, "public", "postroad"})
+Table("orders", metadata, Column("id", Integer, primary_key=True))
+settings = dict(target_metadata=metadata, include_schemas=True, compare_server_default=True, include_name=include_name)
 
 def run(connection):
     context.configure(connection=connection, **settings)
@@ -84,6 +87,20 @@ def downgrade():
 """
 
 
+TEMPLATE = """
+from alembic import op
+import sqlalchemy as sa
+
+revision, down_revision = ${repr(up_revision)}, ${repr(down_revision)}
+
+def upgrade():
+    ${upgrades if upgrades else "pass"}
+
+def downgrade():
+    ${downgrades if downgrades else "pass"}
+"""
+
+
 class Place(NamedTuple):
     """A database that nobody has migrated, and how SQLAlchemy reaches it."""
 
@@ -96,6 +113,7 @@ def alembic(place: Place, folder: Path, *upgrades: str, output: io.StringIO | No
     """An Alembic project with these revisions."""
     (folder / "alembic" / "versions").mkdir(parents=True, exist_ok=True)
     (folder / "alembic" / "env.py").write_text(ENV)
+    (folder / "alembic" / "script.py.mako").write_text(TEMPLATE)
     for number, upgrade in enumerate(upgrades, 1):
         down = f'"r{number - 1}"' if number > 1 else None
         text = REVISION.format(revision=f"r{number}", down=down, upgrade=upgrade)
@@ -124,17 +142,12 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return Place("postgresql", url.replace("postgresql", driver, 1), url.replace("postgresql", "postgresql+psycopg", 1))
 
 
-def differences(place: Place, metadata: MetaData, *, schema: str = "postroad") -> list[Any]:
+def differences(place: Place, metadata: MetaData, **options: Any) -> list[Any]:
     """What autogenerate would write."""
-    options = {
-        "compare_type": True,
-        "compare_server_default": True,
-        "include_schemas": place.dialect == "postgresql",
-        "include_name": lambda name, kind, _: kind != "schema" or name in {None, schema},
-    }
     engine = create_engine(place.plain, poolclass=NullPool)
     with engine.connect() as connection:
-        return list(compare_metadata(MigrationContext.configure(connection, opts=options), metadata))
+        context = MigrationContext.configure(connection, opts={"include_schemas": True, **options})
+        return list(compare_metadata(context, metadata))
 
 
 def fetch(place: Place, sql: str) -> list[tuple[Any, ...]]:
@@ -148,7 +161,7 @@ def versions(place: Place) -> list[Any]:
     return [row[0] for row in fetch(place, f"select version from {table} order by version")]
 
 
-ALL = list(migration_files("postgresql"))
+ALL = list(POSTGRESQL.migrations)
 
 
 def test_our_migration_inside_a_revision(place: Place, tmp_path: Path) -> None:
@@ -158,7 +171,31 @@ def test_our_migration_inside_a_revision(place: Place, tmp_path: Path) -> None:
     command.downgrade(config, "base")
     command.upgrade(config, "head")
     assert versions(place) == ALL, "what is there stays, and is not made twice"
-    command.check(config)  # raises when autogenerate would write anything
+
+
+def test_a_later_revision_applies_what_a_newer_version_brings(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newer version has two more migrations. `through` stops at one of them; what is there is not made again."""
+    config = alembic(place, tmp_path, "op.postroad_migrate()")
+    command.upgrade(config, "head")
+    dialect = DIALECTS[place.dialect]
+    newer = tmp_path / "newer"
+    shutil.copytree(str(dialect.folder), newer)
+    for number in (2, 3):
+        table = f"{{schema}}{dialect.separator}"
+        (newer / f"000{number}_more.sql").write_text(
+            f"create table {table}more{number} (id integer);\n"
+            f"insert into {table}migrations (version) values ({number});\n"
+        )
+    monkeypatch.setattr(dialect, "folder", newer)
+    config = alembic(
+        place, tmp_path, "op.postroad_migrate()", "op.postroad_migrate(through=2)", "op.postroad_migrate()"
+    )
+    command.upgrade(config, "r2")
+    assert versions(place) == [1, 2]
+    command.upgrade(config, "head")
+    assert versions(place) == [1, 2, 3]
 
 
 async def test_what_a_revision_made_is_what_postroad_makes(
@@ -223,6 +260,38 @@ def test_a_plain_function_another_schema_and_an_open_end(tmp_path: Path) -> None
 # -- autogenerate ----------------------------------------------------------------------------------------------------
 
 
+def written_by_autogenerate(config: Config, revision: str) -> list[str]:
+    """The operations in a revision that `alembic revision --autogenerate` writes."""
+    script = command.revision(config, "autogenerated", autogenerate=True, rev_id=revision)
+    assert isinstance(script, Script)
+    return re.findall(r"op\.(\w+\('\w+')", Path(script.path).read_text().partition("def downgrade")[0])
+
+
+@pytest.mark.parametrize("migrated_by", ["a later revision", "an earlier revision", "the command line"])
+def test_autogenerate_writes_the_application_s_own_tables_alone(place: Place, tmp_path: Path, migrated_by: str) -> None:
+    """The first time, when our tables may not be there yet, and ever after."""
+    earlier = ["op.postroad_migrate()"] if migrated_by == "an earlier revision" else []
+    config = alembic(place, tmp_path, *earlier)
+    if migrated_by == "the command line":
+        url = re.sub(r"\+\w+", "", place.plain)
+        subprocess.run(
+            [sys.executable, "-m", "postroad", "migrate", "--database", url], check=True, capture_output=True
+        )
+    command.upgrade(config, "head")
+    assert written_by_autogenerate(config, "auto1") == ["create_table('orders'"]
+    command.upgrade(config, "head")
+    if migrated_by == "a later revision":
+        script = command.revision(config, "ours", rev_id="ours")
+        assert isinstance(script, Script)
+        path = Path(script.path)
+        path.write_text(path.read_text().replace("    pass", "    op.postroad_migrate()", 1))
+        command.upgrade(config, "head")
+    assert versions(place) == ALL
+    assert written_by_autogenerate(config, "auto2") == []
+    command.upgrade(config, "head")
+    command.check(config)  # raises when autogenerate would write anything
+
+
 @pytest.fixture(params=["postgresql", "sqlite"])
 def migrated(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """What `postroad migrate` makes, in a schema that is not the default."""
@@ -236,67 +305,39 @@ def migrated(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return Place("postgresql", plain, plain)
 
 
-def test_autogenerate_finds_nothing(migrated: Place) -> None:
-    metadata = MetaData()
-    made = tables(metadata, dialect=migrated.dialect, schema="shop")
-    assert len(made) == len(metadata.tables)
-    assert differences(migrated, metadata, schema="shop") == []
+def test_another_schema_is_named(migrated: Place) -> None:
+    assert differences(migrated, MetaData(), include_name=partial(include_name, schema="shop")) == []
+    dropped = [each[1].name for each in differences(migrated, MetaData(), include_name=include_name)]
+    assert {"outbox", "shop_outbox"} & set(dropped), "without that, and without the hook, autogenerate would drop ours"
 
 
-def test_autogenerate_would_find_what_differs(migrated: Place) -> None:
-    """The test above can fail: each of these is seen."""
-    assert {each[0] for each in differences(migrated, MetaData(), schema="shop")} >= {"remove_table"}
-    metadata = MetaData()
-    outbox = tables(metadata, dialect=migrated.dialect, schema="shop")[2]
-    outbox.append_column(Column("more", Integer))
-    outbox.c.topic.nullable = True
-    outbox.c.slot.type = sqlalchemy.TEXT()
-    outbox.c.created_at.server_default = None
-    found = {
-        each[0] if isinstance(each, tuple) else each[0][0] for each in differences(migrated, metadata, schema="shop")
-    }
-    assert found == {"add_column", "modify_nullable", "modify_type", "modify_default"}
-
-
-def check_constraints(place: Place, schema: str) -> int:
-    """How many CHECKs the database has: Alembic does not compare them."""
-    if place.dialect == "postgresql":
-        sql = f"select count(*) from pg_constraint where contype = 'c' and connamespace = '{schema}'::regnamespace"
-        return int(fetch(place, sql)[0][0])
-    return sum(row[0].count(" check (") for row in fetch(place, "select sql from sqlite_master where sql is not null"))
-
-
-def test_check_constraints_are_described_too(migrated: Place) -> None:
-    made = tables(MetaData(), dialect=migrated.dialect, schema="shop")
-    described = [each for table in made for each in table.constraints if isinstance(each, sqlalchemy.CheckConstraint)]
-    assert len(described) == check_constraints(migrated, "shop")
-    if migrated.dialect == "postgresql":
-        sql = "select conname from pg_constraint where contype = 'c' and connamespace = 'shop'::regnamespace"
-        assert sorted(str(each.name) for each in described) == sorted(row[0] for row in fetch(migrated, sql))
-
-
-def test_create_all_refuses_to_make_half_of_it(tmp_path: Path, migrated: Place) -> None:
-    metadata = MetaData()
-    tables(metadata, dialect=migrated.dialect, schema="shop")
-    Table("orders", metadata, Column("id", Integer, primary_key=True))
+def test_tables_of_the_application_with_a_similar_name_are_compared(migrated: Place) -> None:
+    """A table of the same name in another schema, one in the same schema, and one with the same prefix."""
+    names = ["public.outbox", "shop.orders", "shop_orders"] if migrated.dialect == "postgresql" else ["shop_orders"]
     engine = create_engine(migrated.plain, poolclass=NullPool)
-    metadata.create_all(engine)  # they are there, so nothing is asked of us
-    tables(other := MetaData(), dialect=migrated.dialect, schema="shop" if migrated.dialect == "sqlite" else "public")
-    with pytest.raises(InvalidSetting, match="run postroad's own migrations first"):
-        other.create_all(engine if migrated.dialect == "postgresql" else create_engine("sqlite://"))
+    with engine.begin() as connection:
+        for name in names:
+            connection.exec_driver_sql(f"create table {name} (id integer primary key)")
+    found = differences(migrated, MetaData(), include_name=partial(include_name, schema="shop"))
+    assert sorted((kind, table.name) for kind, table in found) == sorted(
+        ("remove_table", name.rpartition(".")[2]) for name in names
+    )
 
 
-def test_unknown_dialect() -> None:
-    with pytest.raises(InvalidSetting, match="dialect is 'mysql'"):
-        tables(MetaData(), dialect="mysql")  # type: ignore[arg-type]
+def test_our_tables_in_the_default_schema_are_left_alone(pg_url: str) -> None:
+    """Alembic has no name for the default schema."""
+    asyncio.run(migrate_postgresql(pg_url, "public"))
+    plain = pg_url.replace("postgresql", "postgresql+psycopg", 1)
+    place = Place("postgresql", plain, plain)
+    assert differences(place, MetaData(), include_name=partial(include_name, schema="public")) == []
 
 
 # -- statements ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dialect", ["postgresql", "sqlite"])
-def test_statements_are_whole(dialect: Dialect) -> None:
-    statements = migration_statements(dialect)
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
+def test_statements_are_whole(dialect: SQLDialect) -> None:
+    statements = dialect.migration_statements()
     verbs = (
         "create ",
         "insert ",
@@ -311,13 +352,13 @@ def test_statements_are_whole(dialect: Dialect) -> None:
         "delete ",
     )
     assert all(statement.startswith(verbs) for statement in statements)
-    assert migration_statements(dialect, after=SCHEMA_VERSION) == []
+    assert dialect.migration_statements(after=SCHEMA_VERSION) == []
 
 
 async def test_the_lock_is_the_one_that_postroad_migrate_takes(pg_url: str) -> None:
     engine = create_async_engine(pg_url.replace("postgresql", "postgresql+asyncpg", 1), poolclass=NullPool)
     async with engine.connect() as connection:
-        await connection.exec_driver_sql(lock_statement("postroad"))
+        await connection.exec_driver_sql(POSTGRESQL.lock_statement("postroad"))
         other = asyncio.create_task(migrate_postgresql(pg_url))
         waiting = "select count(*) from pg_locks where not granted"
         async with engine.connect() as watcher:

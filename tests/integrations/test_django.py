@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from postroad import InvalidSetting
-from postroad.config import is_url
 from postroad.django.databases import database_url
-from postroad.stores.queries import migration_files
+from postroad.kinds import is_url
+from postroad.stores.dialects import POSTGRESQL, SQLITE
 from postroad.stores.sqlite import migrate_sqlite
 from tests.conftest import GUARDED_PASSWORD
 from tests.services.postgresql import PostgreSQL
@@ -97,7 +97,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
 
 def test_migrate_add_and_nothing_more_to_make(site: Site) -> None:
     said = site.manage("migrate", POSTROAD_SCHEMA="shop")
-    for name in migration_files("sqlite").values():
+    for name in SQLITE.migrations.values():
         assert f"Applying postroad.{name.removesuffix('.sql')}... OK" in said
     assert "No migrations to apply" in site.manage("migrate", POSTROAD_SCHEMA="shop")
     assert "No changes detected" in site.manage("makemigrations", "--check", "--dry-run", POSTROAD_SCHEMA="shop")
@@ -125,7 +125,7 @@ def test_a_database_that_postroad_has_migrated_already(tmp_path: Path) -> None:
     assert "OK" in site.manage("migrate")
     with closing(sqlite3.connect(tmp_path / "shop.sqlite")) as connection:
         assert connection.execute("select count(*) from postroad_migrations").fetchone() == (
-            len(migration_files("postgresql")),
+            len(POSTGRESQL.migrations),
         )
         found = connection.execute("select count(*) from sqlite_master where name = 'postroad_lanes'").fetchone()
     assert found == (0,), "nothing runs twice: an old migration could undo a newer one"
@@ -380,7 +380,7 @@ def test_every_migration_of_postroad_is_one_of_django() -> None:
     import postroad.django.migrations
 
     folder = Path(postroad.django.migrations.__path__[0])
-    ours = [Path(name).stem for name in migration_files("postgresql").values()]
+    ours = [Path(name).stem for name in POSTGRESQL.migrations.values()]
     assert sorted(path.stem for path in folder.glob("[0-9]*.py")) == ours
-    for number, name in zip(migration_files("postgresql"), ours, strict=True):
+    for number, name in zip(POSTGRESQL.migrations, ours, strict=True):
         assert f"ApplyMigration({number})" in (folder / f"{name}.py").read_text()

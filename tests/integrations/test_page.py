@@ -8,7 +8,7 @@ import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType
+from types import CodeType, SimpleNamespace
 from typing import Annotated, Any
 
 import httpx
@@ -127,9 +127,11 @@ async def test_the_endpoint_of_the_page_answers_after_its_commit(tmp_path: Path)
 
 
 def test_the_other_blocks() -> None:
-    base: Any = type("Other", (DeclarativeBase,), {})
-    exec(block("tables(Base.metadata"), {"Base": base})
-    assert "postroad.outbox" in base.metadata.tables
+    configured: dict[str, Any] = {}
+    context = SimpleNamespace(configure=lambda *_, **given: configured.update(given))
+    exec(block("context.configure("), {"context": context})
+    assert not configured["include_name"]("outbox", "table", {"schema_name": "postroad"})
+    assert configured["include_name"]("orders", "table", {"schema_name": None})
     app = Starlette()
     exec(block("app.add_middleware"), {"app": app, "CorrelationMiddleware": CorrelationMiddleware})
     middleware: list[Any] = [each.cls for each in app.user_middleware]

@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 
 from postroad import Cancellation, Message
 from postroad.message import UNSET, new_id
-from postroad.stores.operating import By, Filter, Operating
-from postroad.stores.postgresql_operating import PostgreSQLOperating
-from postroad.stores.sqlite_operating import SQLiteOperating
-from tests.chance import Fickle, Shaky, a_relay
+from postroad.stores.admin.admin import Admin
+from postroad.stores.admin.contract import By, Filter
+from postroad.stores.admin.postgresql import PostgreSQLAdminDatabase
+from postroad.stores.admin.sqlite import SQLiteAdminDatabase
 from tests.logs import Log, MemoryLog, PostgreSQLLog, SQLiteLog
+from tests.unreliable import UnreliableBroker, UnreliableStore, a_relay
 
 KEYS = ["a", "b", None]
 ME = By("anna")
@@ -32,13 +33,13 @@ ME = By("anna")
 class Life:
     """A log, the relays that read it, and what people and applications do meanwhile."""
 
-    def __init__(self, log: Log, ops: Operating | None, random: Random) -> None:
+    def __init__(self, log: Log, ops: Admin | None, random: Random) -> None:
         self._log = log
         self._ops = ops
         self._random = random
-        self._broker = Fickle(random)
+        self._broker = UnreliableBroker(random)
         self._running: list[asyncio.Task[Any]] = []
-        self._shaky: list[Shaky] = []
+        self._shaky: list[UnreliableStore] = []
         self._on_dead = random.choice(["release", "hold"])
         self._added: list[UUID] = []
         self.canceled: set[UUID] = set()
@@ -90,7 +91,7 @@ class Life:
         )
 
     async def _start(self) -> None:
-        self._shaky.append(Shaky(self._log.another_store(), self._random))
+        self._shaky.append(UnreliableStore(self._log.another_store(), self._random))
         self._running.append(asyncio.create_task(self._relay(self._shaky[-1]).run()))
 
     async def _kill(self) -> None:
@@ -129,7 +130,7 @@ class Life:
 CANCELED = {"memory": 0, "sqlite": 0, "postgresql": 0}
 
 
-async def check(name: str, log: Log, ops: Operating | None, seed: int) -> None:
+async def check(name: str, log: Log, ops: Admin | None, seed: int) -> None:
     async with AsyncExitStack() as stack:
         if ops is not None:
             await stack.enter_async_context(ops)
@@ -162,7 +163,7 @@ def test_on_sqlite() -> None:
     def some(seed: int) -> None:
         with TemporaryDirectory() as folder:
             log = SQLiteLog(Path(folder) / "log.sqlite")
-            asyncio.run(check("sqlite", log, SQLiteOperating(log.path), seed))
+            asyncio.run(check("sqlite", log, Admin(SQLiteAdminDatabase(log.path)), seed))
 
     some()
     assert CANCELED["sqlite"], "nothing was ever canceled, so nothing was tried"
@@ -174,7 +175,7 @@ def test_on_postgresql(postgresql15: Any) -> None:
     def some(seed: int) -> None:
         async def run() -> None:
             log = await PostgreSQLLog.fresh(postgresql15)
-            await check("postgresql", log, PostgreSQLOperating(log.url), seed)
+            await check("postgresql", log, Admin(PostgreSQLAdminDatabase(log.url)), seed)
 
         asyncio.run(run())
 

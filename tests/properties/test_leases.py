@@ -1,8 +1,9 @@
-"""Whatever several relays do to the lanes of a sink, in whatever order: at most one owner's writes succeed, and nobody
-loses a lane whose lease is not over, unless it seems dead: its session was cut, and it was not heard of since.
+"""Whatever several relays do to the lanes of a sink, in whatever order: at most one owner's writes succeed, and no
+relay loses a lane before its lease has expired, unless it seems dead: its session was cut, and it has sent no
+heartbeat since.
 
-Every handle on a lane that anybody ever got is kept, and after each step each of them tries to write. So is everybody
-who was ever suspected, and whoever buries tries it with all of them.
+Every handle on a lane that anybody ever got is kept, and after each step each of them tries to write. So is every
+suspect there ever was, and each eviction is tried with all of them.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from postroad import LaneChanged
+from postroad.errors import LaneChanged
 from postroad.stores.base import Lease, Store
-from postroad.stores.leases import Presence, Runner, Suspect
+from postroad.stores.leases import LivenessLock, RelayIdentity, Suspect
 from postroad.stores.memory import MemoryStore
-from postroad.stores.postgresql_leases import PostgreSQLPresence
-from tests.lanes import HERE, runner
+from postroad.stores.postgresql_leases import PostgreSQLLivenessLock
+from tests.lanes import HERE, identity
 from tests.logs import PostgreSQLLog, SQLiteLog
 from tests.services.postgresql import PostgreSQL
 
@@ -31,24 +32,24 @@ LANES, RELAYS = 3, 3
 LEASE = 1000.0
 
 PassTime = Callable[[float], Awaitable[None]]
-UntilGone = Callable[[Presence], Awaitable[None]]
+UntilGone = Callable[[LivenessLock], Awaitable[None]]
 
 relay = st.integers(0, RELAYS - 1)
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("take"), relay, st.integers(1, LANES)),
-        st.tuples(st.just("take_again"), relay, st.integers(0, LANES - 1)),
-        st.tuples(st.just("beat"), relay, st.just(0)),
-        st.tuples(st.just("give_up"), relay, st.integers(0, 5)),
-        st.tuples(st.just("leave"), relay, st.just(0)),
+        st.tuples(st.just("reclaim"), relay, st.integers(0, LANES - 1)),
+        st.tuples(st.just("heartbeat"), relay, st.just(0)),
+        st.tuples(st.just("release"), relay, st.integers(0, 5)),
+        st.tuples(st.just("deregister"), relay, st.just(0)),
         st.tuples(st.just("cut"), relay, st.just(0)),
-        st.tuples(st.just("bury"), relay, st.just(0)),
+        st.tuples(st.just("evict"), relay, st.just(0)),
         st.tuples(st.just("pass_time"), relay, st.sampled_from([300, 600, 1001])),
     ),
     max_size=14,
 )
 
-CUT_OFF = (("beat", 0, 0), ("take", 0, 2), ("cut", 0, 0), ("pass_time", 0, 300))
+CUT_OFF = (("heartbeat", 0, 0), ("take", 0, 2), ("cut", 0, 0), ("pass_time", 0, 300))
 
 
 class Model:
@@ -56,12 +57,12 @@ class Model:
 
     def __init__(self, store: Store, sink: str, pass_time: PassTime, until_gone: UntilGone | None) -> None:
         self.store = store
-        self.relays: list[Runner] = [runner(sink) for _ in range(RELAYS)]
+        self.relays: list[RelayIdentity] = [identity(sink) for _ in range(RELAYS)]
         self.now = 0.0
         self.owner: dict[int, int | None] = dict.fromkeys(range(LANES))
         self.until: dict[int, float] = dict.fromkeys(range(LANES), 0.0)
         self.handles: list[tuple[int, Lease]] = []
-        self.sessions: dict[int, Presence | None] = {}
+        self.sessions: dict[int, LivenessLock | None] = {}
         self.heard: dict[int, float] = {}
         """When those were heard of last who are not gone."""
         self.cut_off: set[int] = set()
@@ -74,12 +75,12 @@ class Model:
         await getattr(self, what)(who, number)
         await self.everybody_writes()
 
-    async def take(self, who: int, at_most: int, again: tuple[int, ...] = ()) -> None:
-        taken = await self.store.leases.take(self.relays[who], at_most, LEASE, again=again)
+    async def take(self, who: int, at_most: int, reclaim: tuple[int, ...] = ()) -> None:
+        taken = await self.store.leases.take(self.relays[who], at_most, LEASE, reclaim=reclaim)
         for lease in taken:
             before = self.owner[lease.lane]
             free = before is None or self.until[lease.lane] < self.now
-            assert free or (before == who and lease.lane in again), "a lane was taken from one whose lease is not over"
+            assert free or (before == who and lease.lane in reclaim), "a lane was taken before its lease expired"
             self.owner[lease.lane], self.until[lease.lane] = who, self.now + LEASE
             self.handles.append((who, lease))
         left = [
@@ -89,32 +90,32 @@ class Model:
         ]
         assert not left or len(taken) == at_most, "a free lane was left"
 
-    async def take_again(self, who: int, lane: int) -> None:
-        await self.take(who, 1, again=(lane,))
+    async def reclaim(self, who: int, lane: int) -> None:
+        await self.take(who, 1, reclaim=(lane,))
 
-    async def beat(self, who: int, _: int) -> None:
+    async def heartbeat(self, who: int, _: int) -> None:
         leases, me = self.store.leases, self.relays[who]
-        standing = await leases.beat(me, LEASE, self.sessions.get(who))
+        snapshot = await leases.heartbeat(me, LEASE, self.sessions.get(who))
         mine = {lane for lane, owner in self.owner.items() if owner == who}
-        assert set(standing.mine) == set(standing.renewed) == mine
+        assert set(snapshot.mine) == set(snapshot.renewed) == mine
         self.until |= dict.fromkeys(mine, self.now + LEASE)
         self.heard[who] = self.now
         self.cut_off.discard(who)
         if self.sessions.get(who) is None:
-            self.sessions[who] = await leases.attend(me, None, lambda: None)
+            self.sessions[who] = await leases.open_session(me, None, lambda: None)
 
-    async def give_up(self, who: int, number: int) -> None:
+    async def release(self, who: int, number: int) -> None:
         mine = [lease for owner, lease in self.handles if owner == who]
         if not mine:
             return
         lease = mine[number % len(mine)]
-        await self.store.leases.give_up(lease)
+        await self.store.leases.release(lease)
         latest = [each.epoch for owner, each in self.handles if each.lane == lease.lane]
         if self.owner[lease.lane] == who and lease.epoch == max(latest):
             self.owner[lease.lane] = None
 
-    async def leave(self, who: int, _: int) -> None:
-        await self.store.leases.leave(self.relays[who])
+    async def deregister(self, who: int, _: int) -> None:
+        await self.store.leases.deregister(self.relays[who])
         self.owner = {lane: None if owner == who else owner for lane, owner in self.owner.items()}
 
         self.heard.pop(who, None)
@@ -125,14 +126,14 @@ class Model:
         if await self._end_session(who):
             self.cut_off.add(who)
 
-    async def bury(self, who: int, _: int) -> None:
+    async def evict(self, who: int, _: int) -> None:
         session = self.sessions.get(who)
-        self.suspected.update((await self.store.leases.look(self.relays[who], session)).suspects)
-        buried = await self.store.leases.bury(self.relays[who], self.suspected, session)
-        found = {number for number, each in enumerate(self.relays) if each.owner in buried}
-        assert found <= self.cut_off, "somebody was robbed who lives"
+        self.suspected.update((await self.store.leases.inspect(self.relays[who], session)).suspects)
+        evicted = await self.store.leases.evict(self.relays[who], self.suspected)
+        found = {number for number, each in enumerate(self.relays) if each.owner in evicted}
+        assert found <= self.cut_off, "a live relay was evicted"
         dead = {each for each in self.cut_off - {who} if self.heard[each] < self.now < self.heard[each] + LEASE}
-        assert found >= dead, "somebody who died was not buried"
+        assert found >= dead, "a dead relay was not evicted"
         self.heard |= dict.fromkeys(found, float("-inf"))
         self.owner = {lane: None if owner in found else owner for lane, owner in self.owner.items()}
 
@@ -211,9 +212,9 @@ def url(postgresql15: PostgreSQL) -> str:
 
 
 @given(steps=STEPS)
-@example(steps=[*CUT_OFF, ("bury", 1, 0), ("take", 1, 3)])
-@example(steps=[*CUT_OFF, ("beat", 0, 0), ("pass_time", 0, 300), ("bury", 1, 0)])
-@example(steps=[*CUT_OFF[:2], ("pass_time", 0, 300), ("bury", 1, 0)])
+@example(steps=[*CUT_OFF, ("evict", 1, 0), ("take", 1, 3)])
+@example(steps=[*CUT_OFF, ("heartbeat", 0, 0), ("pass_time", 0, 300), ("evict", 1, 0)])
+@example(steps=[*CUT_OFF[:2], ("pass_time", 0, 300), ("evict", 1, 0)])
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_at_most_one_owner_in_postgresql(url: str, steps: Any) -> None:
     async def run() -> None:
@@ -225,8 +226,8 @@ def test_at_most_one_owner_in_postgresql(url: str, steps: Any) -> None:
                     f"update postroad.{table} set {column} = {column} - make_interval(secs => $1)", seconds
                 )
 
-        async def until_gone(session: Presence) -> None:
-            assert isinstance(session, PostgreSQLPresence)
+        async def until_gone(session: LivenessLock) -> None:
+            assert isinstance(session, PostgreSQLLivenessLock)
             there = "select from pg_stat_activity where pid = $1"
             while await log.execute(there, session.process):  # noqa: ASYNC110 - it happens in the server
                 await asyncio.sleep(0.001)

@@ -20,18 +20,18 @@ from hypothesis import strategies as st
 
 from postroad import Message
 from postroad.message import UNSET
-from tests.chance import Fickle, Shaky, a_relay
 from tests.logs import Log, MemoryLog, PostgreSQLLog, SQLiteLog
+from tests.unreliable import UnreliableBroker, UnreliableStore, a_relay
 
 KEYS = ["a", "b", "c", None]
 
 
 async def live_through(log: Log, random: Random, on_dead: str) -> tuple[list[int], dict[int, str | None]]:
     """What arrived in the end, and the key of each number."""
-    broker = Fickle(random)
+    broker = UnreliableBroker(random)
     keys: dict[int, str | None] = {}
     running: list[asyncio.Task[Any]] = []
-    shaky = [Shaky(log.store, random)]
+    shaky = [UnreliableStore(log.store, random)]
     for _ in range(random.randrange(3, 8)):
         for _ in range(random.randrange(3)):
             batch = range(len(keys), len(keys) + random.randrange(1, 6))
@@ -44,7 +44,11 @@ async def live_through(log: Log, random: Random, on_dead: str) -> tuple[list[int
             )
         match random.choice(["start", "start", "kill", "stop", "wait"]):
             case "start":
-                store = shaky[0] if isinstance(log, MemoryLog) or not running else Shaky(log.another_store(), random)
+                store = (
+                    shaky[0]
+                    if isinstance(log, MemoryLog) or not running
+                    else UnreliableStore(log.another_store(), random)
+                )
                 shaky.append(store)
                 running.append(asyncio.create_task(a_relay(store, broker, random, on_dead).run()))
             case "kill" if running:

@@ -16,15 +16,14 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from postroad import InvalidSetting
-from postroad.brokers import publisher_for, subscriber_for
+from postroad.brokers import Subscription, publisher_for, subscriber_for
 from postroad.brokers.base import Subscriber
-from postroad.config import all_settings
-from postroad.events import tell
+from postroad.listeners import tell
 from postroad.ops.cli import app
 from postroad.ops.logs import JsonLines, Lines
-from postroad.ops.settings import Settings, shown
+from postroad.ops.settings import Settings, all_settings, shown
 from postroad.safe_text import without_passwords
-from postroad.stores import dialect_of, operating_for, store_for
+from postroad.stores import dialect_of, open_admin, store_for
 
 # Long enough not to stand in a text by chance; with everything that has a meaning in URLs, TOML and SQL.
 SECRETS = st.text(st.sampled_from("QXZ%/:@?#&='\" \\[]{}ßñ\t"), min_size=6, max_size=20).map(
@@ -106,7 +105,7 @@ def used(loaded: Settings) -> list[str]:
     """What stores and publishers say when they are made of these settings."""
     texts = []
     for make in (
-        lambda: publisher_for(loaded.needed("to"), rabbitmq=loaded.rabbitmq),
+        lambda: publisher_for(loaded.needed("to"), loaded.for_broker(loaded.needed("to"))),
         lambda: store_for(loaded.needed("database")),
     ):
         try:
@@ -137,7 +136,7 @@ def test_a_password_in_a_url(setting: str, url: str, secret: str, encoded: bool,
 def test_a_password_in_a_url_that_a_program_gives(url: str, secret: str, encoded: bool) -> None:
     value = url.format(quote(secret, safe="") if encoded else secret)
     texts: list[str] = []
-    for make in (store_for, operating_for, publisher_for, dialect_of, subscribed):
+    for make in (store_for, open_admin, publisher_for, dialect_of, subscribed):
         try:
             made = make(value)
             texts += [repr(made), str(getattr(made, "name", ""))]
@@ -147,7 +146,7 @@ def test_a_password_in_a_url_that_a_program_gives(url: str, secret: str, encoded
 
 
 def subscribed(url: str) -> Subscriber:
-    return subscriber_for(url, queue="q")
+    return subscriber_for(url, Subscription("stock"), queue="q")
 
 
 QUOTING = st.sampled_from(
@@ -213,7 +212,7 @@ def test_a_password_and_the_command_line(secret: str, command: list[str]) -> Non
     finally:
         logging.getLogger().handlers = before
     assert result.exit_code == (0 if command[0] == "config" else 1)
-    assert "--database has a password in it" in result.stderr
+    assert "--database contains a password" in result.stderr
     assert_hidden(secret, [result.stdout, result.stderr])
 
 

@@ -1,6 +1,6 @@
 """No wake-up is lost, in whatever order writers and a lane that falls asleep take their steps.
 
-The lane is the real `Rest`; the database is a model in which each step of a transaction is a step of its own. All
+The lane is the real `IdleWait`; the database is a model in which each step of a transaction is a step of its own. All
 orders of steps are tried, as a search through states. Each rule of the protocol is then taken away, and the search must
 find an order in which a committed message waits for a lane that sleeps.
 """
@@ -16,10 +16,13 @@ from uuid import UUID
 import pytest
 
 from postroad.config import RelaySettings
-from postroad.relay import bell, wakeup
-from postroad.relay.wakeup import NO_LIMIT, Rest, Wakeup, still_unaware
-from postroad.stores.base import Lease, Writer
+from postroad.relay import idle, wake_signal
+from postroad.relay.clock import Clock
+from postroad.relay.idle import NO_LIMIT, IdleWait, still_unaware
+from postroad.relay.owned_lane import OwnedLane
+from postroad.stores.base import Lease
 from postroad.stores.cursor import Cursor
+from postroad.stores.naps import Writer
 
 LEASE = Lease("s", 0, 0, 1023, UUID(int=1), 1, 1, Cursor(0))
 SETTINGS = RelaySettings(linger="0s")
@@ -53,7 +56,7 @@ class World:
         self.polls = POLLS
         self.others_may_go: Callable[[], bool] = lambda: False
 
-    # What `Rest` asks of a store and of a clock
+    # What `IdleWait` asks of a store and of a clock
 
     async def begin(self, lease: Lease, *, channel: str, seconds: float) -> int | None:
         await Step("mark the nap")
@@ -82,29 +85,29 @@ class World:
         return seconds != NO_LIMIT and (self.polls > 0 or not self.others_may_go())
 
 
-class Model(Wakeup):
-    """What a `Rest` needs of its relay."""
+class Model:
+    """What a `IdleWait` needs of its relay."""
 
     def __init__(self, world: World) -> None:
         self.settings = SETTINGS
-        self.patience = 1.0
-        self.clock = world
-        self.times_deaf = 0
-        self.hears = True
+        self.nap_seconds = 3.0
+        self.clock: Clock = world
+        self.listen_losses = 0
+        self.listen_works = True
         self.naps: Any = world
         self._world = world
 
-    def over(self, nap: int) -> None:
+    def end_nap(self, nap: int) -> None:
         self._world.napping = False
 
 
-async def lane(world: World, rest: Rest) -> None:
+async def lane(world: World, rest: IdleWait) -> None:
     """The hook as a lane has it: look; if there is something, say so; if there is nothing, wait."""
     while True:
         if await something_to_do(world):
             rest.found_work()
         else:
-            await rest.wait(LEASE)
+            await rest.wait()
 
 
 async def something_to_do(world: World) -> bool:
@@ -114,12 +117,12 @@ async def something_to_do(world: World) -> bool:
     return bool(seen)
 
 
-async def delivery(world: World, rest: Rest) -> None:
+async def delivery(world: World, rest: IdleWait) -> None:
     """Notifications arrive some time after the commit."""
     while True:
         await Step("deliver", lambda: world.notifications > 0)
         world.notifications -= 1
-        rest.hear()
+        rest.on_notify()
 
 
 # -- transactions ----------------------------------------------------------------------------------------------------
@@ -238,9 +241,9 @@ async def committed(world: World, number: int, *, notifies: bool) -> None:
 class Run:
     """One order of steps, from the beginning; at each step a choice says who goes."""
 
-    def __init__(self, transactions: Collection[Transaction], resting: type[Rest]) -> None:
+    def __init__(self, transactions: Collection[Transaction], resting: type[IdleWait]) -> None:
         self.world = World()
-        self.rest = resting(Model(self.world), LEASE)
+        self.rest = resting(Model(self.world), OwnedLane(LEASE, float("inf"), self.world))
         self.world.others_may_go = lambda: any(step is not None and step.may_go() for step in self.at[1:])
         actors = [lane(self.world, self.rest), delivery(self.world, self.rest)]
         actors += [transaction(self.world, number) for number, transaction in enumerate(transactions)]  # type: ignore[misc]
@@ -272,9 +275,9 @@ class Run:
                 rest.nap,
                 frozenset(rest._unaware),
                 bool(rest._unaware) and frozenset(rest._writers),
-                rest._bell._signal.is_set(),
-                rest._bell._heard,
-                rest._bell._paid_until,
+                rest._signal._signal.is_set(),
+                rest._signal._notified,
+                rest._signal._paid_until,
             ),
             (
                 world.napping,
@@ -302,7 +305,7 @@ def known_to(actor: Any) -> tuple[object, ...]:
     return tuple(known)
 
 
-def orders(transactions: Collection[Transaction], resting: type[Rest]) -> Iterator[Run]:
+def orders(transactions: Collection[Transaction], resting: type[IdleWait]) -> Iterator[Run]:
     """Every order of steps, up to where it comes to a state that another order came to before."""
     seen: set[tuple[object, ...]] = set()
     unexplored: list[tuple[int, ...]] = [()]
@@ -322,7 +325,7 @@ def orders(transactions: Collection[Transaction], resting: type[Rest]) -> Iterat
         run.close()
 
 
-def lost(*transactions: Transaction, resting: type[Rest] = Rest) -> list[str] | None:
+def lost(*transactions: Transaction, resting: type[IdleWait] = IdleWait) -> list[str] | None:
     """An order of steps that leaves a committed message to a lane that sleeps, if there is one."""
     return next((run.told for run in orders(transactions, resting) if run.lost), None)
 
@@ -353,13 +356,13 @@ def test_no_wake_up_is_lost_by_two(first: Transaction, second: Transaction) -> N
 def test_no_wake_up_is_lost_where_every_other_one_has_to_wait(
     transaction: Transaction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bell, "WAKES_AT_ONCE", 0)
+    monkeypatch.setattr(wake_signal, "WAKES_AT_ONCE", 0)
     assert lost(transaction) is None
     assert lost(transaction, transaction) is None
 
 
 def test_the_search_comes_to_an_end_with_everything_read() -> None:
-    ended = list(orders([repeatable_read], Rest))
+    ended = list(orders([repeatable_read], IdleWait))
     assert ended
     assert {(run.world.committed, run.world.read) for run in ended} == {(1, 1)}
 
@@ -367,35 +370,35 @@ def test_the_search_comes_to_an_end_with_everything_read() -> None:
 # -- each rule, taken away -------------------------------------------------------------------------------------------
 
 
-class AsksBeforeTheNap(Rest):
-    async def _lie_down(self, due_in: float | None) -> None:
-        self._unaware = self._writers = await self._wakeup.naps.writers()
-        self.nap = await self._wakeup.naps.begin(self.lease, channel="c", seconds=1)
+class AsksBeforeTheNap(IdleWait):
+    async def _begin_nap(self, due_in: float | None) -> None:
+        self._unaware = self._writers = await self._state.naps.writers()
+        self.nap = await self._state.naps.begin(self.lease, channel="c", seconds=1)
 
 
-class AsksNobody(Rest):
-    async def _lie_down(self, due_in: float | None) -> None:
-        self.nap = await self._wakeup.naps.begin(self.lease, channel="c", seconds=1)
+class AsksNobody(IdleWait):
+    async def _begin_nap(self, due_in: float | None) -> None:
+        self.nap = await self._state.naps.begin(self.lease, channel="c", seconds=1)
 
 
-class DoesNotLookOnceMore(Rest):
-    async def wait(self, lease: Lease, due_in: float | None = None) -> None:
-        await super().wait(lease, due_in)
+class DoesNotLookOnceMore(IdleWait):
+    async def wait(self, due_in: float | None = None) -> None:
+        await super().wait(due_in)
         if self.nap is not None and not self._unaware:
             await self._sleep(None)
 
 
-class ForgetsWhatItHeard(Rest):
+class ForgetsWhatItHeard(IdleWait):
     async def _sleep(self, due_in: float | None) -> None:
-        self._bell._signal.clear()
-        self._bell._heard = False
+        self._signal._signal.clear()
+        self._signal._notified = False
         await super()._sleep(due_in)
 
 
-class WaitsForTheFirstToEndOnly(Rest):
-    async def wait(self, lease: Lease, due_in: float | None = None) -> None:
+class WaitsForTheFirstToEndOnly(IdleWait):
+    async def wait(self, due_in: float | None = None) -> None:
         before = self._unaware
-        await super().wait(lease, due_in)
+        await super().wait(due_in)
         if len(self._unaware) < len(before):
             self._unaware = ()
 
@@ -407,7 +410,7 @@ async def silent_repeatable_read(world: World, number: int) -> None:
 @pytest.mark.parametrize(
     "resting", [AsksBeforeTheNap, AsksNobody, DoesNotLookOnceMore, ForgetsWhatItHeard, WaitsForTheFirstToEndOnly]
 )
-def test_without_a_rule_of_the_lane_wake_ups_are_lost(resting: type[Rest]) -> None:
+def test_without_a_rule_of_the_lane_wake_ups_are_lost(resting: type[IdleWait]) -> None:
     assert lost(read_committed, read_committed, resting=resting)
 
 
@@ -424,7 +427,7 @@ def test_without_a_rule_for_wiping_marks_wake_ups_are_lost(careless: Transaction
 def test_without_knowing_that_prepared_transactions_change_their_names_wake_ups_are_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(wakeup, "still_unaware", lambda unaware, before, now: set(unaware) & set(now))
+    monkeypatch.setattr(idle, "still_unaware", lambda unaware, before, now: set(unaware) & set(now))
     assert lost(two_phase)
 
 

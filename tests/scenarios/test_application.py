@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.lanes import pending
-from tests.logs import PostgreSQLLog
+from tests.logs import PostgreSQLLog, log_fixture
 from tests.queues import arrivals, with_queue
 from tests.services.postgresql import PostgreSQL
 from tests.services.server import free_port
@@ -25,9 +25,7 @@ from tests.traffic import Traffic
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-async def log(postgresql15: PostgreSQL) -> PostgreSQLLog:
-    return await PostgreSQLLog.fresh(postgresql15)
+log = log_fixture("postgresql15")
 
 
 @contextmanager

@@ -76,10 +76,10 @@ async def test_what_no_queue_takes_waits_and_the_log_says_why(folder: Path, vhos
     done = relay(folder)
     assert done.returncode == 1, "messages are left"
     told = [json.loads(line) for line in done.stderr.splitlines()]
-    out = [line for line in told if line["event"] == "route_out"]
+    out = [line for line in told if line["event"] == "route_blocked"]
     assert {line["route"] for line in out} == {"acme.order.placed"}
     assert all("NO_ROUTE" in line["reason"] for line in out)
-    assert not [line for line in told if line["event"] in {"message_refused", "message_died"}]
+    assert not [line for line in told if line["event"] in {"message_refused", "message_dead"}]
 
     async with rabbitmq_channel(vhost) as channel:
         await bound_queue(channel, "orders", "acme.#", exchange="shop")

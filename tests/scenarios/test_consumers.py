@@ -19,14 +19,15 @@ import asyncpg
 import pytest
 
 from postroad import Outbox
-from postroad.brokers.rabbitmq import RabbitMQPublisher
+from postroad.brokers.rabbitmq.publisher import RabbitMQPublisher
 from postroad.message import StoredMessage
 from postroad.stores.postgresql import migrate_postgresql
 from tests.destinations import consumed, rabbitmq_channel, stored
+from tests.logs import connected
 from tests.services.postgresql import PostgreSQL
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 60
+WAIT_SECONDS = 60
 
 
 @pytest.fixture
@@ -83,10 +84,10 @@ class Service:
     def stop(self) -> tuple[int, str]:
         """Ask it to end; its exit code and summary."""
         self.process.send_signal(signal.SIGTERM)
-        stdout, _ = self.process.communicate(timeout=PATIENCE)
+        stdout, _ = self.process.communicate(timeout=WAIT_SECONDS)
         return self.process.returncode, stdout
 
-    def said(self) -> str:
+    def output(self) -> str:
         return self._log.read_text()
 
 
@@ -118,7 +119,7 @@ def services(folder: Path) -> Iterator[Callable[..., Service]]:
             service.end()
 
 
-async def until(done: Callable[[], Awaitable[bool]], seconds: float = PATIENCE) -> None:
+async def until(done: Callable[[], Awaitable[bool]], seconds: float = WAIT_SECONDS) -> None:
     async with asyncio.timeout(seconds):
         while not await done():  # noqa: ASYNC110 - it is another process that gets it done
             await asyncio.sleep(0.02)
@@ -164,8 +165,8 @@ async def test_one_message_delivered_a_thousand_times_to_four_processes(
     assert [code for code, _ in ended] == [0] * 4
     assert await effects(database) == [1]
     assert await rows(database, "select count(*) from postroad.inbox") == [(1,)]
-    handled = [service.said().count(HANDLED) for service in running]
-    duplicates = [service.said().count(DUPLICATE) for service in running]
+    handled = [service.output().count(HANDLED) for service in running]
+    duplicates = [service.output().count(DUPLICATE) for service in running]
     assert (sum(handled), sum(duplicates)) == (1, 999)
     assert all(duplicates), "each of them had its share"
     assert await left(vhost, "shared") == 0
@@ -175,7 +176,7 @@ HANDLED, DUPLICATE = " handled order.created ", " was processed before"
 
 
 async def told(running: list[Service], count: int) -> bool:
-    return sum(service.said().count(HANDLED) + service.said().count(DUPLICATE) for service in running) == count
+    return sum(service.output().count(HANDLED) + service.output().count(DUPLICATE) for service in running) == count
 
 
 async def ready(vhost: str, queue: str, *, consumers: int) -> bool:
@@ -200,7 +201,7 @@ async def test_a_kill_around_the_commit_leaves_one_effect(
     await until(lambda: exists(tmp_path / "halted"))
     victim.kill()
     assert bool(await effects(database)) == (moment == "after_commit")
-    assert consume("alone", "--until-empty").process.wait(PATIENCE) == 0
+    assert consume("alone", "--until-empty").process.wait(WAIT_SECONDS) == 0
     assert await effects(database) == [1, 2]
     assert await left(vhost, "alone") == 0
 
@@ -216,7 +217,7 @@ async def has_effects(database: str, wanted: list[int]) -> bool:
 async def test_a_handler_that_fails_three_times(consume: Callable[..., Service], database: str, vhost: str) -> None:
     await put(vhost, "alone", order(1, "fails three times"), order(2))
     service = consume("alone", "--until-empty")
-    assert service.process.wait(PATIENCE) == 0
+    assert service.process.wait(WAIT_SECONDS) == 0
     assert await rows(database, 'select "order", attempt from effects order by 1') == [(1, 4), (2, 1)]
     visible = "select attempts, crashes, running, dead_at, error from postroad.inbox_attempts"
     assert await rows(database, visible) == [(3, 0, False, None, "LookupError: attempt 3")]
@@ -230,9 +231,9 @@ async def test_attempts_survive_a_kill(
     await until(lambda: exists(tmp_path / "halted"))
     first.kill()
     second = consume("alone", "--until-empty")
-    assert second.process.wait(PATIENCE) == 0
+    assert second.process.wait(WAIT_SECONDS) == 0
     assert await rows(database, 'select "order", attempt from effects') == [(1, 4)]
-    assert [service.said().count(" failed, attempt ") for service in (first, second)] == [1, 2]
+    assert [service.output().count(" failed, attempt ") for service in (first, second)] == [1, 2]
 
 
 async def test_a_handler_that_kills_its_process_every_time_ends_among_the_dead_letters(
@@ -243,7 +244,7 @@ async def test_a_handler_that_kills_its_process_every_time_ends_among_the_dead_l
     deaths = 0
     for _ in range(12):
         service = consume("alone", "--until-empty")
-        if service.process.wait(PATIENCE) != -signal.SIGKILL:
+        if service.process.wait(WAIT_SECONDS) != -signal.SIGKILL:
             break
         deaths += 1
     assert deaths == 6, "once before anything is known, and five attempts"
@@ -266,7 +267,7 @@ async def test_a_stop_gives_back_what_was_not_begun(
     service.process.send_signal(signal.SIGTERM)
     await until(lambda: has_left(vhost, "shared", 10))  # the other ten are being handled
     service.kill()
-    assert consume("shared", "--until-empty").process.wait(PATIENCE) == 0
+    assert consume("shared", "--until-empty").process.wait(WAIT_SECONDS) == 0
     assert await effects(database) == list(range(1, 21))
 
 
@@ -326,7 +327,7 @@ async def test_three_services_in_a_chain_under_random_kills(
                 victim.kill()
                 victim.start()
             await placing
-            await until(lambda: notified(mail, ORDERS), 2 * PATIENCE)
+            await until(lambda: notified(mail, ORDERS), 2 * WAIT_SECONDS)
             await until(lambda: empty(vhost, "inventory"))
             await until(lambda: empty(vhost, "notify"))
             assert sum(service.killed for service in running) == KILLS
@@ -336,15 +337,14 @@ async def test_three_services_in_a_chain_under_random_kills(
 
 async def place_orders(shop: str, count: int) -> None:
     outbox = Outbox(source="/shop")
-    connection = await asyncpg.connect(shop)
-    for _ in range(count):
-        async with connection.transaction():
-            order = await connection.fetchval("insert into orders default values returning id")
-            await outbox.add(
-                connection, {"order": order}, type="order.created", key=order, correlation_id=f"request-{order}"
-            )
-        await asyncio.sleep(0.02)
-    await connection.close()
+    async with connected(shop) as connection:
+        for _ in range(count):
+            async with connection.transaction():
+                order = await connection.fetchval("insert into orders default values returning id")
+                await outbox.add(
+                    connection, {"order": order}, type="order.created", key=order, correlation_id=f"request-{order}"
+                )
+            await asyncio.sleep(0.02)
 
 
 async def notified(mail: str, count: int) -> bool:

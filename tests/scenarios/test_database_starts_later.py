@@ -16,6 +16,7 @@ from postroad.stores.postgresql import migrate_postgresql
 from tests.conftest import serving
 from tests.consumers import Numbered
 from tests.destinations import consumed
+from tests.logs import connected
 from tests.places import EVERY_POSTGRESQL, transactions
 from tests.scenarios.test_consumers import Service, has_effects, order, put, rows, services, until
 from tests.services.postgresql import PostgreSQL
@@ -86,7 +87,7 @@ async def test_a_relay_waits_until_the_database_is_there(
     assert code == 0
     for service in services:
         assert_said_at_growing_intervals(service)
-        assert "started, to" in service.said()
+        assert "started, to" in service.output()
 
 
 @pytest.mark.parametrize("driver", ["asyncpg", "psycopg", "async-session"])
@@ -152,7 +153,9 @@ async def test_what_waits_can_be_stopped_and_gives_up_when_it_is_to_end(
     waiting = [relay(start, database, vhost), consumer(start, database, vhost, driver="asyncpg")]
     ending = relay(start, database, vhost, "--until-empty", POSTROAD_UNTIL_EMPTY_TIMEOUT="1s")
     assert ending.process.wait(60) == 1
-    assert "gave up after waiting 1 s (until_empty_timeout) for the database: PostgreSQL at 127.0.0.1:" in ending.said()
+    assert (
+        "gave up after waiting 1 s (until_empty_timeout) for the database: PostgreSQL at 127.0.0.1:" in ending.output()
+    )
     for service in waiting:
         await until(lambda service=service: says(service, WAITING))  # type: ignore[misc]
         code, _ = service.stop()
@@ -180,20 +183,20 @@ async def test_what_no_waiting_mends_ends_them_at_once(
     drivers = ("asyncpg", "psycopg", "async-session")
     started = [relay(start, url, vhost), *(consumer(start, url, vhost, driver=driver) for driver in drivers)]
     for service in started:
-        assert await asyncio.to_thread(service.process.wait, 60) == 1, service.said()
-        assert said in service.said()
-        assert WAITING not in service.said()
-        assert "Traceback" not in service.said()
+        assert await asyncio.to_thread(service.process.wait, 60) == 1, service.output()
+        assert said in service.output()
+        assert WAITING not in service.output()
+        assert "Traceback" not in service.output()
 
 
 def assert_said_at_growing_intervals(service: Service) -> None:
     """At once, after 10 seconds, after 30 and after 70; a test waits no longer than a minute."""
-    assert 1 <= service.said().count(WAITING) <= 3
+    assert 1 <= service.output().count(WAITING) <= 3
 
 
 async def says(service: Service, text: str) -> bool:
-    assert service.process.poll() is None, service.said()
-    return text in service.said()
+    assert service.process.poll() is None, service.output()
+    return text in service.output()
 
 
 async def arrived(vhost: str) -> bool:
@@ -201,7 +204,5 @@ async def arrived(vhost: str) -> bool:
 
 
 async def add_one(database: str) -> None:
-    connection = await asyncpg.connect(database)
-    async with connection.transaction():
+    async with connected(database) as connection, connection.transaction():
         await Outbox(source="/x").add(connection, {"order": 1}, type="order.created")
-    await connection.close()

@@ -6,21 +6,16 @@ import asyncio
 import signal
 from pathlib import Path
 
-import pytest
-
 from tests.lanes import pending
-from tests.logs import PostgreSQLLog, numbered
+from tests.logs import PostgreSQLLog, log_fixture, numbered
 from tests.queues import arrivals, with_queue
 from tests.relays import relay
-from tests.services.postgresql import PostgreSQL
 from tests.services.server import stop
 
 OPTIONS = ("--lock-id", "4711", "--lease", "2s")
 
 
-@pytest.fixture
-async def log(postgresql15: PostgreSQL) -> PostgreSQLLog:
-    return await PostgreSQLLog.fresh(postgresql15)
+log = log_fixture("postgresql15")
 
 
 async def until_carried(log: PostgreSQLLog) -> None:
@@ -41,13 +36,13 @@ async def test_a_held_lock_does_not_prolong_the_lease_of_one_that_is_frozen(
 ) -> None:
     await with_queue(vhost)
     with relay(log, vhost, tmp_path / "a", *OPTIONS) as first:
-        await first.until_told("lock_taken")
+        await first.until_logged("lock_taken")
         with relay(log, vhost, tmp_path / "b", *OPTIONS) as second:
-            await second.until_told("lock_held", "(postroad lives)")
+            await second.until_logged("lock_held_by_other", "(postroad liveness)")
             await log.add(*numbered(*range(50)))
             await until_carried(log)
             stop(first.process)
-            await second.until_told("stands_in")
+            await second.until_logged("acting_without_lock")
             await until_owned_by(log, second.process.pid)
             await log.add(*numbered(*range(50, 100)))
             await until_carried(log)
@@ -56,9 +51,9 @@ async def test_a_held_lock_does_not_prolong_the_lease_of_one_that_is_frozen(
             await log.add(*numbered(*range(100, 150)))
             await until_carried(log)
             assert await first.ended_by(signal.SIGTERM) == 0
-            await second.until_told("lock_taken")
+            await second.until_logged("lock_taken")
             await until_owned_by(log, second.process.pid)
             await log.add(*numbered(*range(150, 200)))
             await until_carried(log)
-        assert len(first.told("lock_released")) == 1
+        assert len(first.logged("lock_released")) == 1
     assert sorted(await arrivals(vhost)) == list(range(200))

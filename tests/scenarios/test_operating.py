@@ -21,14 +21,14 @@ import pytest
 
 from postroad import Outbox
 
-PATIENCE = 120
+WAIT_SECONDS = 120
 
 RELAY = """
 import asyncio, sys
 from pathlib import Path
 from postroad.brokers.local import LocalPublisher
 from postroad.config import RelaySettings
-from postroad.ops.running import carry
+from postroad.ops.process import run_relay
 from postroad.relay import Relay
 from postroad.stores import store_for
 
@@ -41,7 +41,7 @@ async def deliver(message):
         file.write(f"{message.id}\\n")
 
 settings = RelaySettings(max_attempts=1, lanes=2, max_idle_backoff="100ms")
-asyncio.run(carry(Relay(store_for(url), LocalPublisher(deliver), settings=settings)))
+asyncio.run(run_relay(Relay(store_for(url), LocalPublisher(deliver), settings=settings)))
 """
 
 
@@ -59,7 +59,7 @@ class Night:
         done = subprocess.run(
             [sys.executable, "-m", "postroad", *arguments],
             env=environment | {"POSTROAD_DATABASE": self.url},
-            capture_output=True, text=True, check=False, timeout=PATIENCE,
+            capture_output=True, text=True, check=False, timeout=WAIT_SECONDS,
         )  # fmt: skip
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + (done.stderr if code else "")
@@ -86,7 +86,7 @@ class Night:
 
     def until(self, reached: Callable[[], bool]) -> None:
         """Wait for what the relay does in its own time."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + WAIT_SECONDS
         while not reached():
             assert time.monotonic() < end, "it never came"
             time.sleep(0.02)
@@ -133,7 +133,7 @@ def test_a_night(night: Night) -> None:
         # the warehouse takes it now
         night.refuse("parcel.odd")
         assert night.postroad("dead", "retry", "--type", "parcel.lost", "--dry-run").startswith("1 dead message would")
-        assert "Try 1 dead message again?" in night.postroad("dead", "retry", str(lost), code=2)
+        assert "Retry 1 dead message?" in night.postroad("dead", "retry", str(lost), code=2)
         assert lost not in night.arrived
         night.postroad("dead", "retry", str(lost), "--yes", "--who", "anna", "--reason", "binding is back")
         night.until(lambda: lost in night.arrived)

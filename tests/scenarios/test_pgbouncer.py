@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
 
@@ -13,10 +14,13 @@ import psycopg
 import pytest
 
 from postroad import Inbox, StoreUnavailable
-from postroad.consumer.transactions import TransactionAborted, Transactions
+from postroad.consumer.errors import TransactionAborted
+from postroad.consumer.transaction_check import check_transaction
+from postroad.consumer.transactions import Transactions, run_steps_async
 from postroad.relay import Relay
+from postroad.stores.connections.asyncpg import asyncpg_reported
 from postroad.stores.postgresql import PostgreSQLStore, migrate_postgresql
-from tests.contracts.test_wakeup import SECONDS, relay, running, said, until_asleep, until_said
+from tests.contracts.test_wakeup import SECONDS, listen_events, relay, running, until_asleep, until_listen_events
 from tests.lanes import take_lanes
 from tests.logs import OUTBOX, PLENTY, Arrivals, PostgreSQLLog, numbered
 from tests.services.pgbouncer import PgBouncer
@@ -24,12 +28,13 @@ from tests.services.postgresql import PostgreSQL
 
 
 @pytest.fixture
-async def log(postgresql15: PostgreSQL, pgbouncer15: PgBouncer) -> Pooled:
+async def log(postgresql15: PostgreSQL, pgbouncer15: PgBouncer) -> AsyncIterator[Pooled]:
     """A log whose relays go through the pooler."""
     direct = await PostgreSQLLog.fresh(postgresql15)
     log = Pooled(pgbouncer15.url(direct.url))
     log.direct = direct.url
-    return log
+    yield log
+    await log.close()
 
 
 class Pooled(PostgreSQLLog):
@@ -37,10 +42,8 @@ class Pooled(PostgreSQLLog):
 
     async def add(self, *messages: Any) -> None:
         """As an application with asyncpg must: its statements can't be kept."""
-        connection = await asyncpg.connect(self.url, statement_cache_size=0)
-        async with connection.transaction():
+        async with self.connected(statement_cache_size=0) as connection, connection.transaction():
             await OUTBOX.add_many(connection, messages)
-        await connection.close()
 
 
 def pooled(log: Any, broker: Any, *, direct: str | None = None, **settings: Any) -> Relay:
@@ -51,11 +54,11 @@ def pooled(log: Any, broker: Any, *, direct: str | None = None, **settings: Any)
 async def test_the_relay_says_so_polls_and_carries_everything(log: Pooled, caplog: pytest.LogCaptureFixture) -> None:
     broker = Arrivals()
     async with running(pooled(log, broker, max_idle_backoff="10ms", lanes=4)) as it:
-        await until_said(caplog, "deaf")
-        assert "behind a pooler, where nobody can listen; set direct to its own URL" in caplog.text
+        await until_listen_events(caplog, "listen_lost")
+        assert "behind a pooler, and LISTEN does not work there; set direct to the server's own URL" in caplog.text
         await asyncio.gather(*(log.add(*numbered(*range(n, n + 20))) for n in range(0, 200, 20)))
         await broker.until(*range(200))
-        assert not any(rest.nap or rest.asleep for rest in it._wakeup._rests)
+        assert not any(wait.nap or wait.asleep for wait in it._wakeup._waits)
     assert sorted(broker.numbers) == list(range(200)), "and nothing twice"
 
 
@@ -66,7 +69,7 @@ async def test_with_a_direct_url_it_is_woken(log: Pooled, caplog: pytest.LogCapt
             await until_asleep(it)
             await log.add(*numbered(number))
             await broker.until(number)
-    assert said(caplog) == []
+    assert listen_events(caplog) == []
 
 
 async def test_psycopg_adds_through_it(log: Pooled) -> None:
@@ -82,7 +85,7 @@ async def test_psycopg_adds_through_it(log: Pooled) -> None:
 async def test_every_transaction_has_the_settings_that_a_page_is_planned_with(log: Pooled) -> None:
     store = PostgreSQLStore(log.url, connections=2)
     await store.open()
-    strangers = [await asyncpg.connect(log.url, statement_cache_size=0) for _ in range(3)]
+    strangers = [await log.connect(statement_cache_size=0) for _ in range(3)]
     for _ in range(5):
         async with store._connection() as connection:
             assert await connection.fetchval("show plan_cache_mode") == "force_custom_plan"
@@ -159,19 +162,19 @@ async def test_a_cursor_is_on_disk_when_it_was_settled(log: Pooled, postgresql15
 async def test_a_transaction_that_an_error_has_aborted_is_known(log: Pooled) -> None:
     """Whether or not the pooler passes on what the server reports; and the next client finds everything as it was."""
     transactions, inbox = Transactions(object, "postroad", 1), Inbox()
-    connection = await asyncpg.connect(log.url, statement_cache_size=0)
-    for spoilt in (False, True, False):
+    connection = await log.connect(statement_cache_size=0)
+    for aborted in (False, True, False):
         async with connection.transaction():
-            reported = transactions.reported(connection)
-            noted = await inbox.note(connection, [(str(uuid4()), "")], consumer="stock")
-            if spoilt:
+            reported = asyncpg_reported(connection)
+            recorded = await inbox.record(connection, [(str(uuid4()), "")], consumer="stock")
+            if aborted:
                 with pytest.raises(asyncpg.UndefinedTableError):
                     await connection.execute("select from nowhere")
-            asked = transactions.check(connection, reported, noted.transaction)
-            if spoilt:
+            steps = check_transaction(transactions, connection, reported, recorded.transaction)
+            if aborted:
                 with pytest.raises(TransactionAborted):
-                    await asked
-            elif asked is not None:
-                await asked
+                    await run_steps_async(steps)
+            else:
+                await run_steps_async(steps)
     assert await connection.fetchval("show default_transaction_read_only") == "off"
     await connection.close()

@@ -15,14 +15,14 @@ import pytest
 
 from postroad import Message, Refusal, StoredMessage
 from postroad.brokers.memory import MemoryBroker
-from postroad.brokers.rabbitmq import RabbitMQPublisher
+from postroad.brokers.rabbitmq.publisher import RabbitMQPublisher
 from postroad.config import RelaySettings
 from postroad.relay import Relay
 from postroad.stores.memory import MemoryStore
 from tests.destinations import bound_queue, rabbitmq_channel
-from tests.logs import MemoryLog, PostgreSQLLog
+from tests.logs import MemoryLog, PostgreSQLLog, log_fixture
 from tests.queues import QUEUE, arrivals, with_queue
-from tests.relays import PATIENCE, RunningRelay, relay
+from tests.relays import WAIT_SECONDS, RunningRelay, relay
 from tests.services.proxy import Proxy
 from tests.traffic import Traffic
 
@@ -32,20 +32,17 @@ if TYPE_CHECKING:
 
     from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 
-    from tests.services.postgresql import PostgreSQL
     from tests.services.rabbitmq import RabbitMQ
 
 LANES = 4
 IMPATIENT = ("--lanes", str(LANES), "--outage-backoff", "200ms", "--max-attempts", "2", "--max-backoff", "100ms")
 
 
-@pytest.fixture
-async def log(postgresql15: PostgreSQL) -> PostgreSQLLog:
-    return await PostgreSQLLog.fresh(postgresql15)
+log = log_fixture("postgresql15")
 
 
 async def until(number: Callable[[], float], *, reaches: float) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(WAIT_SECONDS):
         while True:
             if number() >= reaches:
                 return
@@ -72,14 +69,14 @@ async def carrying(
         await delivered(log)
         assert await running.ended_by(signal.SIGTERM) == 0
     assert await log.attempts() == []
-    (end,) = running.told("relay_ended")
+    (end,) = running.logged("relay_ended")
     assert (end["published"], end["refused"], end["died"]) == (traffic.count, 0, 0)
-    assert not running.told("message_refused", "message_died", "lane_lost", "lane_reloaded", "store_out")
+    assert not running.logged("message_refused", "message_dead", "lane_lost", "lane_reloaded", "store_unavailable")
 
 
 async def delivered(log: PostgreSQLLog, *, dead: int = 0) -> None:
     """Wait until no lane has anything before it, and nothing is in trouble but so many dead."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(WAIT_SECONDS):
         while True:
             if not await log.waiting() and await states(log) == ["dead"] * dead:
                 return
@@ -87,16 +84,16 @@ async def delivered(log: PostgreSQLLog, *, dead: int = 0) -> None:
 
 
 async def states(log: PostgreSQLLog) -> list[str]:
-    return [each.state for each in await log.troubles()]
+    return [each.state for each in await log.deferred()]
 
 
 async def test_stopped_and_started(log: PostgreSQLLog, rabbitmq: RabbitMQ, vhost: str, tmp_path: Path) -> None:
     await with_queue(vhost)
     async with carrying(log, vhost, tmp_path) as (traffic, running):
         await asyncio.to_thread(rabbitmq.stop)
-        await running.until_told("broker_out", "Connect call failed")
+        await running.until_logged("broker_unavailable", "Connect call failed")
         await asyncio.to_thread(rabbitmq.start)
-        await running.until_told("broker_back")
+        await running.until_logged("broker_recovered")
     traffic.check(await arrivals(vhost))
 
 
@@ -110,7 +107,7 @@ async def test_cut_in_the_middle_of_a_page(log: PostgreSQLLog, rabbitmq: RabbitM
         for cuts, after in enumerate(({"sent": 123_456}, {"answered": 100}) * 3, start=1):
             proxy.cut_after(**after)
             await until(lambda: proxy.cuts, reaches=cuts)
-            await running.until_told("broker_back", times=cuts)
+            await running.until_logged("broker_recovered", times=cuts)
     assert running.interrupted()
     traffic.check(await arrivals(vhost))
 
@@ -120,9 +117,9 @@ async def test_memory_alarm(log: PostgreSQLLog, rabbitmq: RabbitMQ, vhost: str, 
     try:
         async with carrying(log, vhost, tmp_path) as (traffic, running):
             await asyncio.to_thread(rabbitmq.block)
-            await running.until_told("broker_out", "alarm: low on memory")
+            await running.until_logged("broker_unavailable", "alarm: low on memory")
             await asyncio.to_thread(rabbitmq.unblock)
-            await running.until_told("broker_back")
+            await running.until_logged("broker_recovered")
     finally:
         rabbitmq.unblock()
     traffic.check(await arrivals(vhost))
@@ -134,11 +131,11 @@ async def test_a_queue_that_rejects(log: PostgreSQLLog, rabbitmq: RabbitMQ, vhos
     rabbitmq.ctl("set_policy", "-p", name, "--apply-to", "queues", "small", f"^{QUEUE}$", limit)
     await with_queue(vhost)
     async with carrying(log, vhost, tmp_path) as (traffic, running):
-        await running.until_told("route_out", "basic.nack", times=LANES)
+        await running.until_logged("route_blocked", "basic.nack", times=LANES)
         arrived = await arrivals(vhost)
         assert len(arrived) >= 3000
-        await running.until_told("route_back")
-        await running.until_told("route_out", times=LANES + 1)  # it is full again
+        await running.until_logged("route_unblocked")
+        await running.until_logged("route_blocked", times=LANES + 1)  # it is full again
         await asyncio.to_thread(rabbitmq.ctl, "clear_policy", "-p", name, "small")
     traffic.check(arrived + await arrivals(vhost))
 
@@ -147,8 +144,10 @@ async def test_an_exchange_deleted(log: PostgreSQLLog, vhost: str, tmp_path: Pat
     await with_queue(vhost)
     async with carrying(log, vhost, tmp_path) as (traffic, running), rabbitmq_channel(vhost) as channel:
         await channel.exchange_delete("postroad")
-        await running.until_told("broker_out", "the exchange 'postroad' is gone")
-        await running.until_told("route_out", "no queue takes", times=LANES)  # it is there again, and nothing is bound
+        await running.until_logged("broker_unavailable", "the exchange 'postroad' is gone")
+        await running.until_logged(
+            "route_blocked", "no queue takes", times=LANES
+        )  # it is there again, and nothing is bound
         await bound_queue(channel, QUEUE)
     traffic.check(await arrivals(vhost))
 
@@ -187,21 +186,21 @@ async def test_a_binding_that_is_missing_for_ten_minutes(vhost: str, caplog: pyt
             await until(lambda: len(orders), reaches=50 * minute)
             await until(clock.now, reaches=began + 60 * minute)
         await until(lambda: len(log.store._deferred), reaches=500)
-        troubles = await log.troubles()
-        assert {each.route for each in troubles if each.route} == {"invoice.sent"}
-        assert {each.state for each in troubles} <= {"held", "sending"}  # one may be tried just now
-        assert not any(each.attempts for each in troubles)
+        deferred = await log.deferred()
+        assert {each.route for each in deferred if each.route} == {"invoice.sent"}
+        assert {each.state for each in deferred} <= {"held", "sending"}  # one may be tried just now
+        assert not any(each.attempts for each in deferred)
 
         await collect(invoices, channel, "invoice.sent")
         await until(lambda: len(invoices), reaches=500)
         it.stop()
         summary = await running
     assert (summary.published, summary.refused, summary.died) == (1000, 0, 0)
-    assert (await log.troubles(), await log.attempts()) == ([], [])
+    assert (await log.deferred(), await log.attempts()) == ([], [])
     for arrived in (orders, invoices):
         assert all(sorted(of_key) == of_key for of_key in ([n for n in arrived if n % 7 == key] for key in range(7)))
     told = [str(record.event) for record in caplog.records if hasattr(record, "event")]
-    assert (told.count("route_out"), told.count("route_back")) == (2, 2)  # once for each lane
+    assert (told.count("route_blocked"), told.count("route_unblocked")) == (2, 2)  # once for each lane
 
 
 def order_and_invoice(number: int) -> list[Message]:
@@ -234,12 +233,12 @@ async def test_a_message_that_breaks_the_connection_is_found_and_refused_alone(
         proxy.cut_at(b"this breaks it")
         with relay(log, proxy.url(vhost), tmp_path / "log", *IMPATIENT) as running:
             async with traffic.growing(log):
-                await running.until_told("message_died")
+                await running.until_logged("message_dead")
             await delivered(log, dead=1)
             assert await running.ended_by(signal.SIGTERM) == 0
     assert proxy.cuts
     assert [(each.position, each.attempt) for each in await log.attempts()] == [(1_001, 1), (1_001, 2)]
-    (end,) = running.told("relay_ended")
+    (end,) = running.logged("relay_ended")
     assert (end["published"], end["refused"], end["died"]) == (traffic.count, 2, 1)
     traffic.check(await arrivals(vhost))
 

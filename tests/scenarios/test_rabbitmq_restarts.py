@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.conftest import serving
-from tests.logs import PostgreSQLLog
+from tests.logs import PostgreSQLLog, log_fixture
 from tests.queues import arrivals, with_queue
 from tests.relays import Place, Span, relay
 from tests.services.rabbitmq import RabbitMQ
@@ -24,14 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from tests.services.postgresql import PostgreSQL
 
 UNTIL_EMPTY = "--until-empty"
 
 
-@pytest.fixture
-async def log(postgresql15: PostgreSQL) -> PostgreSQLLog:
-    return await PostgreSQLLog.fresh(postgresql15)
+log = log_fixture("postgresql15")
 
 
 async def places(log: PostgreSQLLog, numbers: Sequence[int]) -> list[Place]:
@@ -78,9 +75,11 @@ async def test_the_broker_is_restarted_and_killed(log: PostgreSQLLog, server: Ra
         await asyncio.to_thread(server.start)
         assert await running.ended() == 0
     assert await log.waiting() == 0
-    (end,) = running.told("relay_ended")
+    (end,) = running.logged("relay_ended")
     assert end["published"] == traffic.count
-    assert not running.told("message_refused", "message_died", "route_out", "lane_lost", "lane_reloaded", "store_out")
+    assert not running.logged(
+        "message_refused", "message_dead", "route_blocked", "lane_lost", "lane_reloaded", "store_unavailable"
+    )
     under_way = running.interrupted()
     assert len(under_way) > len(once)
 

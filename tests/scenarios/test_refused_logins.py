@@ -80,11 +80,11 @@ def test_what_is_being_started_ends(
 ) -> None:
     service = start(command, vhost.replace("guest:guest", f"guest:{OTHER}"), *options)
     assert service.process.wait(60) == 1
-    last = service.said().splitlines()[-1]
+    last = service.output().splitlines()[-1]
     assert last.startswith("postroad: ")
     assert REFUSED in last
-    assert OTHER not in service.said()
-    assert "Traceback" not in service.said()
+    assert OTHER not in service.output()
+    assert "Traceback" not in service.output()
 
 
 async def test_a_relay_that_has_run_waits(postgresql15: PostgreSQL, vhost: str, user: User, tmp_path: Path) -> None:
@@ -96,9 +96,9 @@ async def test_a_relay_that_has_run_waits(postgresql15: PostgreSQL, vhost: str, 
         await running.until(published=100)
         async with traffic.growing(log):
             user.lose_login()
-            await running.until_told("broker_out", REFUSED, times=2)
+            await running.until_logged("broker_unavailable", REFUSED, times=2)
             user.regain_login()
-            await running.until_told("broker_back")
+            await running.until_logged("broker_recovered")
         await running.until(published=traffic.count)
         assert await running.ended_by(signal.SIGTERM) == 0
     assert await log.attempts() == []
@@ -120,5 +120,5 @@ async def test_a_consumer_that_has_run_waits(
 
 
 async def says(service: Service, text: str, *, times: int) -> bool:
-    assert service.process.poll() is None, service.said()
-    return service.said().count(text) >= times
+    assert service.process.poll() is None, service.output()
+    return service.output().count(text) >= times

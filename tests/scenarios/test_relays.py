@@ -10,23 +10,21 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos import Chaos
 from tests.lanes import pending
-from tests.logs import OUTBOX, PostgreSQLLog, numbered
+from tests.logs import OUTBOX, PostgreSQLLog, log_fixture, numbered
 from tests.queues import arrivals, with_queue
 from tests.relays import RunningRelay, relay
 from tests.services.postgresql import PostgreSQL
 from tests.services.rabbitmq import RabbitMQ
 from tests.services.server import stop
 from tests.traffic import Traffic
-from tests.turmoil import Turmoil
 
 SEED = int(os.environ.get("TURMOIL_SEED", "8"))
 NEVER = ("--lease", "1h")  # so that nothing but the advisory lock can tell that somebody died
 
 
-@pytest.fixture
-async def log(postgresql15: PostgreSQL) -> PostgreSQLLog:
-    return await PostgreSQLLog.fresh(postgresql15)
+log = log_fixture("postgresql15")
 
 
 async def until_carried(log: PostgreSQLLog) -> None:
@@ -60,7 +58,7 @@ async def test_three_relays_over_one_backlog_and_nothing_comes_twice(
             await until_carried(log)
         await until_carried(log)
         assert [await each.ended_by(signal.SIGTERM) for each in running] == [0, 0, 0]
-    assert all(sum(page["published"] for page in each.told("page_published")) for each in running), "all had a share"
+    assert all(sum(page["published"] for page in each.logged("page_published")) for each in running), "all had a share"
     assert not traffic.check(await arrivals(vhost))
     assert await log.execute("select from postroad.relays") == []
 
@@ -75,7 +73,7 @@ async def test_who_dies_is_not_missed(log: PostgreSQLLog, vhost: str, tmp_path: 
         await until_owners(log, 4)
         await log.add(*numbered(*range(100)))
         await until_carried(log)
-        assert len(second.told("relay_died")) == (number == signal.SIGKILL)
+        assert len(second.logged("relay_evicted")) == (number == signal.SIGKILL)
     assert sorted(await arrivals(vhost)) == list(range(100))
 
 
@@ -85,13 +83,13 @@ async def test_a_standby_takes_over_when_the_one_that_works_is_killed(
     await with_queue(vhost)
     options = (*NEVER, "--lock-id", "4711")
     with relay(log, vhost, tmp_path / "a", *options) as first:
-        await first.until_told("lock_taken")
+        await first.until_logged("lock_taken")
         with relay(log, vhost, tmp_path / "b", *options) as second:
-            await second.until_told("relay_stands_by")
+            await second.until_logged("relay_standby")
             await log.add(*numbered(*range(50)))
             await until_carried(log)
             await first.ended_by(signal.SIGKILL)
-            await second.until_told("lock_taken")
+            await second.until_logged("lock_taken")
             await log.add(*numbered(*range(50, 100)))
             await until_carried(log)
     assert sorted(await arrivals(vhost)) == list(range(100))
@@ -111,27 +109,28 @@ async def test_a_relay_that_was_frozen_beyond_its_lease_changes_nothing(
             await until_owners(log, 4)
             stop(second.process)
             before = await lanes(log)
-            published = len(first.told("page_published"))
-            under_way = len(first.told("page_taken")) - published
+            published = len(first.logged("page_published"))
+            under_way = len(first.logged("page_taken")) - published
             first.process.send_signal(signal.SIGCONT)
-            await first.until_told("lane_lost", times=4)
-            await first.until_told("relay_stands_by")
+            await first.until_logged("lane_lost", times=4)
+            await first.until_logged("relay_standby")
             assert await lanes(log) == before
-            since = first.told("page_published")[published:]
+            since = first.logged("page_published")[published:]
             assert sum(page["published"] > 0 for page in since) <= under_way, "it sent what it had only read"
+            # Asked for now: on a busy machine it may lose a lane again, whose lease is as short.
+            assert len(first.logged("lane_lost")) == 4
+            assert not first.logged("lane_reloaded", "store_unavailable")
             second.process.send_signal(signal.SIGCONT)
             await until_owners(log, 2, 2)
             await log.add(*numbered(*range(8_000, 8_100)))
             await until_carried(log)
-        assert len(first.told("lane_lost")) == 4
-        assert not first.told("lane_reloaded", "store_out")
     assert set(await arrivals(vhost)) == set(range(8_100))
 
 
 async def frozen_in_a_page(running: RunningRelay) -> None:
     """Stop its process while it has messages under way."""
     stop(running.process)
-    while len(running.told("page_taken")) == len(running.told("page_published")):
+    while len(running.logged("page_taken")) == len(running.logged("page_published")):
         running.process.send_signal(signal.SIGCONT)
         await asyncio.sleep(0.005)
         stop(running.process)
@@ -153,7 +152,7 @@ async def test_a_long_transaction_delays_nobody_else(log: PostgreSQLLog, vhost: 
         await OUTBOX.add_many(writer, numbered(0))
         await log.add(*numbered(*range(1, 101)))
         await running.until(100)
-        await until_beaten(log, 6)  # two leases later
+        await until_heartbeats(log, 6)  # two leases later
         await log.add(*numbered(*range(101, 201)))
         await running.until(200)
         await transaction.commit()
@@ -162,8 +161,8 @@ async def test_a_long_transaction_delays_nobody_else(log: PostgreSQLLog, vhost: 
     assert sorted(await arrivals(vhost)) == list(range(201))
 
 
-async def until_beaten(log: PostgreSQLLog, times: int) -> None:
-    """Wait until the relay has been heard of so often again."""
+async def until_heartbeats(log: PostgreSQLLog, times: int) -> None:
+    """Wait until the relay has sent so many more heartbeats."""
     query = "select sum(beats) from postroad.relays"
     ((before,),) = await log.execute(query)
     async with asyncio.timeout(60):
@@ -180,14 +179,14 @@ ACTS = [
 async def test_whatever_happens_every_promise_is_kept(
     postgresql15: PostgreSQL, rabbitmq: RabbitMQ, tmp_path: Path
 ) -> None:
-    async with Turmoil(postgresql15, rabbitmq, tmp_path, seed=SEED) as turmoil:
-        turmoil.write()
+    async with Chaos(postgresql15, rabbitmq, tmp_path, seed=SEED) as chaos:
+        chaos.write()
         for act in ACTS:
             await asyncio.sleep(0.3)
-            await turmoil.happen(act)
-        verdict = await turmoil.come_to_rest()
+            await chaos.happen(act)
+        verdict = await chaos.come_to_rest()
         assert verdict.committed > 500
         # Whether each duplicate has a reason depends on clocks, and a busy machine may stop a relay for longer than its
         # lease: `make soak` asks for that.
-        assert not [*verdict.lost, *verdict.phantoms, *verdict.overtaken], turmoil.report(verdict)
-        print(turmoil.report(verdict))  # noqa: T201 - `pytest -rP` shows it
+        assert not [*verdict.lost, *verdict.phantoms, *verdict.overtaken], chaos.report(verdict)
+        print(chaos.report(verdict))  # noqa: T201 - `pytest -rP` shows it

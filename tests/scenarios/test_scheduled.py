@@ -12,21 +12,18 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Self
 from uuid import UUID
-
-import pytest
 
 from postroad import Cancellation, Message, Refusal, StoredMessage
 from postroad.config import RelaySettings
 from postroad.message import new_id
 from postroad.relay import Relay
 from tests.lanes import take_lanes
-from tests.logs import PLENTY, Arrivals, PostgreSQLLog, SQLiteLog, numbered
+from tests.logs import PLENTY, Arrivals, PostgreSQLLog, SQLiteLog, log_fixture, numbered
 
 # Another process. For each line that it reads it adds some messages that fall due within the next moments, and cancels
 # each at some moment, in a transaction of its own, some of which it rolls back. It tells what it was answered when the
@@ -64,12 +61,7 @@ ENOUGH = 40
 """So many answers of each kind, and as many again for each relay that is killed."""
 
 
-@pytest.fixture(params=["sqlite", "postgresql15"])
-async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SQLiteLog | PostgreSQLLog]:
-    if request.param == "sqlite":
-        yield SQLiteLog(tmp_path / "log.sqlite")
-    else:
-        yield await PostgreSQLLog.fresh(request.getfixturevalue(request.param))
+log = log_fixture("sqlite", "postgresql15")
 
 
 def database_of(log: SQLiteLog | PostgreSQLLog) -> str:
@@ -167,7 +159,7 @@ FIRST = range(1000, 1020)  # so many that each lane has some
 class AtOnce:
     """Tries a refused message again after a moment, and for ever."""
 
-    def again_in(self, attempts: int, refusal: Refusal) -> timedelta:
+    def retry_in(self, attempts: int, refusal: Refusal) -> timedelta:
         return timedelta(milliseconds=20 * attempts)
 
 

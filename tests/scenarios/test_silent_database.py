@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-import asyncpg
 import pytest
 
 from postroad import Outbox
+from tests.logs import connected
 from tests.places import ON_POSTGRESQL
 from tests.scenarios.test_consumers import Service, effects, exists, fresh, left, order, put, services, until
 from tests.services.postgresql import PostgreSQL
@@ -43,9 +43,9 @@ async def test_a_consumer_ends_and_its_message_comes_again(
             code, summary = await stopped(service)
         assert code == 0
         assert "0 handled" in summary
-        said = service.said()
+        said = service.output()
         assert "1 handlers or statements did not end within grace (1 s) and a second" in said
-        assert "their messages are not acked, and come again" in said
+        assert "their messages are not acked, and will be delivered again" in said
         assert "Traceback" not in said
         again = start(*APP, "--until-empty", SERVICE_DATABASE=database, **environment)
         assert again.process.wait(60) == 0
@@ -66,7 +66,7 @@ async def test_a_consumer_that_can_t_begin_can_be_stopped(
             await silence.called()
             code, _ = await stopped(service)
     assert code == 0
-    assert "Traceback" not in service.said()
+    assert "Traceback" not in service.output()
 
 
 @pytest.mark.parametrize("driver", ON_POSTGRESQL)
@@ -84,9 +84,9 @@ async def test_a_relay_with_its_handlers_ends_and_their_message_comes_again(
             proxy.go_silent()
             code, summary = await stopped(service)
         assert (code, summary[:11]) == (0, "0 published")
-        assert "1 handlers or statements did not end within grace and a second" in service.said()
-        assert "their messages are not confirmed, and come again" in service.said()
-        assert "Traceback" not in service.said()
+        assert "1 handlers or statements did not end within grace and a second" in service.output()
+        assert "their messages are not confirmed, and will be handled again" in service.output()
+        assert "Traceback" not in service.output()
         again = start(*relay, "--until-empty", SERVICE_DATABASE=database, **environment)
         assert again.process.wait(60) == 0
     assert await effects(database) == [1]
@@ -102,14 +102,12 @@ async def test_a_relay_whose_handlers_can_t_begin_can_be_stopped(database: str, 
             await silence.called()
             code, _ = await stopped(service)
     assert code == 0
-    assert "Traceback" not in service.said()
+    assert "Traceback" not in service.output()
 
 
 async def add_one(database: str) -> None:
-    connection = await asyncpg.connect(database)
-    async with connection.transaction():
+    async with connected(database) as connection, connection.transaction():
         await Outbox(source="/tests").add(connection, {"order": 1}, type="order.created", key=1)
-    await connection.close()
 
 
 async def stopped(service: Service) -> tuple[int, str]:

@@ -39,7 +39,8 @@ class Writers:
         self.committed: set[int] = set()
 
     async def open(self, number: int) -> None:
-        self._connections = [await asyncpg.connect(self._url) for _ in range(number)]
+        for _ in range(number):
+            self._connections.append(await asyncpg.connect(self._url))
 
     async def close(self) -> None:
         for connection in self._connections:
@@ -124,7 +125,7 @@ class Sleepers:
             try:
                 await asyncio.sleep(rng.uniform(0.3, 2))
             finally:
-                self.naps += sum(rest.asleep for rest in relay._wakeup._rests)
+                self.naps += sum(wait.asleep for wait in relay._wakeup._waits)
             self._running.cancel()  # no farewell: its naps stay behind
             await asyncio.wait((self._running,))
 
@@ -141,8 +142,8 @@ async def test_every_committed_message_arrives_while_the_tick_is_an_hour_away(po
     steady = Sleepers(log.url, "steady", 2)
     relay = Relay(PostgreSQLStore(log.url), steady.broker, sink="steady", settings=steady._settings)
     sleeping = [asyncio.create_task(relay.run()), *(asyncio.create_task(sink.run(rng)) for sink in sinks)]
-    await writers.open(4)
     try:
+        await writers.open(4)
         end = time.monotonic() + RUN_SECONDS
         while time.monotonic() < end:  # round by round, for the next message would hide that one was left lying
             await writers.round()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from postroad.stores.migrations import grants_script
+from postroad.stores.grants import grants_script
 from tests.security.neighbours import Neighbours, Role, postroad
 from tests.services.postgresql import PostgreSQL
 

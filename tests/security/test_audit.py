@@ -7,9 +7,10 @@ import json
 import asyncpg
 import pytest
 
-from postroad.stores import changing
-from postroad.stores.operating import By, Filter
-from postroad.stores.postgresql_operating import PostgreSQLOperating
+from postroad.stores.admin import change
+from postroad.stores.admin.admin import Admin
+from postroad.stores.admin.contract import By, Filter
+from postroad.stores.admin.postgresql import PostgreSQLAdminDatabase
 from tests.security.neighbours import Neighbours, postroad
 
 DEAD = """
@@ -93,9 +94,9 @@ async def test_no_operator_can_change_the_count_of_another(neighbours: Neighbour
 
 async def test_a_change_of_many_batches_is_one_entry(neighbours: Neighbours, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each batch adds a line; the entry counts them together."""
-    monkeypatch.setattr(changing, "BATCH", 2)
+    monkeypatch.setattr(change, "BATCH", 2)
     neighbours.psql("owner", DEAD)
-    async with PostgreSQLOperating(neighbours.url("operator")) as operating:
+    async with Admin(PostgreSQLAdminDatabase(neighbours.url("operator"))) as operating:
         assert (await operating.drop(Filter(all=True), By("me", "a test"))).changed == 5
         (entry,) = await operating.audit()
     assert (entry.changed, entry.role) == (5, neighbours.name("operator"))

@@ -86,7 +86,7 @@ async def test_what_blocks_a_relay_is_named(
         async with other.transaction():
             await other.execute(statement)
             await add(neighbours, 2)
-            wanted = f"waits for locks of another session: process {other.get_server_pid()} of role postgres"
+            wanted = f"is blocked by locks of another session: process {other.get_server_pid()} of role postgres"
             await until(lambda: wanted in caplog.text)
             blockers = await store.blockers(longer_than=timedelta(0))
             assert (other.get_server_pid(), "postgres") in {(blocker.pid, blocker.role) for blocker in blockers}
@@ -108,7 +108,7 @@ async def test_what_keeps_a_relay_from_taking_its_lanes_is_named(
         await other.execute("select from postroad.lanes for update")
         relay = Relay(PostgreSQLStore(neighbours.url("owner")), broker, sink="s", settings=ONE_LANE)
         async with running(relay):
-            wanted = f"waits for locks of another session: process {other.get_server_pid()} of role postgres"
+            wanted = f"is blocked by locks of another session: process {other.get_server_pid()} of role postgres"
             await until(lambda: wanted in caplog.text)
             await transaction.rollback()
             await add(neighbours, 1)

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from postroad.stores.queries import migration_files, named_queries
+from postroad.stores.dialects import POSTGRESQL
 from tests.security.neighbours import Neighbours
 
 PINNED: Final = "{search_path=pg_catalog, pg_temp}"
@@ -95,12 +95,11 @@ def test_nothing_of_ours_depends_on_another_schema(neighbours: Neighbours) -> No
 
 def test_no_function_that_takes_a_table_or_sequence_is_given_an_untyped_literal(neighbours: Neighbours) -> None:
     """A function of another role that takes text would fit such a literal better."""
-    new = [name for number, name in migration_files("postgresql").items() if number >= 7]
-    for name in (*new, "queries.sql", "leases.sql", "operating.sql"):
+    for name in (*POSTGRESQL.migrations.values(), "queries.sql", "leases.sql", "admin.sql"):
         text = (files("postroad.stores") / "sql" / "postgresql" / name).read_text(encoding="utf-8")
         assert _REGCLASS.findall(text) == [], name
 
 
 @pytest.mark.parametrize("query", [*ON_THE_USERS_CONNECTION, *BEFORE_THE_PATH_IS_SET])
 def test_a_query_on_a_connection_with_any_path_says_where_its_functions_are(query: str) -> None:
-    assert foreign_calls(named_queries("postgresql", "postroad")[query]) == []
+    assert foreign_calls(POSTGRESQL.queries("postroad")[query]) == []

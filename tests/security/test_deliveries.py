@@ -14,16 +14,17 @@ import pytest
 from yarl import URL
 
 from postroad import Consumer, Outbox, Received
-from postroad.brokers import amqp_properties
-from postroad.brokers.amqp_reading import BrokenFrame, FrameReader
+from postroad.brokers.rabbitmq import properties
+from postroad.brokers.rabbitmq.reading import BrokenFrame, FrameReader
 from postroad.retry import Backoff
-from tests.consumers import Numbered, consumed
+from tests.consumers import Numbered, consumed, handler_limits, hang
 from tests.destinations import bound_queue, rabbitmq_channel
 from tests.destinations import consumed as taken
 from tests.logs import numbered
 from tests.places import asyncpg_transactions
 from tests.security.neighbours import Neighbours, postroad
-from tests.unit.test_amqp_properties import counting
+from tests.services.serving import aborted, closed, end_serving
+from tests.unit.brokers.rabbitmq.test_properties import counting
 
 ONCE: Final = Backoff(max_attempts=1, first=timedelta(milliseconds=1), jitter=0)
 DEEP: Final = b"[" * 100_000 + b"]" * 100_000
@@ -46,7 +47,7 @@ async def consuming(neighbours: Neighbours, vhost: str, **settings: Any) -> Asyn
     @consumer.on(Numbered)
     async def handle(event: Numbered, tx: Any, message: Received) -> None:
         if event.number < 0:
-            await asyncio.Event().wait()
+            await hang()
         handled.append(event.number)
 
     await consumed(consumer)
@@ -86,7 +87,7 @@ async def test_very_many_headers_are_a_dead_letter_and_each_is_written_once(
 ) -> None:
     written: list[int] = []
     for name in ("_encoded", "table"):
-        monkeypatch.setattr(amqp_properties, name, counting(getattr(amqp_properties, name), written))
+        monkeypatch.setattr(properties, name, counting(getattr(properties, name), written))
     async with consuming(neighbours, vhost) as (consumer, handled):
         await publish(vhost, b"no JSON", 1, **{f"h{number}": "" for number in range(11_700)})
         await publish(vhost, b'{"number":2}', 2)
@@ -99,11 +100,12 @@ async def test_very_many_headers_are_a_dead_letter_and_each_is_written_once(
 
 
 async def test_messages_whose_handlers_hang_do_not_stop_a_consumer(neighbours: Neighbours, vhost: str) -> None:
-    async with consuming(neighbours, vhost, handler_timeout="300ms", concurrency=10) as (consumer, handled):
+    async with consuming(neighbours, vhost, handler_timeout="90s", concurrency=10) as (consumer, handled):
         for number in range(1, 11):
             await publish(vhost, b'{"number":-1}', number)
         await publish(vhost, b'{"number":11}', 11)
-        summary = await consumed(consumer)
+        with handler_limits(90):
+            summary = await consumed(consumer)
     assert (summary.handled, summary.failed, summary.dead) == (1, 10, 10)
     assert handled == [11]
     for letter in await taken(vhost, "stock.dead"):
@@ -139,12 +141,22 @@ ABSURD: Final = struct.pack(">BHI", 1, 1, 13) + struct.pack(">HHQB", 60, 80, 2**
 async def lying(vhost: str) -> AsyncIterator[str]:
     """The URL of a broker that answers the first message with an absurd ack; else it does what the real one does."""
     real = URL(vhost)
+    serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
-    async def meet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def meet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(serve(reader, writer))
+        serving[task] = writer
+        task.add_done_callback(serving.pop)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         back, forth = await asyncio.open_connection(real.host, real.port)
-        async with asyncio.TaskGroup() as both:
-            both.create_task(pass_on(reader, forth, b""))
-            both.create_task(pass_on(back, writer, ABSURD))
+        try:
+            async with asyncio.TaskGroup() as both:
+                both.create_task(pass_on(reader, forth, b""))
+                both.create_task(pass_on(back, writer, ABSURD))
+            await closed(writer, forth)
+        finally:
+            await aborted(writer, forth)
 
     async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lie: bytes) -> None:
         try:
@@ -163,8 +175,10 @@ async def lying(vhost: str) -> AsyncIterator[str]:
         return head + await reader.readexactly(struct.unpack(">BHI", head)[2] + 1)
 
     server = await asyncio.start_server(meet, "127.0.0.1", 0)
-    yield str(real.with_host("127.0.0.1").with_port(server.sockets[0].getsockname()[1]))
-    server.close()
+    try:
+        yield str(real.with_host("127.0.0.1").with_port(server.sockets[0].getsockname()[1]))
+    finally:
+        await end_serving(server, serving)
 
 
 async def test_an_ack_with_an_absurd_tag_does_not_hang_a_relay(neighbours: Neighbours, vhost: str) -> None:

@@ -1,9 +1,10 @@
-"""What an application may write into a shared log, and what becomes of rows from before there were limits."""
+"""What an application may write into a shared log, and what becomes of rows that the owner of the tables wrote past
+the limits.
+"""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,61 +17,52 @@ from postroad import InvalidMessage, InvalidSetting, Message, Outbox
 from postroad.config import RelaySettings
 from postroad.message import encode, slot_of
 from postroad.relay import Relay
-from postroad.stores.migrations import grants_script
-from postroad.stores.operating import By, Filter
-from postroad.stores.postgresql import migrate_postgresql
-from postroad.stores.postgresql_operating import PostgreSQLOperating
-from postroad.stores.scripts import migration_statements
+from postroad.stores.admin.admin import Admin
+from postroad.stores.admin.contract import By, Filter
+from postroad.stores.admin.postgresql import PostgreSQLAdminDatabase
+from postroad.stores.grants import grants_script
 from postroad.stores.sqlite import migrate_sqlite
-from postroad.stores.sqlite_operating import SQLiteOperating
 from tests.lanes import take_lanes
-from tests.logs import PLENTY, Arrivals, Log, PostgreSQLLog, SQLiteLog, numbered, read_all
-from tests.services.postgresql import PostgreSQL
+from tests.logs import PLENTY, Arrivals, Log, PostgreSQLLog, SQLiteLog, connected, log_fixture, numbered
 
 OUTSIDE_EVERY_CALENDAR = ["infinity", "-infinity", "0044-03-15 00:00:00+00 BC", "99999-01-01 00:00:00+00"]
 LARGE = {"payload": 16_777_217, "headers": 65_537, "content_type": 256}
 
 
-@pytest.fixture
-async def log(postgresql15: PostgreSQL) -> AsyncIterator[PostgreSQLLog]:
-    log = await PostgreSQLLog.fresh(postgresql15)
-    await log.store.open()
-    yield log
-    await log.store.close()
+log = log_fixture("postgresql15", opened=True)
 
 
 @pytest.fixture
-async def application(log: PostgreSQLLog) -> AsyncIterator[Any]:
+async def application(log: PostgreSQLLog) -> Any:
     """A connection as a role that has what `--grants` prints, and nothing else."""
     await log.execute("do $$ begin create role shop_app login; exception when duplicate_object then null; end $$")
     await _script(log.url, grants_script("shop_app"))
-    connection = await asyncpg.connect(log.url.replace("postgres@", "shop_app@"))
-    yield connection
-    connection.terminate()
+    return await log.connect(user="shop_app")
+
+
+with_checks = log_fixture("postgresql15")
 
 
 @pytest.fixture
-async def old(postgresql15: PostgreSQL) -> PostgreSQLLog:
-    """A log as it was before there were limits."""
-    log = await PostgreSQLLog.fresh(postgresql15)
-    await _script(log.url, "drop schema postroad cascade", *migration_statements("postgresql", through=6))
-    return log
+async def unlimited(with_checks: PostgreSQLLog) -> PostgreSQLLog:
+    """A log whose owner has dropped the checks."""
+    await with_checks.execute("drop trigger refuse_row on postroad.outbox")
+    return with_checks
 
 
 @pytest.fixture
-def old_file(tmp_path: Path) -> Path:
-    path = tmp_path / "old.sqlite"
+def unlimited_file(tmp_path: Path) -> Path:
+    path = tmp_path / "unlimited.sqlite"
+    migrate_sqlite(path)
     with closing(sqlite3.connect(path)) as connection, connection:
-        for statement in migration_statements("sqlite", through=6):
-            connection.execute(statement)
+        connection.execute("drop trigger postroad_outbox_limits")
     return path
 
 
 async def _script(url: str, *statements: str) -> None:
-    connection = await asyncpg.connect(url)
-    for statement in statements:
-        await connection.execute(statement)
-    await connection.close()
+    async with connected(url) as connection:
+        for statement in statements:
+            await connection.execute(statement)
 
 
 def row(number: int, **columns: Any) -> dict[str, Any]:
@@ -126,24 +118,6 @@ def test_the_same_in_a_file(tmp_path: Path, time: object) -> None:
         insert_into_file(log.path, "scheduled", row(1, due_at=time))
 
 
-async def test_times_from_before_stop_neither_the_mover_nor_the_status(old: PostgreSQLLog) -> None:
-    connection = await old.connect()
-    for number, time in enumerate([*OUTSIDE_EVERY_CALENDAR, "2000-01-01"]):
-        await insert(connection, "scheduled", row(number, due_at=time))
-    await connection.close()
-    await migrate_postgresql(old.url)
-    await old.store.open()
-    assert (await old.store.move_scheduled(10)).moved == 3
-    (lane,) = await take_lanes(old.store, "s", uuid4(), lanes=1, start="oldest")
-    assert sorted(await read_all(old.store, lane)) == [1, 2, 4]
-    await old.store.close()
-    async with PostgreSQLOperating(old.url) as operating:
-        status = await operating.status()
-    assert status.scheduled.number == 2
-    assert status.next_scheduled_at is not None
-    assert status.next_scheduled_at.year == 9998
-
-
 async def test_the_mover_steps_over_an_infinite_time(log: PostgreSQLLog) -> None:
     """As the owner of the table could write it, who may drop what checks it."""
     connection = await log.connect()
@@ -155,15 +129,6 @@ async def test_the_mover_steps_over_an_infinite_time(log: PostgreSQLLog) -> None
     await log.add(*numbered(2, deliver_in="0s"))
     moved = await log.store.move_scheduled(10)
     assert (moved.moved, moved.due_in) == (1, float("inf"))
-
-
-async def test_times_from_before_in_a_file(old_file: Path) -> None:
-    times = [9e999, "never", 2**62, 5]
-    insert_into_file(old_file, "scheduled", *(row(number, due_at=time) for number, time in enumerate(times)))
-    log = SQLiteLog(old_file)
-    assert sorted((await carried(log)).numbers) == [1, 3]
-    async with SQLiteOperating(old_file) as operating:
-        assert (await operating.status()).scheduled.number == 2
 
 
 # -- sizes -----------------------------------------------------------------------------------------------------------
@@ -202,8 +167,8 @@ def test_an_outbox_says_so_before_the_database_does() -> None:
         encode(Message("1", type="t", headers={"a": "x" * 70_000}), "/s")
 
 
-async def _with_large_rows_from_before(old: PostgreSQLLog) -> PostgreSQLLog:
-    connection = await old.connect()
+async def _with_large_rows(unlimited: PostgreSQLLog) -> PostgreSQLLog:
+    connection = await unlimited.connect()
     for number, column in enumerate(LARGE, 1):
         await insert(
             connection,
@@ -214,59 +179,46 @@ async def _with_large_rows_from_before(old: PostgreSQLLog) -> PostgreSQLLog:
         )
     await insert(connection, "outbox", row(4))
     await connection.close()
-    await migrate_postgresql(old.url)
-    return old
+    return unlimited
 
 
-async def test_a_relay_puts_large_rows_from_before_aside_without_reading_them(old: PostgreSQLLog) -> None:
-    log = await _with_large_rows_from_before(old)
+async def test_a_relay_puts_large_rows_aside_without_reading_them(unlimited: PostgreSQLLog) -> None:
+    log = await _with_large_rows(unlimited)
     await log.store.open()
     (lane,) = await take_lanes(log.store, "looks", uuid4(), lanes=1, start="oldest")
     page = await log.store.read(lane, lane.cursor, PLENTY)
     await log.store.close()
     assert [(each.is_unread, each.size) for each in page.messages] == [(True, 0)] * 3 + [(False, 16)]
     assert (await carried(log)).numbers == [4]
-    dead = [each for each in await log.troubles() if each.sink == "default"]
+    dead = [each for each in await log.deferred() if each.sink == "default"]
     assert [(each.position, each.state, each.attempts) for each in dead] == [(n, "dead", 1) for n in (1, 2, 3)]
     assert all("too large" in (each.error or "") for each in dead)
 
 
-async def test_a_large_row_that_is_tried_again_is_not_read_either(old: PostgreSQLLog) -> None:
-    log = await _with_large_rows_from_before(old)
+async def test_a_large_row_that_is_tried_again_is_not_read_either(unlimited: PostgreSQLLog) -> None:
+    log = await _with_large_rows(unlimited)
     await carried(log)
-    async with PostgreSQLOperating(log.url) as operating:
+    async with Admin(PostgreSQLAdminDatabase(log.url)) as operating:
         assert (await operating.retry(Filter(all=True), By("anna", "because"))).changed == 3
     broker = await carried(log, dead_letter_topic="dead")
-    assert [each.state for each in await log.troubles()] == ["dead"] * 3
+    assert [each.state for each in await log.deferred()] == ["dead"] * 3
     assert [(letter.topic, letter.payload) for letter in broker.messages] == [("dead", b"")] * 3
     assert all("too large" in letter.headers["postroad-dead-reason"] for letter in broker.messages)
 
 
-async def test_a_log_with_large_rows_from_before_can_be_restored(old: PostgreSQLLog) -> None:
-    log = await _with_large_rows_from_before(old)
+async def test_a_log_with_large_rows_can_be_restored(unlimited: PostgreSQLLog) -> None:
+    log = await _with_large_rows(unlimited)
     await log.execute("update postroad.installation set system_identifier = 1")  # as if from another cluster
     assert (await carried(log)).numbers == [4]
 
 
-async def test_a_large_row_from_before_that_was_to_be_sent_later_dies(old: PostgreSQLLog) -> None:
-    connection = await old.connect()
-    await insert(connection, "scheduled", row(1, due_at="2100-01-01", headers=too_large("headers")))
-    await insert(connection, "scheduled", row(2, due_at="2000-01-01"))
-    await connection.close()
-    await migrate_postgresql(old.url)
-    assert (await carried(old)).numbers == [2]
-    assert [each.state for each in await old.troubles()] == ["dead"]
-
-
-async def test_large_rows_from_before_in_a_file(old_file: Path) -> None:
+async def test_large_rows_in_a_file(unlimited_file: Path) -> None:
     insert_into_file(
-        old_file, "outbox", *(row(n, **{name: too_large(name)}) for n, name in enumerate(LARGE, 1)), row(4)
+        unlimited_file, "outbox", *(row(n, **{name: too_large(name)}) for n, name in enumerate(LARGE, 1)), row(4)
     )
-    insert_into_file(old_file, "scheduled", row(5, due_at=5), row(6, due_at=2**50, headers=too_large("headers")))
-    migrate_sqlite(old_file)
-    log = SQLiteLog(old_file)
-    assert sorted((await carried(log)).numbers) == [4, 5]
-    assert [(each.state, "too large" in (each.error or "")) for each in await log.troubles()] == [("dead", True)] * 4
+    log = SQLiteLog(unlimited_file)
+    assert (await carried(log)).numbers == [4]
+    assert [(each.state, "too large" in (each.error or "")) for each in await log.deferred()] == [("dead", True)] * 3
 
 
 # -- slots -----------------------------------------------------------------------------------------------------------
@@ -281,12 +233,3 @@ async def test_an_application_can_choose_no_slot_for_a_key(application: Any, tab
     wrong = (slot_of("k20", uuid4()) + 1) % 1024
     with pytest.raises(asyncpg.CheckViolationError, match=f"slot is {wrong}; for key 'k20' it must be"):
         await insert(application, table, row(20, slot=wrong, **due))
-
-
-async def test_slots_from_before_are_mended_before_they_reach_the_log(old: PostgreSQLLog) -> None:
-    connection = await old.connect()
-    await insert(connection, "scheduled", row(1, due_at="2000-01-01", slot=(slot_of("k1", uuid4()) + 1) % 1024))
-    await connection.close()
-    await migrate_postgresql(old.url)
-    assert (await carried(old)).numbers == [1]
-    assert [each["slot"] for each in await old.execute("select slot from postroad.outbox")] == [slot_of("k1", uuid4())]

@@ -14,10 +14,10 @@ import pytest
 from postroad import StoreUnavailable
 from postroad.config import RelaySettings
 from postroad.relay import Relay
+from postroad.stores.admin.postgresql import PostgreSQLAdminDatabase
 from postroad.stores.postgresql import PostgreSQLStore, migrate_postgresql
-from postroad.stores.postgresql_operating import PostgreSQLOperating
 from tests.contracts.test_wakeup import running, until, until_asleep
-from tests.lanes import runner, take_lanes
+from tests.lanes import identity, take_lanes
 from tests.logs import OUTBOX, Arrivals, numbered
 from tests.security.neighbours import Neighbours
 
@@ -75,22 +75,22 @@ async def test_a_dead_relays_lock_in_another_hand_does_not_keep_it_alive(neighbo
     """Every role sees in pg_locks which lock a relay holds, and can queue for it."""
     store = PostgreSQLStore(neighbours.url("owner"), connections=2)
     await store.open()
-    dead, living = runner("s"), runner("s")
+    dead, living = identity("s"), identity("s")
     for each in (dead, living):
-        await store.leases.beat(each, 3600.0)
-    presence = await store.leases.attend(dead, None, lambda: None)
-    assert presence is not None
+        await store.leases.heartbeat(each, 3600.0)
+    liveness_lock = await store.leases.open_session(dead, None, lambda: None)
+    assert liveness_lock is not None
     async with neighbours.connected("stranger") as squatter:
         key = await squatter.fetchval("""
             select (classid::bigint << 32) | objid::bigint from pg_locks
              where locktype = 'advisory' and objsubid = 1 and granted
                and database = (select oid from pg_database where datname = current_database())""")
         assert key is not None
-        assert (await store.leases.look(living)).suspects == []
+        assert (await store.leases.inspect(living)).suspects == []
         waiting = asyncio.create_task(squatter.execute("select pg_advisory_lock($1)", key))
-        presence.close()
+        liveness_lock.close()
         await asyncio.wait_for(waiting, SECONDS)
-        suspects = (await store.leases.look(living)).suspects
+        suspects = (await store.leases.inspect(living)).suspects
     assert [each.owner for each in suspects] == [dead.owner]
     await store.close()
 
@@ -116,15 +116,15 @@ def quickly(store: Any) -> None:
 
 
 async def test_a_rewind_that_waits_in_vain_names_the_process(neighbours: Neighbours) -> None:
-    operating = PostgreSQLOperating(neighbours.url("owner"))
-    quickly(operating)
-    await operating.open()
+    database = PostgreSQLAdminDatabase(neighbours.url("owner"))
+    quickly(database._pool)
+    await database.open()
     async with neighbours.connected("owner") as other, other.transaction():
         await other.execute("select from postroad.locks where name = 'retention' for update")
         with pytest.raises(StoreUnavailable, match=f"locked by server process {other.get_server_pid()} "):
-            async with operating.session(changes=True) as ask:
-                await ask("delete_nothing")
-    await operating.close()
+            async with database.write() as query:
+                await query("lock_retention")
+    await database.close()
 
 
 async def test_a_migration_that_waits_in_vain_names_the_process(

@@ -9,7 +9,7 @@ import pytest
 
 from postroad import Consumer, Inbox, NotOwner
 from postroad.brokers.memory import MemoryQueue
-from postroad.stores.migrations import grants_script
+from postroad.stores.grants import grants_script
 from tests.places import asyncpg_transactions
 from tests.security.neighbours import Neighbours, Role
 
@@ -17,8 +17,8 @@ INBOX = Inbox()
 
 CALLS = {
     "open_inbox": "('invoices')",
-    "first_time": "('1s', 'invoices', 'i', 't', null)",
-    "first_times": "('1s', 'invoices', '{i}', '{t}', '{null}')",
+    "first_time": "('1s', 'invoices', 'i', 't')",
+    "first_times": "('1s', 'invoices', '{i}', '{t}')",
     "undo_first_times": "('3', 'invoices', '{i}')",
     "begin_attempt": "('1s', 'invoices', 'i', 't', 'crashed')",
     "end_attempt": "('invoices', 'i')",

@@ -12,7 +12,7 @@ import pytest
 from postroad import Cancellation, IdTaken, NotOwner, Outbox
 from postroad.lifecycle import State
 from postroad.message import new_id
-from postroad.stores.base import Deferral
+from postroad.stores.base import Deferred
 from postroad.stores.postgresql import PostgreSQLStore
 from tests.lanes import take_lanes
 from tests.logs import PLENTY, numbered
@@ -41,7 +41,7 @@ async def defer(neighbours: Neighbours) -> None:
     await store.open()
     (lane,) = await take_lanes(store, "s", uuid4(), lanes=1, start="oldest")
     page = await store.read(lane, lane.cursor, PLENTY)
-    refused = [Deferral(each.position, each.key, State.RETRYING, attempts=1, due_in=3600) for each in page.messages]
+    refused = [Deferred(each.position, each.key, State.RETRYING, attempts=1, due_in=3600) for each in page.messages]
     await store.record(lane, page.after, deferred=refused)
     await store.close()
 

@@ -13,9 +13,9 @@ import pytest
 from postroad import Inbox
 from postroad.config import RelaySettings
 from postroad.relay import Relay
-from postroad.stores.migrations import GRANTS, grants_script
+from postroad.stores.dialects import POSTGRESQL
+from postroad.stores.grants import GRANTS, grants_script
 from postroad.stores.postgresql import PostgreSQLStore
-from postroad.stores.queries import sql_file
 from tests.contracts.test_wakeup import running, until, until_asleep
 from tests.logs import OUTBOX, Arrivals, numbered
 from tests.security.neighbours import Neighbours, Role, postroad
@@ -238,7 +238,7 @@ def test_every_table_and_function_is_granted_to_a_role(empty: Neighbours) -> Non
          where c.relnamespace = 'postroad'::regnamespace and c.relkind in ('r', 'v', 'S')
            and not exists (select from pg_depend d where d.objid = c.oid and d.classid = 'pg_class'::regclass
                                                      and d.deptype = 'i')""").split()  # fmt: skip
-    granted = "".join(sql_file("postgresql", f"grants/{kind}.sql", "postroad") for kind in GRANTS)
+    granted = "".join(POSTGRESQL.sql_file(f"grants/{kind}.sql", "postroad") for kind in GRANTS)
     missing = {name for name in names if f"postroad.{name}" not in granted}
     assert missing == OWNERS_ALONE
 

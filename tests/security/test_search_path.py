@@ -18,7 +18,8 @@ from postroad import Inbox
 from postroad.alembic import migrate
 from postroad.config import RelaySettings
 from postroad.relay import Relay
-from postroad.stores.migrations import grants_script, migration_script
+from postroad.stores.dialects import POSTGRESQL
+from postroad.stores.grants import grants_script
 from postroad.stores.postgresql import PostgreSQLStore, migrate_postgresql
 from tests.contracts.test_wakeup import running, until_asleep
 from tests.logs import OUTBOX, Arrivals, numbered
@@ -46,7 +47,7 @@ async def by_postroad(neighbours: Neighbours, _: Path) -> None:
 
 
 def by_a_script(neighbours: Neighbours, _: Path) -> None:
-    neighbours.psql("postgres", migration_script("postgresql"))
+    neighbours.psql("postgres", POSTGRESQL.migration_script())
 
 
 def alembic(connection: sqlalchemy.Connection, **options: Any) -> Operations:
@@ -87,7 +88,7 @@ async def test_a_migration_runs_nothing_of_another_role(empty: Neighbours, tmp_p
     assert empty.psql("postgres", kept).strip() == "0", "no trigger, view or default refers to a trap"
 
 
-async def test_what_an_earlier_migration_has_caught_is_made_again(empty: Neighbours) -> None:
+async def test_a_trigger_that_was_made_with_a_trap_on_the_path_is_made_again(empty: Neighbours) -> None:
     """The condition of a trigger keeps the functions that it had found."""
     await migrate_postgresql(empty.url("postgres"))
     set_traps(empty)
@@ -98,7 +99,7 @@ async def test_what_an_earlier_migration_has_caught_is_made_again(empty: Neighbo
         create trigger wake_naps after insert on postroad.outbox for each row
             when (pg_sequence_last_value('postroad.napping') << (new.slot / 16) < 0)
             execute function postroad.wake_naps();
-        delete from postroad.migrations where version >= 7;
+        delete from postroad.migrations;
     """,
     )
     await migrate_postgresql(empty.url("postgres"))
@@ -107,7 +108,7 @@ async def test_what_an_earlier_migration_has_caught_is_made_again(empty: Neighbo
     assert caught(empty) == []
 
 
-async def test_a_default_that_an_earlier_migration_has_caught_is_named(empty: Neighbours) -> None:
+async def test_a_default_that_was_made_with_a_trap_on_the_path_is_named(empty: Neighbours) -> None:
     """To make it again might rewrite a large table: that is for a person to decide."""
     await migrate_postgresql(empty.url("postgres"))
     empty.psql(
@@ -115,7 +116,7 @@ async def test_a_default_that_an_earlier_migration_has_caught_is_named(empty: Ne
         """
         create function public.now() returns timestamptz language sql as $$ select pg_catalog.now() $$;
         alter table postroad.outbox alter column created_at set default public.now();
-        delete from postroad.migrations where version >= 7;
+        delete from postroad.migrations;
     """,
     )
     said = postroad("migrate", "--database", empty.url("postgres"), fails=True)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
-import asyncpg
 import pytest
 
 from postroad.config import RelaySettings
 from postroad.relay import Relay
-from postroad.relay.bell import WAKES_AT_ONCE, WAKES_PER_SECOND, Bell
+from postroad.relay.wake_signal import WAKES_AT_ONCE, WAKES_PER_SECOND, WakeSignal
 from postroad.stores.postgresql import PostgreSQLStore
-from tests.clocks import Flying
-from tests.logs import Arrivals, PostgreSQLLog, numbered
-from tests.services.postgresql import PostgreSQL
+from tests.clocks import FastClock
+from tests.logs import Arrivals, PostgreSQLLog, log_fixture, numbered
 
 SECONDS = 60
 
@@ -35,18 +32,14 @@ class Counting(PostgreSQLStore):
         return await super().move_scheduled(limit)
 
 
-@pytest.fixture
-async def log(postgresql15: PostgreSQL) -> PostgreSQLLog:
-    return await PostgreSQLLog.fresh(postgresql15)
+log = log_fixture("postgresql15")
 
 
 @pytest.fixture
-async def stranger(log: PostgreSQLLog) -> AsyncIterator[Any]:
+async def stranger(log: PostgreSQLLog) -> Any:
     """A connection as a role that was granted nothing at all."""
     await log.execute("do $$ begin create role stranger login; exception when duplicate_object then null; end $$")
-    connection = await asyncpg.connect(log.url.replace("postgres@", "stranger@"))
-    yield connection
-    connection.terminate()
+    return await log.connect(user="stranger")
 
 
 async def test_a_flood_of_notifications_makes_a_relay_look_a_few_times_only(
@@ -58,9 +51,9 @@ async def test_a_flood_of_notifications_makes_a_relay_look_a_few_times_only(
     running = asyncio.create_task(relay.run())
     heard = asyncio.Event()
     async with asyncio.timeout(SECONDS):
-        while not (relay._lanes and all(rest.asleep for rest in relay._wakeup._rests)):  # noqa: ASYNC110
+        while not (relay._lanes and all(wait.asleep for wait in relay._wakeup._waits)):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        listener = relay._wakeup.hear
+        on_notify = relay._wakeup.on_notify
         floods = 0
 
         def count(first: int, last: int) -> None:
@@ -68,9 +61,9 @@ async def test_a_flood_of_notifications_makes_a_relay_look_a_few_times_only(
             floods += 1
             if floods == 2000:
                 heard.set()
-            listener(first, last)
+            on_notify(first, last)
 
-        monkeypatch.setattr(relay._wakeup, "hear", count)
+        monkeypatch.setattr(relay._wakeup, "on_notify", count)
         reads, moves, began = store.reads, store.moves, relay._wakeup.clock.now()
         for number in range(2000):
             await stranger.execute("select pg_notify('postroad', $1)", "" if number % 2 else "0-1023")
@@ -85,64 +78,64 @@ async def test_a_flood_of_notifications_makes_a_relay_look_a_few_times_only(
 
 
 async def test_so_many_go_through_at_once_and_then_so_many_per_second() -> None:
-    clock = Flying()
-    bell, wakes = Bell(clock), []
+    clock = FastClock()
+    signal, wakes = WakeSignal(clock), []
     began = clock.now()
     for _ in range(WAKES_AT_ONCE + WAKES_PER_SECOND):
-        bell.hear()
-        await bell.wait(1000)
+        signal.on_notify()
+        await signal.wait(1000)
         wakes.append(clock.now() - began)
     assert wakes[: WAKES_AT_ONCE + 1] == pytest.approx([0] * (WAKES_AT_ONCE + 1), abs=1e-6)
     assert wakes[-1] == pytest.approx(1 - 1 / WAKES_PER_SECOND)
 
 
 async def test_what_is_worth_it_goes_through_without_limit() -> None:
-    clock = Flying()
-    bell, began = Bell(clock), clock.now()
+    clock = FastClock()
+    signal, began = WakeSignal(clock), clock.now()
     for _ in range(1000):
-        bell.hear()
-        await bell.wait(1000)
-        bell.was_worth_it()
+        signal.on_notify()
+        await signal.wait(1000)
+        signal.found_work()
     assert clock.now() == began
 
 
 async def test_what_is_heard_while_it_is_quiet_counts_and_what_is_urgent_goes_through() -> None:
-    clock = Flying()
-    bell = Bell(clock)
+    clock = FastClock()
+    signal = WakeSignal(clock)
     for _ in range(WAKES_AT_ONCE + 1):
-        bell.hear()
-        await bell.wait(1000)
+        signal.on_notify()
+        await signal.wait(1000)
     began = clock.now()
-    bell.ring()
-    await bell.wait(1000)
+    signal.wake()
+    await signal.wait(1000)
     assert clock.now() == began
-    bell.hear()
-    await bell.wait(1000)
+    signal.on_notify()
+    await signal.wait(1000)
     assert clock.now() - began == pytest.approx(1 / WAKES_PER_SECOND)
-    await bell.wait(1000)
+    await signal.wait(1000)
     assert clock.now() - began > 1000
 
 
 async def test_a_wait_is_never_longer_than_was_said() -> None:
-    clock = Flying()
-    bell = Bell(clock)
+    clock = FastClock()
+    signal = WakeSignal(clock)
     for _ in range(WAKES_AT_ONCE + 5):
-        bell.hear()
-        await bell.wait(1000)
+        signal.on_notify()
+        await signal.wait(1000)
     began = clock.now()
-    bell.hear()
-    await bell.wait(0.001)
+    signal.on_notify()
+    await signal.wait(0.001)
     assert clock.now() - began == pytest.approx(0.001)
 
 
 async def test_what_was_heard_while_there_were_too_many_is_not_forgotten() -> None:
-    clock = Flying()
-    bell = Bell(clock)
+    clock = FastClock()
+    signal = WakeSignal(clock)
     for _ in range(2 * WAKES_AT_ONCE):
-        bell.hear()
-        await bell.wait(0)
-    bell.hear()
+        signal.on_notify()
+        await signal.wait(0)
+    signal.on_notify()
     clock.time += 3600
     before = clock.time
-    await bell.wait(1000)
+    await signal.wait(1000)
     assert clock.time == before, "it is passed on before anything is waited for"

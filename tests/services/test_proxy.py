@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import pytest
 
+from tests.services.faulty_proxy import FaultyProxy
 from tests.services.proxy import Proxy
-from tests.services.weather import Weather
 
 
 @pytest.fixture
@@ -99,8 +99,8 @@ async def test_it_cuts_whenever_certain_bytes_are_sent_also_in_two_pieces(receiv
     assert await answer_to(proxy, b"poi", b"soup") == b"poisoup"
 
 
-@pytest.mark.parametrize("port", [Proxy, Weather])
-def test_who_connects_last_leaves_nothing_to_the_garbage_collector(port: type[Proxy] | type[Weather]) -> None:
+@pytest.mark.parametrize("port", [Proxy, FaultyProxy])
+def test_who_connects_last_leaves_nothing_to_the_garbage_collector(port: type[Proxy] | type[FaultyProxy]) -> None:
     """Some are accepted, and not served yet, when the port is closed; and their server never answers."""
 
     async def connect_and_close() -> None:

@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+from tests.chaos import Chaos
 from tests.logs import OUTBOX, numbered
 from tests.services.postgresql import PostgreSQL
 from tests.services.rabbitmq import RabbitMQ
-from tests.turmoil import Turmoil
 
 ACTS = {
     "kill": 4, "freeze": 4, "end_in_peace": 4, "drop_connections": 3, "half_close": 2, "delay": 2,
@@ -31,35 +31,35 @@ HELD_OPEN_SECONDS = 60
 async def soak(minutes: float, seed: int, folder: Path) -> bool:
     until = time.monotonic() + 60 * minutes
     with PostgreSQL(15) as database, RabbitMQ() as broker:
-        async with Turmoil(database, broker, folder, seed=seed) as turmoil:
-            turmoil.write()
+        async with Chaos(database, broker, folder, seed=seed) as chaos:
+            chaos.write()
             held = 0
             while time.monotonic() < until:
-                holding = asyncio.create_task(_hold_transaction_open(turmoil, number=-1 - held))
-                await _let_happen(turmoil, until, ACTS.keys() - END_TRANSACTIONS, unless=holding.done)
+                holding = asyncio.create_task(_hold_transaction_open(chaos, number=-1 - held))
+                await _let_happen(chaos, until, ACTS.keys() - END_TRANSACTIONS, unless=holding.done)
                 await holding
                 held += 1
-                await _let_happen(turmoil, min(until, time.monotonic() + HELD_OPEN_SECONDS), ACTS.keys())
-            verdict = await turmoil.come_to_rest()
-            print(turmoil.report(verdict))
+                await _let_happen(chaos, min(until, time.monotonic() + HELD_OPEN_SECONDS), ACTS.keys())
+            verdict = await chaos.come_to_rest()
+            print(chaos.report(verdict))
             print(f"{held} transactions were held open for {HELD_OPEN_SECONDS} seconds, and nobody waited for them")
             return verdict.passed
 
 
 async def _let_happen(
-    turmoil: Turmoil, until: float, acts: Collection[str], unless: Callable[[], bool] = lambda: False
+    chaos: Chaos, until: float, acts: Collection[str], unless: Callable[[], bool] = lambda: False
 ) -> None:
     choice = sorted(acts)
     while time.monotonic() < until and not unless():
-        await asyncio.sleep(turmoil.random.random() * 3)
-        (act,) = turmoil.random.choices(choice, [ACTS[act] for act in choice])
+        await asyncio.sleep(chaos.random.random() * 3)
+        (act,) = chaos.random.choices(choice, [ACTS[act] for act in choice])
         print(f"{time.strftime('%H:%M:%S')} {act}", flush=True)
-        await turmoil.happen(act)
+        await chaos.happen(act)
 
 
-async def _hold_transaction_open(turmoil: Turmoil, number: int) -> None:
+async def _hold_transaction_open(chaos: Chaos, number: int) -> None:
     """Nobody else's messages wait for it: before it commits, every lane is past its position. Its own goes out then."""
-    connection = await turmoil.log.connect()
+    connection = await chaos.log.connect()
     try:
         async with connection.transaction():
             await OUTBOX.add_many(connection, numbered(number))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import assert_type
+from typing import Any, assert_type
 from uuid import UUID
 
 import aiosqlite
@@ -20,8 +20,8 @@ from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session, async_sessionmaker
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from postroad import AlreadyDone, Cancellation, Consumer, Inbox, Message, Outbox, Received, retry_on_conflict
-from postroad.stores.connections import Pending
+from postroad import Cancellation, Consumer, Inbox, Message, Outbox, Received, retry_on_conflict
+from postroad.conflicts import AlreadyDone
 from postroad.stores.memory import MemoryTransaction
 
 outbox = Outbox(source="/orders")
@@ -66,13 +66,13 @@ async def asynchronous(
     scoped: async_scoped_session[AsyncSession],
     connection: AsyncConnection,
 ) -> None:
-    await assert_type(outbox.add(sqlite, b"x", type="note"), Pending[UUID])
-    await assert_type(outbox.add(pg, b"x", type="note"), Pending[UUID])
-    await assert_type(outbox.add(pooled, b"x", type="note"), Pending[UUID])
-    await assert_type(outbox.add(psycopg_pg, b"x", type="note"), Pending[UUID])
-    await assert_type(outbox.add(session, b"x", type="note"), Pending[UUID])
-    await assert_type(outbox.add(scoped, b"x", type="note"), Pending[UUID])
-    await assert_type(outbox.add(connection, b"x", type="note"), Pending[UUID])
+    await assert_type(outbox.add(sqlite, b"x", type="note"), Coroutine[Any, Any, UUID])
+    await assert_type(outbox.add(pg, b"x", type="note"), Coroutine[Any, Any, UUID])
+    await assert_type(outbox.add(pooled, b"x", type="note"), Coroutine[Any, Any, UUID])
+    await assert_type(outbox.add(psycopg_pg, b"x", type="note"), Coroutine[Any, Any, UUID])
+    await assert_type(outbox.add(session, b"x", type="note"), Coroutine[Any, Any, UUID])
+    await assert_type(outbox.add(scoped, b"x", type="note"), Coroutine[Any, Any, UUID])
+    await assert_type(outbox.add(connection, b"x", type="note"), Coroutine[Any, Any, UUID])
 
     assert_type(await outbox.add(session, b"x", type="note"), UUID)
     assert_type(await outbox.add_many(sqlite, messages), list[UUID])
@@ -103,7 +103,7 @@ def canceled(
 async def canceled_asynchronously(
     pg: asyncpg.Connection[asyncpg.Record], sqlite: aiosqlite.Connection, session: AsyncSession, id: UUID
 ) -> bool:
-    await assert_type(outbox.cancel(pg, id), Pending[Cancellation])
+    await assert_type(outbox.cancel(pg, id), Coroutine[Any, Any, Cancellation])
     assert_type(await outbox.cancel(sqlite, id), Cancellation)
     return await outbox.cancel(session, id) is Cancellation.TOO_LATE
 
@@ -153,7 +153,7 @@ def first_time(session: Session, pg: psycopg.Connection, memory: MemoryTransacti
 
 
 async def first_time_async(session: AsyncSession, pg: asyncpg.Connection[asyncpg.Record]) -> None:
-    await assert_type(inbox.first_time(session, UUID(int=1), consumer="stock"), Pending[bool])
+    await assert_type(inbox.first_time(session, UUID(int=1), consumer="stock"), Coroutine[Any, Any, bool])
     assert_type(await inbox.first_times(pg, [(UUID(int=1), "type")], consumer="stock"), list[bool])
 
 

@@ -1,6 +1,6 @@
 """What type checkers must refuse, each on a line that ends with `# error`, and nothing else. Never run.
 
-`# error: mypy` is for what pyright can't be told: it reports a forgotten await for coroutines only.
+`# error` is for what pyright can't be told: it reports a forgotten await for coroutines only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import asyncpg
 import psycopg
 import psycopg_pool
 from sqlalchemy import Connection, Engine
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_scoped_session, async_sessionmaker
 from sqlalchemy.orm import Session, sessionmaker
 
 from postroad import Cancellation, Consumer, Inbox, Message, Outbox, Received, retry_on_conflict
@@ -22,10 +22,12 @@ outbox = Outbox(source="/orders")
 
 
 def not_awaited(
+    *,
     sqlite: aiosqlite.Connection,
     pg: asyncpg.Connection[asyncpg.Record],
     psycopg_pg: psycopg.AsyncConnection,
     session: AsyncSession,
+    scoped: async_scoped_session[AsyncSession],
     connection: AsyncConnection,
 ) -> None:
     if outbox.add(pg, b"x", type="note"):  # error
@@ -35,12 +37,18 @@ def not_awaited(
     c: UUID = outbox.add(session, b"x", type="note")  # error
     d: list[UUID] = outbox.add_many(connection, [Message(b"x", type="note")])  # error
     e = outbox.add(session, b"x", type="note").hex  # error
-    outbox.add(session, b"x", type="note")  # error: mypy
-    outbox.add_many(pg, [])  # error: mypy
+    outbox.add(sqlite, b"x", type="note")  # error
+    outbox.add(pg, b"x", type="note")  # error
+    outbox.add(psycopg_pg, b"x", type="note")  # error
+    outbox.add(session, b"x", type="note")  # error
+    outbox.add(scoped, b"x", type="note")  # error
+    outbox.add(connection, b"x", type="note")  # error
+    outbox.add(session, b"x", type="note", deliver_in="10m")  # error
+    outbox.add_many(pg, [])  # error
     f: Cancellation = outbox.cancel(pg, UUID(int=1))  # error
     if outbox.cancel(session, UUID(int=1)):  # error
         pass
-    outbox.cancel(session, UUID(int=1))  # error: mypy
+    outbox.cancel(session, UUID(int=1))  # error
     del a, b, c, d, e, f
 
 
@@ -108,6 +116,8 @@ def receiving(session: AsyncSession, sync: Session, sessions: async_sessionmaker
     if inbox.first_time(session, "id", consumer="stock"):  # error
         pass
     first: bool = inbox.first_time(session, "id", consumer="stock")  # error
+    inbox.first_time(session, "id", consumer="stock")  # error
+    inbox.first_times(session, [], consumer="stock")  # error
     inbox.first_time(sync, "id")  # error
     inbox.first_time(sync, 7, consumer="stock")  # error
     inbox.first_times(sync, ["id"], consumer="stock")  # error

@@ -2,69 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
-from dataclasses import fields
 from datetime import timedelta
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from postroad import InvalidSetting
-from postroad.brokers.envelope import MODES, PREFIXES
-from postroad.brokers.rabbitmq import Declare, RabbitMQPublisher
+from postroad.brokers.rabbitmq.settings import PublisherSettings
 from postroad.brokers.routing import RoutingKey
-from postroad.config import (
-    TABLES,
-    CommandSettings,
-    RabbitMQSettings,
-    RelaySettings,
-    all_settings,
-    checked_schema,
-    duration,
-    duration_text,
-)
-
-# -- durations -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("50ms", timedelta(milliseconds=50)),
-        ("5s", timedelta(seconds=5)),
-        ("1.5 s", timedelta(seconds=1.5)),
-        ("10m", timedelta(minutes=10)),
-        ("12h", timedelta(hours=12)),
-        ("7d", timedelta(days=7)),
-        ("0", timedelta(0)),
-        (0, timedelta(0)),
-        (timedelta(seconds=3), timedelta(seconds=3)),
-    ],
-)
-def test_durations_have_units(text: Any, expected: timedelta) -> None:
-    assert duration("lease", text) == expected
-
-
-@pytest.mark.parametrize(
-    "value",
-    ["5", 5, "5 parsecs", "", None, "-5s", timedelta(seconds=-1), "s", False, "9" * 400 + "d", "36501d", "٣s", {}, [0]],
-)  # fmt: skip
-def test_a_duration_that_is_none_is_named(value: Any) -> None:
-    with pytest.raises(InvalidSetting, match="lease is"):
-        duration("lease", value)
-
-
-@pytest.mark.parametrize("text", ["50ms", "5s", "90s", "10m", "12h", "7d", "0", "1.5ms", "0.001ms"])
-def test_a_duration_is_shown_as_people_write_it(text: str) -> None:
-    assert duration_text(duration("lease", text)) == text
-
-
-@given(st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=36_500)))
-def test_a_duration_that_is_shown_can_be_read_back(value: timedelta) -> None:
-    assert duration("lease", duration_text(value)) == value
-
+from postroad.config import CommandSettings, RelaySettings, checked_schema
+from postroad.ops.settings import all_settings, tables
 
 # -- checks ----------------------------------------------------------------------------------------------------------
 
@@ -79,10 +28,10 @@ def test_a_duration_that_is_shown_can_be_read_back(value: timedelta) -> None:
     ],
 )  # fmt: skip
 def test_a_wrong_setting_is_named_with_its_value_and_what_would_be_right(setting: str, value: Any) -> None:
-    right = all_settings()[setting].kind.right
+    expected = all_settings()[setting].kind.expected
     with pytest.raises(InvalidSetting) as wrong:
         RelaySettings(**{setting: value})
-    assert str(wrong.value) == f"{setting} is {value!r}; it must be {right}"
+    assert str(wrong.value) == f"{setting} is {value!r}; it must be {expected}"
 
 
 @pytest.mark.parametrize(("value", "shown"), [({"a": 1}, "a table"), ([1, 2], "a list")])
@@ -161,14 +110,14 @@ def test_what_is_no_url_is_not_quoted_either(value: Any) -> None:
 def test_a_password_is_a_text_and_is_not_quoted() -> None:
     number: Any = 12345
     with pytest.raises(InvalidSetting, match="^password is wrong .* it must be a text$") as refused:
-        RabbitMQSettings(password=number)
+        PublisherSettings(password=number)
     assert "12345" not in str(refused.value)
 
 
 def test_no_repr_shows_a_secret() -> None:
     settings = (
         CommandSettings(database="postgresql://me:geheim@host/x", to="amqp://me:geheim@host"),
-        RabbitMQSettings(password="geheim"),
+        PublisherSettings(password="geheim"),
     )
     assert "geheim" not in repr(settings)
 
@@ -176,41 +125,9 @@ def test_no_repr_shows_a_secret() -> None:
 # -- what other modules must agree with ------------------------------------------------------------------------------
 
 
-def test_rabbitmq_settings_are_the_publishers_arguments_and_have_its_defaults() -> None:
-    arguments = inspect.signature(RabbitMQPublisher).parameters
-    ours = {each.name: each.default for each in fields(RabbitMQSettings)}
-    envelope = (ours.pop("envelope"), ours.pop("envelope_prefix"))
-    theirs = {name: each.default for name, each in arguments.items() if each.kind is each.KEYWORD_ONLY}
-    default_envelope = theirs.pop("envelope")
-    assert envelope == (default_envelope.mode, default_envelope.prefix)
-    assert theirs.pop("connection_name") == "postroad"
-    assert ours == theirs
-
-
-def test_choices_are_those_of_the_broker() -> None:
-    table = {name: setting.kind.metavar.split("|") for name, setting in all_settings().items() if setting.table}
-    assert table["rabbitmq.declare"] == list(get_args(Declare))
-    assert table["rabbitmq.envelope"] == list(MODES)
-    assert table["rabbitmq.envelope_prefix"] == list(PREFIXES)
-
-
 @given(st.text(st.sampled_from("{}a. "), max_size=12))
 def test_a_routing_key_is_right_here_when_it_is_right_there(template: str) -> None:
-    assert accepted(lambda: RabbitMQSettings(routing_key=template)) == accepted(lambda: RoutingKey(template))
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"exchange": ""}, {"exchange": "x" * 256}, {"exchange": "ü" * 127}, {"exchange": "ü" * 128},
-        {"confirm_timeout": "0"}, {"connect_timeout": "0"}, {"connect_timeout": "1ms"}, {"heartbeat": "0"},
-        {"heartbeat": "500ms"}, {"heartbeat": "65534s"}, {"heartbeat": "65535s"}, {"max_message_size": 0},
-        {"max_message_size": 1}, {"max_message_size": "1MB"}, {"password": "a", "password_file": "/b"},
-    ],
-)  # fmt: skip
-def test_the_publisher_takes_what_is_right_here_and_nothing_else(settings: dict[str, Any]) -> None:
-    ours = accepted(lambda: RabbitMQSettings(**settings))
-    assert ours == accepted(lambda: RabbitMQPublisher("amqp://localhost", **settings))
+    assert accepted(lambda: PublisherSettings(routing_key=template)) == accepted(lambda: RoutingKey(template))
 
 
 def accepted(make: Any) -> bool:
@@ -222,11 +139,11 @@ def accepted(make: Any) -> bool:
 
 
 def test_every_setting_is_declared_whole() -> None:
-    for classes in TABLES.values():
+    for classes in tables().values():
         for each in classes:
-            assert each() == each(**{field.name: getattr(each(), field.name) for field in fields(each)})
+            assert each() == each.of("it", {setting.key: getattr(each(), setting.key) for setting in each.declared()})
     for name, setting in all_settings().items():
-        assert setting.says.endswith("."), name
+        assert setting.help.endswith("."), name
         assert setting.default is None or setting.kind.check(name, setting.default) is not None
 
 

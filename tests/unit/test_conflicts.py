@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from postroad import AlreadyDone, InvalidSetting, retry_on_conflict
+from postroad import InvalidSetting, retry_on_conflict
+from postroad.conflicts import AlreadyDone
 
 
 class Stale(Exception):
@@ -189,7 +190,7 @@ async def test_being_cancelled_is_no_conflict() -> None:
         ({"conflicts": Stale()}, "conflicts is Stale"),
         ({"conflicts": (Stale, 1)}, "conflicts is"),
         ({"conflicts": KeyboardInterrupt}, "conflicts is <class 'KeyboardInterrupt'>"),
-        ({"conflicts": Exception}, "conflicts names Exception, and so every mistake"),
+        ({"conflicts": Exception}, "conflicts names Exception, which covers every bug"),
         ({"conflicts": Stale, "already_done": None}, "already_done is None"),
         ({"conflicts": Stale, "attempts": 0}, "attempts is 0; it must be a whole number from 1 on"),
         ({"conflicts": Stale, "attempts": True}, "attempts is True"),

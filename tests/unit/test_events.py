@@ -14,19 +14,19 @@ import pytest
 from postroad import Message, Refusal, StoredMessage, events
 from postroad.brokers.memory import MemoryBroker
 from postroad.brokers.null import NullPublisher
-from postroad.brokers.rabbitmq import RabbitMQPublisher
+from postroad.brokers.rabbitmq.publisher import RabbitMQPublisher
 from postroad.config import RelaySettings
-from postroad.events import tell
+from postroad.listeners import tell
 from postroad.message import new_id
 from postroad.relay import Relay
 from postroad.relay.maintenance import Reports, Retention
-from postroad.stores.sqlite_operating import SQLiteOperating
-from tests.lanes import runner
-from tests.logs import SQLiteLog, numbered
+from postroad.stores.admin.admin import Admin
+from postroad.stores.admin.sqlite import SQLiteAdminDatabase
+from tests.lanes import identity
+from tests.logs import SQLiteLog, log_fixture, numbered
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
-    from pathlib import Path
     from uuid import UUID
 
     from postroad.brokers.base import Publisher
@@ -54,7 +54,7 @@ class Told(logging.Handler):
         return only
 
     async def until(self, event: type[events.Event]) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not self.all(event):
                 self._more.clear()
                 await self._more.wait()
@@ -71,9 +71,7 @@ async def told() -> AsyncIterator[Told]:
     logger.removeHandler(handler)
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> SQLiteLog:
-    return SQLiteLog(tmp_path / "log.sqlite")
+log = log_fixture("sqlite")
 
 
 def relay(log: SQLiteLog, publisher: Publisher, **settings: Any) -> Relay:
@@ -82,7 +80,7 @@ def relay(log: SQLiteLog, publisher: Publisher, **settings: Any) -> Relay:
 
 
 def execute(log: SQLiteLog, sql: str) -> None:
-    with closing(sqlite3.connect(log.path, timeout=30)) as connection, connection:
+    with closing(sqlite3.connect(log.path, timeout=60)) as connection, connection:
         connection.execute(sql)
 
 
@@ -117,7 +115,7 @@ async def test_a_relay_from_its_start_to_its_end(log: SQLiteLog, told: Told) -> 
 
 
 async def owner_of(log: SQLiteLog) -> UUID | None:
-    async with SQLiteOperating(log.path) as operating:
+    async with Admin(SQLiteAdminDatabase(log.path)) as operating:
         (sink,) = (await operating.status()).sinks
     return sink.lanes[0].owner
 
@@ -151,7 +149,7 @@ async def test_a_refusal(log: SQLiteLog, told: Told) -> None:
     assert refused == IN_LANE | {
         "id": id, "position": 3, "attempts": 1, "max_attempts": 5, "reason": "no room for 100%s {e}",
     }  # fmt: skip
-    assert f"message {id} was refused, attempt 1 of 5: no room for 100%s {{e}}; trying again in 2," in texts(told)
+    assert f"message {id} was refused, attempt 1 of 5: no room for 100%s {{e}}; retrying in 2," in texts(told)
     pages = [(page["published"], page["refused"], page["held"]) for page in told.all(events.PagePublished)]
     assert pages == [(4, 1, 1)]
     assert (told.one(events.RelayEnded)["refused"], told.one(events.RelayEnded)["died"]) == (1, 0)
@@ -163,7 +161,7 @@ async def test_a_death(log: SQLiteLog, told: Told) -> None:
     broker = MemoryBroker()
     broker.refuse(lambda each: Refusal(each.position, "too large", permanent=True) if each.id == message.id else None)
     await relay(log, broker).run_until_empty()
-    assert told.one(events.MessageDied) == IN_LANE | {
+    assert told.one(events.MessageDead) == IN_LANE | {
         "id": id, "position": 2, "attempts": 1, "reason": "too large", "permanent": True,
     }  # fmt: skip
     assert told.one(events.RelayEnded)["died"] == 1
@@ -186,10 +184,10 @@ async def test_a_route_that_is_out_and_back(log: SQLiteLog, told: Told) -> None:
     broker = MemoryBroker()
     broker.unbind("orders")
     await relay(log, broker).run_until_empty()
-    assert told.one(events.RouteOut) == IN_LANE | {"route": "orders", "reason": "nobody takes 'orders'"}
+    assert told.one(events.RouteBlocked) == IN_LANE | {"route": "orders", "reason": "no queue is bound to 'orders'"}
     broker.bind("orders")
     await relay(log, broker).run_until_empty()
-    assert told.one(events.RouteBack) == IN_LANE | {"route": "orders"}
+    assert told.one(events.RouteUnblocked) == IN_LANE | {"route": "orders"}
 
 
 def texts(told: Told) -> str:
@@ -201,17 +199,17 @@ async def test_an_outage_and_its_end(log: SQLiteLog, told: Told) -> None:
     broker = MemoryBroker()
     broker.fail_after(1, 0)
     await relay(log, broker, outage_backoff="1ms").run_until_empty()
-    reason = "the memory broker was told to fail"
-    out = told.all(events.BrokerOut)
+    reason = "the memory broker fails on demand"
+    out = told.all(events.BrokerUnavailable)
     assert all(0.75 <= each.pop("retry_ms") <= 1 for each in out)
     assert out == [{"sink": "audit", "reason": reason}] * 2
-    assert told.one(events.BrokerBack) == {"sink": "audit", "probes": 2}
+    assert told.one(events.BrokerRecovered) == {"sink": "audit", "probes": 2}
 
 
 async def test_without_an_outage_nothing_is_back(log: SQLiteLog, told: Told) -> None:
     await log.add(*numbered(1))
     await relay(log, MemoryBroker()).run_until_empty()
-    assert told.all(events.BrokerBack) == []
+    assert told.all(events.BrokerRecovered) == []
 
 
 async def test_a_broker_that_is_away_at_the_start(log: SQLiteLog, told: Told) -> None:
@@ -220,7 +218,7 @@ async def test_a_broker_that_is_away_at_the_start(log: SQLiteLog, told: Told) ->
     await told.until(events.LanesTaken)
     it.stop()
     await running
-    assert "amqp://127.0.0.1:1/" in told.one(events.BrokerOutAtStart)["reason"]
+    assert "amqp://127.0.0.1:1/" in told.one(events.BrokerUnavailableAtStart)["reason"]
     assert "geheim" not in texts(told)
 
 
@@ -243,13 +241,13 @@ async def test_a_lane_that_was_changed_and_one_that_was_lost(log: SQLiteLog, tol
     other = log.another_store()
     await other.open()
     execute(log, "update postroad_leases set lease_until = 0")
-    (taken,) = await other.leases.take(runner("audit", destination="null://"), 1, 60)
+    (taken,) = await other.leases.take(identity("audit", destination="null://"), 1, 60)
     await other.close()
     await log.add(*numbered(2))
     await told.until(events.LaneLost)
     assert taken.epoch == 2
     it.stop()
-    await asyncio.wait_for(running, 30)
+    await asyncio.wait_for(running, 60)
     assert told.one(events.LaneLost) == IN_LANE | {"reason": "lane 0 of sink 'audit' was taken by another relay"}
     assert told.one(events.RelayEnded)["lanes_lost"] == 1
 
@@ -259,11 +257,11 @@ async def test_a_database_that_is_out(log: SQLiteLog, told: Told) -> None:
     running = asyncio.create_task(it.run())
     await told.until(events.LanesTaken)
     execute(log, "alter table postroad_outbox rename to elsewhere")
-    await told.until(events.StoreOut)
+    await told.until(events.StoreUnavailable)
     execute(log, "alter table elsewhere rename to postroad_outbox")
     it.stop()
     await running
-    first = told.all(events.StoreOut)[0]
+    first = told.all(events.StoreUnavailable)[0]
     assert (first["sink"], first["lane"], first["retry_ms"]) == ("audit", 0, 50)
     assert "postroad migrate" in first["reason"]
 
@@ -273,7 +271,7 @@ async def test_a_lane_that_is_stopped_in_the_middle_of_a_page(log: SQLiteLog, to
     broker = MemoryBroker()
     broker.hold()
     running = asyncio.create_task((it := relay(log, broker, grace="10ms")).run())
-    await asyncio.wait_for(broker.asked.wait(), 30)
+    await asyncio.wait_for(broker.asked.wait(), 60)
     it.stop()
     await running
     reason = "the broker did not confirm in time; what it had confirmed is saved"

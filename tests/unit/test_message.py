@@ -161,7 +161,7 @@ class Broken:
         (OrderCreated(1), {"type": "ü" * 128}, "type has 256 bytes"),
         (OrderCreated(1), {"key": ""}, "key is empty"),
         (OrderCreated(1), {"key": "k" * 1025}, "key has 1,025 bytes and the limit is 1,024"),
-        (OrderCreated(1), {"key": None}, "key is None, which usually is an id that was not there yet"),
+        (OrderCreated(1), {"key": None}, "key is None, which usually is an id that the database has not assigned yet"),
         (OrderCreated(1), {"key": 1.5}, "key is 1.5; it must be a str, an int or a uuid.UUID"),
         (OrderCreated(1), {"key": True}, "key is True; it must be a str, an int or a uuid.UUID"),
         (OrderCreated(1), {"key": "a\0b"}, "NUL"),

@@ -1,6 +1,7 @@
 """The contracts of a broker: what the relay asks of a publisher and a consumer of a subscriber, and nothing more.
 
-tests/contracts/test_publishers.py and test_subscribers.py hold every broker to these words.
+tests/contracts/test_publishers.py and test_subscribers.py test every broker against them. How a broker is registered is
+in `registry`.
 """
 
 from __future__ import annotations
@@ -23,43 +24,43 @@ class Publisher(Protocol):
 
     @property
     def name(self) -> str:
-        """The destination as logs call it, without any secret."""
+        """The destination's name in logs, without any secret."""
         ...
 
     @property
     def destination(self) -> str:
-        """Where messages go, without any secret: the same text for the same place, whichever process asks.
+        """Where messages go, without any secret: the same text for the same place, in every process.
 
-        A sink keeps it, and a relay whose publisher has another one is refused. What changes nothing about who gets
-        the messages (users, timeouts, the form of a message) is no part of it.
+        A sink keeps it, and a relay whose publisher has another one is refused. Settings that do not change which
+        consumers get the messages (users, timeouts, the form of a message) are not part of it.
         """
         ...
 
     async def open(self) -> None:
-        """Make the connection. Raises BrokerUnavailable when that fails; it may be called again.
+        """Connect. Raises BrokerUnavailable when that fails; it may be called again.
 
-        LoginRefused, which is one, says that the broker refuses the user or its password: it ends a relay that is being
-        started, and no other.
+        LoginRefused, a BrokerUnavailable, means that the broker refuses the user or its password: it ends a relay only
+        while that is being started.
         """
 
     async def publish(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
-        """Hand the messages to the broker, in this order, and wait until it has taken them.
+        """Send the messages to the broker, in this order, and wait until it has answered for each.
 
         Every message without a Refusal is durably confirmed when this returns. Raises BrokerUnavailable if the broker
-        could not be asked; it carries which messages were confirmed or refused before, so that those are not sent
-        again. The next call makes the connection anew.
+        can't be reached; it carries which messages were confirmed or refused before, so that those are not sent again.
+        The next call connects again.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of the connection. What `publish` has not returned for is not confirmed."""
+        """Close the connection. Messages of a `publish` that has not returned are not confirmed."""
 
 
 class Delivery(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """A message that a broker has handed over, and of which it waits to hear."""
+    """A message that a broker has delivered, and that it expects an ack for."""
 
     session: object
-    """The connection it came by. What was not acked when that ended comes again by another."""
+    """The connection that delivered it. If it ends before the ack, the message is delivered again by another one."""
     tag: int
     """Its number within the session, rising."""
     body: bytes
@@ -69,52 +70,52 @@ class Delivery(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     type: str | None = None
     correlation_id: str | None = None
     redelivered: bool = False
-    """It was handed over before, and the broker has not heard what became of it."""
+    """It was delivered before, and the broker got no ack."""
     unreadable: str | None = None
-    """Why what stands beside its body can't be read."""
+    """Why its properties can't be decoded, or its body was not kept."""
     original: Any = None
-    """What its broker has beside the body, in the broker's own terms."""
+    """The delivery as the broker's own module knows it."""
 
 
 class Subscriber(Protocol):
-    """Where messages come from. One task receives; acks may come from anywhere in the loop, at any time."""
+    """A source of messages. One task receives; acks may come from any task of the loop, at any time."""
 
     @property
     def name(self) -> str:
-        """The source as logs call it, without any secret."""
+        """The source's name in logs, without any secret."""
         ...
 
     async def open(self) -> None:
         """Connect, and begin to receive. Raises BrokerUnavailable when that fails; it may be called again.
 
-        LoginRefused ends a consumer that is being started, and no other.
+        LoginRefused ends a consumer only while that is being started.
         """
 
     async def receive(self) -> Sequence[Delivery]:
-        """Wait for messages, and give them in the broker's order: at least one, and no more than may be open at once.
+        """Wait for messages, and return them in the broker's order: at least one, at most `prefetch`.
 
         Raises BrokerUnavailable when the session has ended: what was not acked comes again after `open`.
         """
         ...
 
     def ack(self, deliveries: Collection[Delivery]) -> None:
-        """These are dealt with. An ack may get lost, and does when its session has ended: the message comes again."""
+        """Ack these. An ack is lost when its session has ended: then the message is delivered again."""
 
     def give_back(self, deliveries: Collection[Delivery]) -> None:
-        """These were not begun: they are for anybody, at the place where they were."""
+        """Requeue these, which were not begun, at the place where they were: any consumer may get them."""
 
-    async def bury(self, delivery: Delivery, notes: Mapping[str, str]) -> None:
-        """Put the message, as it is and with these headers beside its own, where dead letters are kept.
+    async def dead_letter(self, delivery: Delivery, notes: Mapping[str, str]) -> None:
+        """Store the message, unchanged and with these additional headers, as a dead letter.
 
         It is durably there when this returns, and has still to be acked. Raises BrokerUnavailable.
         """
 
     async def waiting(self) -> int:
-        """How many messages there are that nobody was given yet. Raises BrokerUnavailable."""
+        """How many messages wait to be received. Raises BrokerUnavailable."""
         ...
 
     async def pause(self) -> None:
-        """Receive no more, but hear acks. For good, until `open`. Raises BrokerUnavailable."""
+        """Stop receiving until the next `open`; acks still work. Raises BrokerUnavailable."""
 
     async def close(self) -> None:
-        """Send the acks that are known, and let go of the connection. What was not acked is given back."""
+        """Send the acks that are due, and close the connection. What was not acked is requeued."""

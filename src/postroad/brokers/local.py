@@ -6,8 +6,9 @@ A handler that raises has refused that message.
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+from postroad.brokers.registry import Broker
 from postroad.errors import BrokerUnavailable, InvalidSetting, Refusal
 
 if TYPE_CHECKING:
@@ -15,30 +16,30 @@ if TYPE_CHECKING:
 
     from postroad.message import StoredMessage
 
-__all__ = ["LocalPublisher", "PageHandler"]
+__all__ = ["BROKER", "LocalPublisher", "PageHandler"]
 
 
 class PageHandler(Protocol):
-    """What can be given instead of a function: it is asked what a publisher is asked, and is injected from above."""
+    """What can be given instead of a function: a consumer's handlers, which handle a whole page."""
 
     @property
     def name(self) -> str:
-        """What logs call it."""
+        """Its name in logs."""
         ...
 
     async def start(self) -> None:
         """Get ready. Raises BrokerUnavailable."""
 
     async def handle(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
-        """Deal with the messages, of which no two have the same key; see `Publisher.publish`."""
+        """Handle the messages, no two of which have the same key; see `Publisher.publish`."""
         ...
 
     async def end(self) -> None:
-        """Let go of everything."""
+        """Close what `start` opened."""
 
 
 class LocalPublisher:
-    """Hands every message to a function, one after the other, and takes its return for the confirm."""
+    """Calls a function with every message, one after the other; its return is the confirm."""
 
     def __init__(
         self, handler: Callable[[StoredMessage], Awaitable[None]] | PageHandler, *, name: str | None = None
@@ -53,7 +54,7 @@ class LocalPublisher:
         self.destination = f"local:{name or self._handler.name}"
 
     async def open(self) -> None:
-        """There is nothing to connect to, but the handler may have something."""
+        """Start the handler."""
         await self._handler.start()
 
     async def publish(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
@@ -61,7 +62,7 @@ class LocalPublisher:
         return await self._handler.handle(messages)
 
     async def close(self) -> None:
-        """There is nothing to let go of, but the handler may have something."""
+        """End the handler."""
         await self._handler.end()
 
 
@@ -77,7 +78,7 @@ class _OneByOne:
         self.name = getattr(handler, "__qualname__", type(handler).__qualname__)
 
     async def start(self) -> None:
-        """There is nothing to get ready."""
+        """There is nothing to start."""
 
     async def handle(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
         refusals: list[Refusal] = []
@@ -86,11 +87,21 @@ class _OneByOne:
             try:
                 await self._handler(message)
                 confirmed.add(message.position)
-            except BrokerUnavailable as outage:  # the handler's own way to say that nothing can be done now
+            except BrokerUnavailable as outage:  # how a handler reports an outage
                 raise BrokerUnavailable(str(outage), confirmed=confirmed, refusals=refusals) from outage
             except Exception as error:
                 refusals.append(Refusal(message.position, f"{type(error).__name__}: {error}"))
         return refusals
 
     async def end(self) -> None:
-        """There is nothing to let go of."""
+        """There is nothing to end."""
+
+
+def _by_url(url: str, settings: Any) -> NoReturn:
+    raise InvalidSetting(
+        "to begins with local://, and handlers in this process have no URL; pass LocalPublisher(handler) to Relay, or "
+        "give a consumer: postroad relay --app module:name"
+    )
+
+
+BROKER = Broker(name="local", title="handlers in this process", publisher=_by_url)

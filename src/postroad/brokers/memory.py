@@ -1,16 +1,20 @@
-"""A broker in memory, for tests: it keeps what it took, hands over what it was given, and fails when it is told to."""
+"""A broker in memory, for tests: it keeps what it confirmed, delivers what was put, and fails on demand.
+
+`memory://name` is one queue within this process: what is published there can be consumed there.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from postroad.brokers.base import Delivery
-from postroad.brokers.envelope import Envelope
+from postroad.brokers.cloudevents import Envelope
+from postroad.brokers.registry import Broker
 from postroad.errors import BrokerUnavailable, Refusal
 
 if TYPE_CHECKING:
@@ -18,17 +22,18 @@ if TYPE_CHECKING:
 
     from postroad.message import StoredMessage
 
-__all__ = ["MemoryBroker", "MemoryQueue"]
+__all__ = ["BROKER", "MemoryBroker", "MemoryQueue"]
 
 
 class MemoryBroker:
-    """`messages` is what arrived, in order, duplicates and all."""
+    """`messages` is what was confirmed, in order, with duplicates; each goes into `queue` too, if there is one."""
 
     name = "memory"
     destination = "memory"
 
-    def __init__(self) -> None:
+    def __init__(self, queue: MemoryQueue | None = None) -> None:
         self.messages: list[StoredMessage] = []
+        self._queue = queue
         self._refuse: Callable[[StoredMessage], str | Refusal | None] = lambda _: None
         self._unbound: set[str] = set()
         self._outages: deque[int] = deque()
@@ -36,14 +41,14 @@ class MemoryBroker:
         self._flowing = asyncio.Event()
         self._flowing.set()
         self.asked = asyncio.Event()
-        """Set whenever somebody asks to publish."""
+        """Set by each call of `publish`."""
 
     def refuse(self, reason_for: Callable[[StoredMessage], str | Refusal | None]) -> None:
         """Refuse every message that this function gives a reason for, or a whole Refusal."""
         self._refuse = reason_for
 
     def unbind(self, topic: str) -> None:
-        """Nobody takes messages of this topic any more: they are refused, and it is not their fault."""
+        """Refuse messages of this topic as unroutable."""
         self._unbound.add(topic)
 
     def bind(self, topic: str) -> None:
@@ -51,15 +56,15 @@ class MemoryBroker:
         self._unbound.discard(topic)
 
     def fail_after(self, *confirmed: int) -> None:
-        """Break the connection once for each number, after so many messages of a call were taken."""
+        """Break the connection once for each number, after so many messages of a call were confirmed."""
         self._outages.extend(confirmed)
 
     def go_out(self) -> None:
-        """Can't be asked until `come_back`."""
+        """Be unavailable until `come_back`."""
         self._out = True
 
     def come_back(self) -> None:
-        """Can be asked again."""
+        """Be available again."""
         self._out = False
 
     def hold(self) -> None:
@@ -71,12 +76,12 @@ class MemoryBroker:
         self._flowing.set()
 
     async def open(self) -> None:
-        """Fails while the broker is out."""
+        """Fails while the broker is unavailable."""
         if self._out:
-            raise BrokerUnavailable("the memory broker is out")
+            raise BrokerUnavailable("the memory broker is unavailable")
 
     async def publish(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
-        """Take what is not refused, until an outage that was ordered."""
+        """Confirm what is not refused, until an outage that `fail_after` asked for."""
         self.asked.set()
         await self._flowing.wait()
         await self.open()
@@ -85,22 +90,26 @@ class MemoryBroker:
         for number, message in enumerate(messages):
             if number == outage_after:
                 confirmed = {each.position for each in messages[:number]} - {each.position for each in refusals}
-                raise BrokerUnavailable("the memory broker was told to fail", confirmed=confirmed, refusals=refusals)
+                raise BrokerUnavailable("the memory broker fails on demand", confirmed=confirmed, refusals=refusals)
             refusal = self._refusal_of(message)
             if refusal is None:
                 self.messages.append(message)
+                if self._queue is not None:
+                    self._queue.put_stored(message)
             else:
                 refusals.append(refusal)
         return refusals
 
     def _refusal_of(self, message: StoredMessage) -> Refusal | None:
         if message.topic in self._unbound:
-            return Refusal(message.position, f"nobody takes {message.topic!r}", route=message.topic, unroutable=True)
+            return Refusal(
+                message.position, f"no queue is bound to {message.topic!r}", route=message.topic, unroutable=True
+            )
         reason = self._refuse(message)
         return Refusal(message.position, reason) if isinstance(reason, str) else reason
 
     async def close(self) -> None:
-        """What arrived stays."""
+        """What was confirmed stays."""
 
 
 class MemoryQueue:
@@ -140,6 +149,7 @@ class MemoryQueue:
         """Begin a session."""
         self.drop()
         self._session = object()
+        self._arrived = asyncio.Event()  # a queue outlives the event loop that its last session was in
         self._numbers = count(1)
 
     async def receive(self) -> Sequence[Delivery]:
@@ -168,7 +178,7 @@ class MemoryQueue:
             del self._open[each.tag]
         self._give_back(mine)
 
-    async def bury(self, delivery: Delivery, notes: Mapping[str, str]) -> None:
+    async def dead_letter(self, delivery: Delivery, notes: Mapping[str, str]) -> None:
         """Keep it apart."""
         self.dead.append((delivery, notes))
 
@@ -177,7 +187,7 @@ class MemoryQueue:
         return len(self.queue)
 
     async def pause(self) -> None:
-        """What waits is not taken any more, because nobody asks."""
+        """There is nothing to cancel: what waits is delivered only by `receive`."""
 
     async def close(self) -> None:
         """What was not acked waits again."""
@@ -190,3 +200,22 @@ class MemoryQueue:
         again = [msgspec.structs.replace(each, redelivered=True) for each in deliveries]
         self.queue.extendleft(sorted(again, key=lambda each: -each.tag))
         self._arrived.set()
+
+
+# -- memory://name ---------------------------------------------------------------------------------------------------
+
+_QUEUES: Final[dict[str, MemoryQueue]] = {}
+
+
+def _queue(url: str) -> MemoryQueue:
+    return _QUEUES.setdefault(url, MemoryQueue())
+
+
+BROKER = Broker(
+    name="memory",
+    title="the memory broker",
+    url="memory://name",
+    in_process=True,
+    publisher=lambda url, settings: MemoryBroker(_queue(url)),
+    subscriber=lambda url, settings, subscription: _queue(url),
+)

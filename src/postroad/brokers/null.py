@@ -1,8 +1,10 @@
-"""A destination that takes everything and keeps nothing: for measuring the road itself."""
+"""A destination that confirms everything and keeps nothing, to measure a relay by itself."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from postroad.brokers.registry import Broker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -10,7 +12,7 @@ if TYPE_CHECKING:
     from postroad.errors import Refusal
     from postroad.message import StoredMessage
 
-__all__ = ["NullPublisher"]
+__all__ = ["BROKER", "NullPublisher"]
 
 
 class NullPublisher:
@@ -23,8 +25,11 @@ class NullPublisher:
         """There is nothing to connect to."""
 
     async def publish(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
-        """Take them."""
+        """Confirm all of them."""
         return ()
 
     async def close(self) -> None:
-        """There is nothing to let go of."""
+        """There is nothing to close."""
+
+
+BROKER = Broker(name="null", title="the null broker", url="null://", publisher=lambda url, settings: NullPublisher())

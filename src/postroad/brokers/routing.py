@@ -1,4 +1,4 @@
-"""What a message's address is made of: a template, checked when it is built and filled in for each message.
+"""The template of a routing key: checked when it is built, and filled in for each message. Pure.
 
 `{topic}`, `{type}`, `{key}` and `{source}` are the message's own; any other name in braces is a header.
 """
@@ -9,7 +9,7 @@ import re
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from postroad.brokers.envelope import CannotEncode, decoded_headers
+from postroad.brokers.cloudevents import CannotEncode, decoded_headers
 from postroad.errors import InvalidSetting
 
 if TYPE_CHECKING:

@@ -1,8 +1,9 @@
-"""How often a message was tried: kept in the database, so that it survives the death of the process.
+"""Counted attempts: how often a message's handler has failed, kept in the database so that a crash forgets nothing.
 
-A failure is counted after it. A handler that kills its process counts nothing, so before the handler of a message that
-was delivered before a mark is made, and a mark that is found at the next delivery is an attempt that ended with its
-process. A message that is delivered for the first time pays for none of this.
+A failure is counted after the handler has raised. A handler that crashes its process can't be counted that way, so an
+attempt at a message that was delivered before is marked in the database before its handler is called; a mark that is
+found at the next delivery is an attempt that ended with its process. A message that is delivered for the first time
+costs none of this.
 """
 
 from __future__ import annotations
@@ -14,72 +15,74 @@ if TYPE_CHECKING:
 
     from postroad.consumer.transactions import Transactions
     from postroad.received import Received
-    from postroad.stores.connections.hand import Tongue
+    from postroad.stores.statements import Statements
 
-__all__ = ["CRASHED", "Attempts", "Begun", "cut"]
+__all__ = ["CRASHED", "Attempts", "PriorAttempts", "cut"]
 
 CRASHED: Final = "the process ended while the handler ran"
 LONGEST_ERROR: Final = 2000
 BATCH: Final = 5000
-PATIENCE: Final = "100ms"
-"""How long a row is waited for that another's handler has locked; meanwhile other messages can't make their mark."""
+TIMEOUT: Final = "100ms"
+"""How long to wait for a row that another handler's transaction has locked. Messages are marked one after the other, so
+the next ones wait, too.
+"""
 
 
-class Begun(NamedTuple):
-    """What is known of a message that was delivered before."""
+class PriorAttempts(NamedTuple):
+    """The attempts at a message before this one."""
 
     attempts: int
     crashes: int
     """How many of those ended with their process."""
     error: str | None
-    """Of the last of them."""
+    """The error of the last one."""
 
 
 class Attempts:
-    """The attempts of one consumer. What writes them raises Busy when another's handler has locked the row."""
+    """The attempts of one consumer. Each method but `end` raises InboxUnavailable, or MessageBusy when the transaction
+    of another handler has locked the row.
+    """
 
     def __init__(self, transactions: Transactions, consumer: str) -> None:
         self._transactions = transactions
         self._consumer = consumer
 
-    async def begin(self, message: Received) -> Begun | None:
-        """Mark that an attempt begins; None when the message was processed before."""
+    async def begin(self, message: Received) -> PriorAttempts | None:
+        """Mark an attempt as begun; None when the message was processed before."""
         known = (self._consumer, message.identity)
         rows = await self._write("begin_attempt", message.id, (*known, message.type), known, CRASHED)
-        return Begun(*rows[0]) if rows else None
+        return PriorAttempts(*rows[0]) if rows else None
 
-    def ended(self, tx: Any, message: Received) -> Any:
-        """Take the mark away, in the handler's own transaction."""
+    def end(self, tx: Any, message: Received) -> Any:
+        """Remove the mark, in the handler's own transaction; to be awaited on an async connection."""
         return self._transactions.within(tx, "end_attempt", message.id, self._consumer, message.identity)
 
-    async def broken_off(self, identity: str) -> None:
-        """Take the mark away: the consumer was stopped, and the handler has not ended its process."""
+    async def unmark(self, identity: str) -> None:
+        """Remove the mark without counting: the consumer was stopped, so the handler did not crash the process."""
         await self._transactions.ask("end_attempt", identity, self._consumer, identity)
 
-    async def failed(self, message: Received, reason: str) -> int | None:
-        """An attempt has failed; how many there were, or None when the message was processed after all."""
+    async def count_failure(self, message: Received, reason: str) -> int | None:
+        """Count a failed attempt; how many there are now, or None when the message was processed after all."""
         known = (self._consumer, message.identity)
         rows = await self._write("fail_attempt", message.id, (*known, message.type, cut(reason)), known)
         return int(rows[0][0]) if rows else None
 
-    async def dead(self, identity: str, type: str, reason: str) -> None:
-        """The message is among the dead letters."""
+    async def record_dead(self, identity: str, type: str, reason: str) -> None:
+        """Record that the message is in the dead-letter queue."""
         await self._write("note_dead", identity, (self._consumer, identity, type, cut(reason)))
 
     async def _write(
         self, query: str, subject: str, values: tuple[Any, ...], processed: tuple[str, ...] = (), *rest: Any
     ) -> Any:
-        """`processed` is for SQLite, whose placeholders have no numbers: what to look for in the inbox."""
+        """`processed` names the row of the inbox to look up."""
 
-        def values_for(tongue: Tongue) -> tuple[Any, ...]:
-            if tongue.dialect == "postgresql":
-                return (PATIENCE, *values, *rest)
-            return (*values, *processed, *rest)
+        def values_for(statements: Statements) -> tuple[Any, ...]:
+            return statements.attempt_values(TIMEOUT, values, processed=processed, rest=rest)
 
         return await self._transactions.ask(query, subject, values_for=values_for)
 
-    async def forget(self, older_than: timedelta) -> int:
-        """Delete what was processed longer ago, and the attempts of that time; how many were processed."""
+    async def delete_processed(self, older_than: timedelta) -> int:
+        """Delete inbox rows that are older, and their attempts; how many inbox rows were deleted."""
         seconds = older_than.total_seconds()
 
         async def batches(query: str) -> int:
@@ -88,11 +91,7 @@ class Attempts:
                 rows = await self._transactions.ask(
                     query,
                     query,
-                    values_for=lambda tongue: (
-                        self._consumer,
-                        f"{seconds} seconds" if tongue.dialect == "postgresql" else seconds * 1e6,
-                        BATCH,
-                    ),
+                    values_for=lambda statements: (self._consumer, statements.interval(seconds), BATCH),
                 )
                 deleted += len(rows)
                 if len(rows) < BATCH:
@@ -103,5 +102,5 @@ class Attempts:
 
 
 def cut(error: str) -> str:
-    """What is kept of an error: databases take neither NUL nor broken Unicode, and nobody reads more."""
+    """What is kept of an error text: without NUL and broken Unicode, which databases refuse, and not too long."""
     return error.encode(errors="backslashreplace").decode().replace("\0", "\\0")[:LONGEST_ERROR]

@@ -1,4 +1,4 @@
-"""What can be known of a user's `begin` before it is called: a name for messages, and its kind."""
+"""Checks of a user's `begin` that need no call: its name for error messages, and whether it is sync or async."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["checked_begin", "described", "is_async_begin"]
 
 
 def checked_begin(begin: Any) -> Any:
-    """Refuse what can't give context managers."""
+    """Refuse a `begin` that can't return context managers. Raises InvalidSetting."""
     if not callable(begin):
         what = "None" if begin is None else described(begin)
         raise InvalidSetting(f"begin is {what}; it must be a function that gives a context manager, as Session.begin")
@@ -43,7 +43,7 @@ def described(begin: Any) -> str:
 
 
 def is_async_begin(begin: Any) -> bool | None:
-    """Whether it gives async context managers; None when that is not known before it is called."""
+    """Whether it returns async context managers; None when only a call could tell."""
     while isinstance(begin, partial):
         begin = begin.func
     if inspect.isclass(begin):

@@ -1,8 +1,9 @@
-"""The consumer that users make: its handlers, its settings, and how it is run."""
+"""The consumer that users make: its settings, its handlers, and how it is started and stopped."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 from copy import copy
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
@@ -10,34 +11,38 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 from msgspec.structs import replace
 
 from postroad import events
-from postroad.brokers import subscriber_for
 from postroad.brokers.local import LocalPublisher
-from postroad.config import RelaySettings, duration
+from postroad.brokers.registry import Subscription, check_subscriber_settings, subscriber_for, subscriber_settings
+from postroad.config import RelaySettings
 from postroad.consumer.attempts import Attempts
 from postroad.consumer.begin import checked_begin
-from postroad.consumer.handlers import Handlers, event_types
-from postroad.consumer.handling import Handling
+from postroad.consumer.errors import InboxUnavailable
+from postroad.consumer.handler_transaction import HandlerTransaction
 from postroad.consumer.local import LocalHandler
+from postroad.consumer.model import ConsumerOptions, Summary
 from postroad.consumer.probe import check_begin
+from postroad.consumer.registry import HandlerRegistry, event_types
 from postroad.consumer.retention import InboxRetention, may_come_again_for
 from postroad.consumer.run import Run
-from postroad.consumer.transactions import StoreOut, Transactions
-from postroad.consumer.treatment import Plan, Summary
+from postroad.consumer.transactions import Transactions
 from postroad.errors import InvalidSetting, PostroadError, StoreUnavailable
-from postroad.events import tell
 from postroad.inbox import Inbox, checked_consumer
+from postroad.kinds import duration
+from postroad.listeners import Listeners
 from postroad.retry import Backoff
-from postroad.stores.connections.transient import is_transient
-from postroad.waiting import cancelled, reached
+from postroad.stores.connections.errors import is_transient
+from postroad.waiting import cancel_and_wait, connect_or_wait
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
     from postroad.brokers.base import Subscriber
-    from postroad.config import Duration
+    from postroad.kinds import Duration
+    from postroad.listeners import Listener
     from postroad.received import Received
     from postroad.retry import RetryPolicy
+    from postroad.setting import SettingsGroup
 
 __all__ = ["Consumer"]
 
@@ -45,12 +50,11 @@ E = TypeVar("E")
 Tx = TypeVar("Tx")
 Result = TypeVar("Result", bound="Awaitable[None] | None")
 
-DEFAULT_PREFETCH: Final = 200
 END_SECONDS: Final = 1.0
 CLEAN_EVERY: Final = "1h"
 DEFAULT_HANDLER_TIMEOUT: Final = "15m"
-"""Half of how long RabbitMQ waits for an ack. A message whose handler takes longer than that could never be acked: it
-would come again without end, and no attempt would be counted.
+"""Half of how long RabbitMQ waits for an ack. A message whose handler takes longer than RabbitMQ waits could never be
+acked: it would be delivered again without end, and no attempt would be counted.
 """
 
 
@@ -64,9 +68,9 @@ class Consumer(Generic[Tx]):
 
         asyncio.run(consumer.run())
 
-    The transaction is begun, and the message noted in the inbox, before the handler is called; when the handler
-    returns it is committed, and then the broker is told. What the handler adds to an outbox gets the message's
-    correlation id, and its id as the causation id.
+    Before the handler is called, the transaction is begun and the message recorded in the inbox; when the handler
+    returns, the transaction is committed, and then the message acked. What the handler adds to an outbox gets the
+    message's correlation id, and its id as the causation id.
     """
 
     def __init__(
@@ -75,74 +79,58 @@ class Consumer(Generic[Tx]):
         *,
         name: str,
         begin: Callable[[], AbstractAsyncContextManager[Tx] | AbstractContextManager[Tx]],
-        queue: str | None = None,
-        exchange: str | None = None,
-        bindings: Collection[str] | None = None,
-        declare: Literal["create", "check", "no"] | None = None,
-        dead_letter_queue: str | None = None,
         message_ttl: Duration | None = None,
         ordering: Literal["key", "none"] = "key",
         concurrency: int = 10,
-        prefetch: int | None = None,
-        max_message_size: int | None = None,
-        max_held_bytes: int | None = None,
         retry: RetryPolicy | None = None,
         retain: Duration | None = "30d",
         handler_timeout: Duration | None = None,
         grace: Duration = "10s",
         inbox: Inbox | None = None,
+        listeners: Iterable[Listener] | None = None,
+        **broker_settings: Any,
     ) -> None:
         """`source` is the broker's URL; without one the handlers can only run in a relay (`publisher`). Or it is a
-        Subscriber, which then has its own queue, exchange, bindings, dead-letter queue and prefetch.
+        Subscriber, which then has its own settings.
 
-        `name` is what the inbox knows this consumer by, and its queue's name unless `queue` is given. `begin` gives a
-        context manager that begins a transaction, commits at its end and rolls back when it is left by an error; where
-        it is an async one, handlers are async, where it is not, they are plain functions and run in threads.
+        `broker_settings` are those of the broker's subscriber, checked against its declaration (docs/settings.md lists
+        them): for RabbitMQ `queue`, `exchange`, `bindings`, `declare`, `dead_letter_queue`, `prefetch` and others.
+        Unless they are given, the broker derives its queue from `name` and its bindings from the types of the handlers.
 
-        The queue is bound to `exchange` ("postroad") with the types of the handlers, or with `bindings`; `declare` is
-        "create", "check" or "no", see `RabbitMQSubscriber`; `message_ttl` is how long the queue keeps a message. With
-        `ordering` "key" a key's messages are handled one after the other, and the queue has one active consumer at a
-        time, others stand by; with "none" they share it, and nothing is in order. `concurrency` messages are handled at
-        once, `prefetch` are held, those included whose key waits for a retry. A message with a body of more than
-        `max_message_size` bytes (128 MiB) is a dead letter; nothing more is received while those held have
-        `max_held_bytes` (128 MiB) or more.
+        `name` is what the inbox knows this consumer by. `begin` gives a context manager that begins a transaction,
+        commits at its end and rolls back when it is left by an error; where it is an async one, handlers are async,
+        where it is not, they are plain functions and run in threads.
 
-        `retry` says when a message whose handler failed is tried again, and when it goes to `dead_letter_queue` (the
-        queue's name and ".dead"). An async handler that takes longer than `handler_timeout` (15 minutes; "0" for no
-        limit) is cancelled, which is a failed attempt; sync handlers can't be cancelled and have no limit. `retain` is
-        how long the inbox remembers, None for ever; `grace` is how long a consumer that is being stopped waits for its
-        handlers.
+        With `ordering` "key" a key's messages are handled one after the other, and only one process at a time receives
+        from the source, the others stand by; with "none" processes share it, and nothing is in order. `concurrency`
+        messages are handled at once. `message_ttl` is how long the source keeps a message, where it can be told to.
+
+        `retry` says when a message whose handler failed is tried again, and when it becomes a dead letter. An async
+        handler that takes longer than `handler_timeout` (15 minutes; "0" for no limit) is cancelled, which is a failed
+        attempt; sync handlers can't be cancelled and have no limit. `retain` is how long the inbox remembers, None for
+        ever; `grace` is how long a consumer that is being stopped waits for its handlers. `listeners` get the
+        consumer's events; without any, events are logged.
         """
         self.name = checked_consumer(name)
         keep_order = _choice("ordering", ordering, ("key", "none")) == "key"
         self._source = source
-        self._queue = {
-            "queue": queue,
-            "exchange": exchange,
-            "bindings": bindings,
-            "declare": declare,
-            "dead_letter_queue": dead_letter_queue,
-            "prefetch": prefetch,
-            "max_message_size": max_message_size,
-            "max_held_bytes": max_held_bytes,
-        }
-        if source is not None and not isinstance(source, str):
-            _check_beside(source, self._queue, keep_order=keep_order)
+        self._source_settings = _source_settings(source, broker_settings, keep_order=keep_order)
         self._message_ttl = None if message_ttl is None else duration("message_ttl", message_ttl)
         self._retain = None if retain is None else duration("retain", retain)
         self._inbox = inbox or Inbox()
         if type(concurrency) is not int or concurrency < 1:
             raise InvalidSetting(f"concurrency is {concurrency!r}; it must be a whole number, at least 1")
         grace_seconds = duration("grace", grace).total_seconds()
-        self._plan = Plan(self.name, concurrency, keep_order, retry or Backoff(), grace_seconds)
+        self._listeners = Listeners(listeners)
+        self._options = ConsumerOptions(self.name, concurrency, keep_order, retry or Backoff(), grace_seconds)
         self._begin = checked_begin(begin)
-        self._handlers = Handlers(self.name, begin)
+        self._handlers = HandlerRegistry(self.name, begin)
         self._checks_begin = True
         self._transactions = Transactions(begin, self._inbox.schema, concurrency)
         self._attempts = Attempts(self._transactions, self.name)
         self._limits_handlers = bool(handler_timeout) and duration("handler_timeout", handler_timeout) > timedelta(0)
         limit = duration("handler_timeout", DEFAULT_HANDLER_TIMEOUT if handler_timeout is None else handler_timeout)
-        self._handling = Handling(
+        self._transaction = HandlerTransaction(
             self.name,
             self._inbox,
             self._handlers,
@@ -151,7 +139,7 @@ class Consumer(Generic[Tx]):
             timeout=limit.total_seconds() or None,
         )
         self._run: Run | None = None
-        self._chore: asyncio.Task[None] | None = None
+        self._retention: asyncio.Task[None] | None = None
 
     @property
     def is_async(self) -> bool:
@@ -161,7 +149,7 @@ class Consumer(Generic[Tx]):
     @property
     def retry(self) -> RetryPolicy:
         """When a message whose handler failed is tried again."""
-        return self._plan.retry
+        return self._options.retry
 
     @property
     def unfinished(self) -> int:
@@ -170,7 +158,7 @@ class Consumer(Generic[Tx]):
 
     @property
     def schema(self) -> str:
-        """Where the inbox is."""
+        """The schema of the inbox's tables."""
         return self._inbox.schema
 
     def __repr__(self) -> str:
@@ -223,34 +211,37 @@ class Consumer(Generic[Tx]):
     # -- running -----------------------------------------------------------------------------------------------------
 
     async def run(self, *, relay: RelaySettings | None = None) -> Summary:
-        """Consume until `stop` is called. `relay` is what is known of the producer's relay, to check `retain` by."""
+        """Consume until `stop` is called. `retain` is checked against `relay`, the settings of the producer's relay."""
         return await self._consume(relay, until_empty=False)
 
     async def run_until_empty(self, *, relay: RelaySettings | None = None) -> Summary:
-        """Consume all that is in the queue, and end.
+        """Consume until the queue is empty, and end.
 
-        Raises BrokerUnavailable or StoreUnavailable when one of them is out for longer than `until_empty_timeout`.
+        Raises BrokerUnavailable or StoreUnavailable when one of them is unavailable for longer than
+        `until_empty_timeout`.
         """
         return await self._consume(relay, until_empty=True)
 
     def receiving_from(self, source: Subscriber, *, retry: RetryPolicy) -> Consumer[Tx]:
         """The same name, handlers and transactions with another source of messages, for tests."""
         other = copy(self)
-        plan = replace(self._plan, retry=retry)
+        options = replace(self._options, retry=retry)
         # A test may have its transactions inside one of its own, which is rolled back at its end.
-        vars(other).update(_source=source, _plan=plan, _retain=None, _run=None, _chore=None, _checks_begin=False)
+        vars(other).update(
+            _source=source, _options=options, _retain=None, _run=None, _retention=None, _checks_begin=False
+        )
         return other
 
     async def in_transaction(self, work: Callable[[Tx], Any]) -> Any:
         """Call the function in a transaction of this consumer, in a thread where handlers are plain functions."""
         self._start_transactions()
         try:
-            return await self._transactions.run(work)
+            return await self._transactions.call(work)
         finally:
             self._transactions.end()
 
     def stop(self) -> None:
-        """Begin nothing more, let handlers end, ack, give back the rest, and end. To be called in the loop's thread."""
+        """Start nothing more, let handlers end, ack, give back the rest, and end. Call it in the loop's thread."""
         if self._run is not None:
             self._run.stop()
 
@@ -258,17 +249,28 @@ class Consumer(Generic[Tx]):
         subscriber = self._subscriber()
         relay = relay or RelaySettings()
         limit = relay.seconds("until_empty_timeout") if until_empty else None
-        run = self._run = Run(self._plan, subscriber, self._handlers, self._handling, self._attempts, limit=limit)
+        # A subscriber may have `warnings`: events about its settings, such as a password file that all can read.
+        for warning in getattr(subscriber, "warnings", ()):
+            self._listeners.emit(warning)
+        run = self._run = Run(
+            self._options,
+            subscriber,
+            self._handlers,
+            self._transaction,
+            self._attempts,
+            listeners=self._listeners,
+            limit=limit,
+        )
         try:
             summary = run.summary
             if await self._reach(run, relay, limit):
-                tell(events.ConsumerStarted(self.name, types=self._handlers.types))
+                self._listeners.emit(events.ConsumerStarted(self.name, types=self._handlers.types))
                 summary = await run.run(until_empty=until_empty)
         finally:
             self._run = None
             summary.abandoned = max(summary.abandoned, self._transactions.unfinished)
             await self._end()
-        tell(
+        self._listeners.emit(
             events.ConsumerEnded(
                 self.name,
                 handled=summary.handled,
@@ -281,10 +283,12 @@ class Consumer(Generic[Tx]):
         return summary
 
     async def _reach(self, run: Run, relay: RelaySettings, limit: float | None) -> bool:
-        """Begin, and wait for a database that is starting; False when the consumer was stopped meanwhile."""
-        return await reached(
+        """Start, and wait for a database that can't be reached yet; False when the consumer was stopped meanwhile."""
+        return await connect_or_wait(
             lambda: self._start(relay),
-            lambda reason, waited: tell(events.ConsumerStoreOut(self.name, reason=reason, waited_s=waited)),
+            lambda reason, waited: self._listeners.emit(
+                events.ConsumerStoreUnavailable(self.name, reason=reason, waited_s=waited)
+            ),
             stopping=run.stopping,
             limit=limit,
         )
@@ -294,8 +298,9 @@ class Consumer(Generic[Tx]):
         handler = LocalHandler(
             self.name,
             self._handlers,
-            self._handling,
-            concurrency=self._plan.concurrency,
+            self._transaction,
+            self._listeners,
+            concurrency=self._options.concurrency,
             start=lambda: self._start(relay),
             end=self._end,
         )
@@ -309,43 +314,39 @@ class Consumer(Generic[Tx]):
             )
         if not isinstance(self._source, str):
             return self._source
-        ttl = self._message_ttl
-        defaults = {
-            "queue": self.name,
-            "bindings": self._handlers.types,
-            "prefetch": max(DEFAULT_PREFETCH, 2 * self._handlers.batch_size),
-        }
-        given = {setting: value for setting, value in self._queue.items() if value is not None}
-        return subscriber_for(
-            self._source,
-            single_active=self._plan.keep_order,
-            arguments={} if ttl is None else {"x-message-ttl": int(ttl / timedelta(milliseconds=1))},
-            connection_name=f"postroad {self.name}",
-            **defaults | given,
+        subscription = Subscription(
+            self.name,
+            types=tuple(self._handlers.types),
+            in_order=self._options.keep_order,
+            batch_size=self._handlers.batch_size,
+            message_ttl=self._message_ttl,
         )
+        return subscriber_for(self._source, subscription, self._source_settings)
 
     async def _start(self, relay: RelaySettings | None) -> None:
-        """Make sure that everything is there before the first message. Raises what is wrong."""
+        """Check `begin` and the inbox before the first message. Raises InvalidSetting, NotMigrated and the like, or
+        StoreUnavailable.
+        """
         self._start_transactions()
         try:
             if self._checks_begin:
                 await check_begin(self._transactions, self._begin, self.name)
-            await self._transactions.run(lambda tx: self._transactions.within(tx, "open_inbox", self.name, self.name))
+            await self._transactions.call(lambda tx: self._transactions.within(tx, "open_inbox", self.name, self.name))
         except PostroadError:
             raise
-        except StoreOut as out:
+        except InboxUnavailable as outage:
             raise StoreUnavailable(
-                f"consumer {self.name!r}: a transaction can't be begun: {out}", transient=is_transient(out)
-            ) from out
+                f"consumer {self.name!r}: a transaction can't be begun: {outage}", transient=is_transient(outage)
+            ) from outage
         except Exception as error:  # some connect only when they are first used
             reason = f"{type(error).__name__}: {error}"
             raise StoreUnavailable(
                 f"consumer {self.name!r}: the inbox can't be read: {reason}", transient=is_transient(error)
             ) from error
-        if self._retain is not None and self._chore is None:
-            retention = InboxRetention(self.name, self._attempts, retain=self._retain)
+        if self._retain is not None and self._retention is None:
+            retention = InboxRetention(self.name, self._attempts, self._listeners, retain=self._retain)
             retention.check(may_come_again_for(relay or RelaySettings(), self._message_ttl))
-            self._chore = asyncio.create_task(retention.run(duration("every", CLEAN_EVERY).total_seconds()))
+            self._retention = asyncio.create_task(retention.run(duration("every", CLEAN_EVERY).total_seconds()))
 
     def _start_transactions(self) -> None:
         if not self._handlers.types:
@@ -353,22 +354,33 @@ class Consumer(Generic[Tx]):
         self._transactions.start(is_async=self._handlers.is_async)
 
     async def _end(self) -> None:
-        chore, self._chore = self._chore, None
-        if chore is not None:
-            await cancelled(chore, seconds=END_SECONDS)
+        retention, self._retention = self._retention, None
+        if retention is not None:
+            await cancel_and_wait(retention, seconds=END_SECONDS)
         self._transactions.end()
 
 
-def _check_beside(source: Subscriber, settings: dict[str, Any], *, keep_order: bool) -> None:
-    """Refuse what would have no effect, or no order."""
-    for setting, value in settings.items():
-        if value is not None:
-            raise InvalidSetting(f"{setting} is {value!r} beside {source!r}, which has its own; give it to that one")
+def _source_settings(
+    source: str | Subscriber | None, given: Mapping[str, Any], *, keep_order: bool
+) -> SettingsGroup | None:
+    """The settings of the broker's subscriber. Refuses those that would have no effect, or no order."""
+    own = inspect.signature(Consumer).parameters
+    if source is None:
+        if given:  # an app whose broker is optional has its settings in any case; its handlers run in a relay
+            check_subscriber_settings("a consumer without a source", given, similar=own)
+        return None
+    if isinstance(source, str):
+        return subscriber_settings(source, given, similar=own)
+    check_subscriber_settings("a consumer with a Subscriber", given, similar=own)
+    for setting, value in given.items():
+        if value is not None:  # it is not shown: it may be a password
+            raise InvalidSetting(f"{setting} is given beside {source!r}, which has its own; give it to that one")
     if keep_order and getattr(source, "single_active", True) is False:
         raise InvalidSetting(
             f"ordering is 'key', and {source!r} has single_active=False, so a key's messages could be with two "
-            "consumers at once; say ordering='none', or single_active=True"
+            "consumers at once; set ordering='none', or single_active=True"
         )
+    return None
 
 
 def _choice(name: str, value: Any, right: Sequence[str]) -> str:

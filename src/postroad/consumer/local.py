@@ -1,7 +1,7 @@
 """A consumer's handlers in the relay's own process: no broker in between, and the same inbox.
 
-What the log has and no handler takes is passed over. A handler that fails has refused its message, and the relay does
-with it what it does with all refusals; the inbox makes sure that what was committed has no second effect.
+Messages of a type that no handler takes are skipped. A handler that fails refuses its message, and the relay retries it
+as it does any refused message; the inbox makes sure that a message that comes again has no second effect.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from postroad import events
 from postroad.consumer.attempts import cut
-from postroad.consumer.transactions import Busy, Lost, StoreOut
+from postroad.consumer.errors import InboxUnavailable, MessageBusy, TransactionLost
 from postroad.errors import BrokerUnavailable, Refusal, StoreUnavailable
-from postroad.events import tell
 from postroad.received import Unreadable, received
-from postroad.waiting import cancelled
+from postroad.waiting import cancel_and_wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Sequence
 
-    from postroad.consumer.handlers import Handlers
-    from postroad.consumer.handling import Handling
+    from postroad.consumer.handler_transaction import HandlerTransaction
+    from postroad.consumer.registry import HandlerRegistry
+    from postroad.listeners import Listeners
     from postroad.message import StoredMessage
     from postroad.received import Received
 
@@ -35,13 +35,14 @@ LAST_SECONDS: Final = 1.0
 
 
 class LocalHandler:
-    """What `LocalPublisher` hands its messages to."""
+    """Calls a consumer's handlers with the messages of a `LocalPublisher`."""
 
     def __init__(
         self,
         consumer: str,
-        handlers: Handlers,
-        handling: Handling,
+        handlers: HandlerRegistry,
+        transaction: HandlerTransaction,
+        listeners: Listeners,
         *,
         concurrency: int,
         start: Callable[[], Coroutine[Any, Any, None]],
@@ -52,86 +53,87 @@ class LocalHandler:
         self._started = False
         self._end = end
         self._handlers = handlers
-        self._handling = handling
+        self._transaction = transaction
+        self._listeners = listeners
         self._slots = asyncio.Semaphore(concurrency)
 
     async def start(self) -> None:
-        """Make sure that the database is there; it is asked for again by every call until it is."""
+        """Check the consumer's database. Raises BrokerUnavailable; then every call of `handle` checks again."""
         try:
             await self._start()
-        except StoreUnavailable as out:
-            raise BrokerUnavailable(str(out), suspicious=False) from out
+        except StoreUnavailable as outage:
+            raise BrokerUnavailable(str(outage), suspicious=False) from outage
         self._started = True
 
     async def end(self) -> None:
-        """Let go of everything."""
+        """Stop the consumer's tasks and threads."""
         self._started = False
         await self._end()
 
     async def handle(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
-        """Handle side by side those that a handler takes: no two of them have the same key."""
+        """Handle concurrently the messages that a handler takes: no two of them have the same key."""
         if not self._started:
             await self.start()
         wanted = [message for message in messages if message.type in self._handlers.types]
-        if self._handlers.batch is not None and len(wanted) > 1 and all(await self._ended([self._at_once(wanted)])):
+        if self._handlers.batch is not None and len(wanted) > 1 and all(await self._run([self._handle_batch(wanted)])):
             return []
-        answers = await self._ended(map(self._one, wanted))
+        answers = await self._run(map(self._handle, wanted))
         refusals = [answer for answer in answers if isinstance(answer, Refusal)]
         for answer in answers:
             if isinstance(answer, BrokerUnavailable):
                 done = [message for message, each in zip(wanted, answers, strict=True) if each is None]
-                passed_over = [message for message in messages if message.type not in self._handlers.types]
-                confirmed = {message.position for message in [*done, *passed_over]}
+                skipped = [message for message in messages if message.type not in self._handlers.types]
+                confirmed = {message.position for message in [*done, *skipped]}
                 raise BrokerUnavailable(
                     str(answer), confirmed=confirmed, refusals=refusals, suspicious=answer.suspicious
                 )
         return refusals
 
-    async def _ended(self, handlers: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-        """What each of them gives. When this is cancelled, they are; and those that don't end are left to themselves,
-        for their database may have gone silent. Their messages are not confirmed, so they come again.
+    async def _run(self, handlers: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+        """The results of all of them. If this is cancelled, they are cancelled too. Those that do not end in time are
+        abandoned, because their database does not answer: their messages are not confirmed, and are published again.
         """
         tasks = [asyncio.create_task(each) for each in handlers]
         try:
             if tasks:
                 await asyncio.wait(tasks)
         except asyncio.CancelledError:
-            left = await cancelled(*tasks, seconds=LAST_SECONDS)
-            if abandoned := len(left) + self._handling.unfinished:
-                tell(events.LocalHandlersAbandoned(self.name, handlers=abandoned))
+            left = await cancel_and_wait(*tasks, seconds=LAST_SECONDS)
+            if abandoned := len(left) + self._transaction.unfinished:
+                self._listeners.emit(events.LocalHandlersAbandoned(self.name, handlers=abandoned))
             raise
         return [task.result() for task in tasks]
 
-    async def _at_once(self, messages: Sequence[StoredMessage]) -> bool:
-        """All in one transaction. False: each must be asked alone, so that one is refused and not all."""
+    async def _handle_batch(self, messages: Sequence[StoredMessage]) -> bool:
+        """All in one transaction. False when that failed: then each is handled alone, so that only one is refused."""
         try:
-            await self._handling.many([received(message) for message in messages])
-        except Exception:  # what went wrong is said of the one that it goes wrong with
+            await self._transaction.handle_batch([received(message) for message in messages])
+        except Exception:  # it is raised again for the message that causes it
             return False
         return True
 
-    async def _one(self, message: StoredMessage) -> Refusal | BrokerUnavailable | None:
+    async def _handle(self, message: StoredMessage) -> Refusal | BrokerUnavailable | None:
         async with self._slots:
             began, given = time.monotonic(), received(message)
             try:
-                await self._handling.undo([given])
-                first = await self._handling.one(given)
-            except (StoreOut, Busy) as out:
-                return BrokerUnavailable(str(out), suspicious=False)
-            except Lost as lost:  # and the message may be what breaks the connection
+                await self._transaction.undo([given])
+                first = await self._transaction.handle(given)
+            except (InboxUnavailable, MessageBusy) as outage:
+                return BrokerUnavailable(str(outage), suspicious=False)
+            except TransactionLost as lost:  # and the message may be what breaks the connection
                 return BrokerUnavailable(str(lost))
             except Unreadable as error:
                 return Refusal(message.position, str(error), permanent=True)
             except Exception as error:
                 return await self._refused(message.position, given, error)
-            if first and events.is_wanted(events.MessageHandled):
+            if first and self._listeners.wants(events.MessageHandled):
                 took = (time.monotonic() - began) * 1000
-                tell(events.MessageHandled(self.name, str(message.id), message.type, duration_ms=took))
+                self._listeners.emit(events.MessageHandled(self.name, str(message.id), message.type, duration_ms=took))
             return None
 
     async def _refused(self, position: int, message: Received, error: Exception) -> Refusal | BrokerUnavailable:
         try:
-            await self._handling.undo([message])
-        except (StoreOut, Busy) as out:
-            return BrokerUnavailable(str(out), suspicious=False)
+            await self._transaction.undo([message])
+        except (InboxUnavailable, MessageBusy) as outage:
+            return BrokerUnavailable(str(outage), suspicious=False)
         return Refusal(position, cut(f"{type(error).__name__}: {error}"))

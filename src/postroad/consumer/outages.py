@@ -1,4 +1,4 @@
-"""What a consumer waits for, and for how long: with `--until-empty` that has a limit. Nothing here does I/O."""
+"""How long a consumer waits for what is unavailable: with `--until-empty` there is a limit. No I/O."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
     from postroad.errors import PostroadError
 
-__all__ = ["Outages", "Waited"]
+__all__ = ["Dependency", "Outages"]
 
-Waited = Literal["database", "broker", "dead letters"]
+Dependency = Literal["database", "broker", "dead letters"]
 
-_ERRORS: Final[dict[Waited, Callable[[str], PostroadError]]] = {
+_ERRORS: Final[dict[Dependency, Callable[[str], PostroadError]]] = {
     "database": StoreUnavailable,
     "broker": BrokerUnavailable,
     "dead letters": BrokerUnavailable,
@@ -24,7 +24,7 @@ _ERRORS: Final[dict[Waited, Callable[[str], PostroadError]]] = {
 
 
 class Outages:
-    """What is out, and since when. After `limit` seconds `give_up` is called, once, and `given_up` is the error."""
+    """What is unavailable, and since when. After `limit` seconds `give_up` is called, once; `given_up` is the error."""
 
     def __init__(
         self, limit: float | None, give_up: Callable[[], None], *, now: Callable[[], float] = time.monotonic
@@ -32,11 +32,11 @@ class Outages:
         self._limit = float("inf") if limit is None else limit
         self._give_up = give_up
         self._now = now
-        self._since: dict[Waited, float] = {}
+        self._since: dict[Dependency, float] = {}
         self.given_up: PostroadError | None = None
 
-    def out(self, what: Waited, reason: str, pause: float) -> float:
-        """It could not be used; in how many seconds to try again: after `pause`, or at the limit."""
+    def begin(self, what: Dependency, reason: str, pause: float) -> float:
+        """Note that it is unavailable. Returns seconds until the next try: `pause`, or less if the limit is near."""
         now = self._now()
         left = self._since.setdefault(what, now) + self._limit - now
         if left <= 0 and self.given_up is None:
@@ -46,6 +46,6 @@ class Outages:
             self._give_up()
         return max(0.0, min(pause, left))
 
-    def back(self, what: Waited) -> None:
-        """It works."""
+    def end(self, what: Dependency) -> None:
+        """Note that it is available."""
         self._since.pop(what, None)

@@ -1,4 +1,6 @@
-"""How long the inbox remembers: at least as long as a message may come again. Deleting is a chore of every consumer."""
+"""How long the inbox keeps its rows: at least as long as a message may be delivered again. Every consumer deletes its
+own old rows.
+"""
 
 from __future__ import annotations
 
@@ -7,57 +9,61 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from postroad import events
-from postroad.consumer.transactions import StoreOut
-from postroad.events import tell
+from postroad.consumer.errors import InboxUnavailable
 
 if TYPE_CHECKING:
     from postroad.config import RelaySettings
     from postroad.consumer.attempts import Attempts
+    from postroad.listeners import Listeners
 
 __all__ = ["UNACKED", "InboxRetention", "may_come_again_for"]
 
 UNACKED: Final = timedelta(minutes=30)
-"""How long RabbitMQ waits for an ack before it delivers again, unless it is told otherwise (consumer_timeout)."""
+"""How long RabbitMQ waits for an ack before it delivers again, by default (consumer_timeout)."""
 
 
 def may_come_again_for(relay: RelaySettings, message_ttl: timedelta | None) -> timedelta:
     """How long after its first delivery the same message may be delivered again.
 
-    The relay sends what is in its log again when it is rewound, or a person retries it; it tries so often and pauses so
-    long; and the broker delivers again what was not acked, or keeps it in the queue until its time to live has passed.
+    The sum of three: the relay keeps messages in its log for `retain`, and an operator may replay them; it retries
+    `max_attempts` times, at most `max_backoff` apart; and the broker delivers again what was not acked, or keeps it in
+    the queue until its time to live has passed.
     """
     retries = timedelta(seconds=relay.seconds("max_backoff")) * relay.max_attempts
     return timedelta(seconds=relay.seconds("retain")) + retries + max(message_ttl or UNACKED, UNACKED)
 
 
 class InboxRetention:
-    """Deletes in small batches what a consumer has processed longer ago than it may come again."""
+    """Deletes a consumer's inbox rows that are older than `retain`, in small batches."""
 
-    def __init__(self, consumer: str, attempts: Attempts, *, retain: timedelta) -> None:
+    def __init__(self, consumer: str, attempts: Attempts, listeners: Listeners, *, retain: timedelta) -> None:
         self._consumer = consumer
         self._attempts = attempts
+        self._listeners = listeners
         self._retain = retain
 
     def check(self, needed: timedelta) -> bool:
-        """Say so if the inbox forgets too soon."""
+        """Warn if rows are deleted sooner than a message may be delivered again; False then."""
         if self._retain >= needed:
             return True
-        tell(
+        self._listeners.emit(
             events.InboxTooShort(self._consumer, retain_s=self._retain.total_seconds(), needed_s=needed.total_seconds())
         )
         return False
 
     async def run_once(self) -> int:
-        """Delete what is old enough; how many were deleted."""
-        deleted = await self._attempts.forget(self._retain)
-        tell(events.InboxCleaned(self._consumer, deleted=deleted, retain_s=self._retain.total_seconds()))
+        """Delete what is old enough; how many rows that were."""
+        deleted = await self._attempts.delete_processed(self._retain)
+        cleaned = events.InboxCleaned(self._consumer, deleted=deleted, retain_s=self._retain.total_seconds())
+        self._listeners.emit(cleaned)
         return deleted
 
     async def run(self, every: float) -> None:
-        """Delete every so often. Not at once: what was open when the consumer went away comes first when it is back."""
+        """Delete at this interval, but not at once: what was open when the consumer ended is delivered again first."""
         while True:
             await asyncio.sleep(every)
             try:
                 await self.run_once()
-            except StoreOut as out:
-                tell(events.ConsumerWaits(self._consumer, reason=str(out), retry_ms=every * 1000))
+            except InboxUnavailable as outage:
+                waiting = events.ConsumerWaiting(self._consumer, reason=str(outage), retry_ms=every * 1000)
+                self._listeners.emit(waiting)

@@ -1,4 +1,4 @@
-"""Whether a function can be called as a handler is: checked when it is registered. Pure."""
+"""Checks the signature of a handler when it is registered. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import inspect
 import types
 from typing import TYPE_CHECKING, Annotated, Any, Final, Union, get_args, get_origin
 
-from postroad.errors import InvalidSetting, UnknownConnection
+from postroad.errors import InvalidSetting, UnsupportedConnection
 from postroad.received import Received
-from postroad.stores.connections.kinds import hand_for
+from postroad.stores.connections.kinds import adapter_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ BATCH: Final = ("batch", "tx")
 
 def check_signature(function: Callable[..., Any], events: Sequence[type], *, batch: bool = False) -> None:
     """Refuse a function that can't be called with an event, a transaction and a message, or with a batch and a
-    transaction; or whose annotations say that it takes something else. Raises InvalidSetting.
+    transaction; or whose annotations don't fit these. Raises InvalidSetting.
     """
     names = BATCH if batch else SINGLE
     _check_body(function)
@@ -39,8 +39,8 @@ def check_signature(function: Callable[..., Any], events: Sequence[type], *, bat
     parameters = list(bound.arguments)[: len(names)]
     if sorted(parameters) == sorted(names) and tuple(parameters) != names:
         raise InvalidSetting(f"handler {shown} has its parameters in another order; {_right(names)}")
-    said = {name: _annotation(signature.parameters[name], function) for name in parameters}
-    kinds = [said.get(name) for name in parameters]
+    annotations = {name: _annotation(signature.parameters[name], function) for name in parameters}
+    kinds = [annotations.get(name) for name in parameters]
     if len(kinds) != len(names):  # *args
         return
     clash = _clash_of_batch(kinds, events) if batch else _clash(kinds, events)
@@ -50,14 +50,14 @@ def check_signature(function: Callable[..., Any], events: Sequence[type], *, bat
 
 
 def is_async_function(function: Any) -> bool:
-    """Whether calling it gives a coroutine."""
+    """Whether calling it returns a coroutine."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004 - the method itself is wanted, not whether there is one
     )
 
 
 def name_of(function: Any) -> str:
-    """A function's name, for messages."""
+    """A function's name, for error messages."""
     name = getattr(function, "__qualname__", None)
     return str(name) if name is not None else type(function).__qualname__
 
@@ -99,23 +99,23 @@ def _clash_of_batch(kinds: Sequence[Any], events: Sequence[type]) -> str | None:
 
 
 def _clash_of_transaction(annotation: Any, *, is_async: bool) -> str | None:
-    """An async handler's transactions are async."""
+    """Whether an async handler is annotated with a sync transaction, or the other way round."""
     cls: Any = get_origin(annotation) or annotation
     if not inspect.isclass(cls):
         return None
     wanted: type = cls
     try:
-        hand = hand_for(wanted)
-    except UnknownConnection:
+        adapter = adapter_for(wanted)
+    except UnsupportedConnection:
         return None
-    if hand.is_async == is_async:
+    if adapter.is_async == is_async:
         return None
     kind, other = ("async def", "a sync") if is_async else ("def", "an async")
     return f"it is `{kind}`, and its transaction is annotated with {_shown(annotation)}, {other} one"
 
 
 def _annotation(parameter: inspect.Parameter, function: Any) -> Any:
-    """What a parameter is annotated with; None when that is not said, or can't be known here."""
+    """A parameter's annotation; None when there is none, or it can't be evaluated here."""
     annotation = parameter.annotation
     if isinstance(annotation, str):
         namespace = getattr(inspect.unwrap(function), "__globals__", {})
@@ -129,7 +129,7 @@ def _annotation(parameter: inspect.Parameter, function: Any) -> Any:
 
 
 def _can_be(cls: type, annotation: Any) -> bool | None:
-    """Whether objects of a class are what is annotated; None when that can't be known."""
+    """Whether objects of a class fit the annotation; None when that can't be known."""
     if get_origin(annotation) in (Union, types.UnionType):
         answers = [_can_be(cls, each) for each in get_args(annotation)]
         return True if True in answers else None if None in answers else False

@@ -12,8 +12,8 @@ from django.urls import URLResolver, get_resolver
 
 from postroad.config import DEFAULT_SCHEMA
 from postroad.django.operations import schema_version
+from postroad.stores.dialects import DIALECTS
 from postroad.stores.migrations import SCHEMA_VERSION
-from postroad.stores.scripts import dialect_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,10 +28,10 @@ def check_migrated(app_configs: Any, databases: Sequence[str] | None = None, **_
     found: list[checks.CheckMessage] = []
     for alias in databases or ():
         connection = connections[alias]
-        if connection.vendor not in {"postgresql", "sqlite"} or not router.allow_migrate(alias, "postroad"):
+        if connection.vendor not in DIALECTS or not router.allow_migrate(alias, "postroad"):
             continue
         try:
-            version = schema_version(connection, dialect_named(connection.vendor), schema)
+            version = schema_version(connection, DIALECTS[connection.vendor], schema)
         except ProgrammingError as error:  # no rights
             text = f"DATABASES[{alias!r}]: the version of the postroad tables in {schema!r} can't be read: {error}"
             hint = f"grant select on {schema}.migrations to this user, or run this check as the user that migrates"

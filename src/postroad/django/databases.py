@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
 from postroad.errors import InvalidSetting
-from postroad.stores.scripts import dialect_named
+from postroad.stores.dialects import SQLITE, dialect_named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +32,7 @@ _ASKS_FOR_NOTHING: Final = ("allow", "disable", "prefer")
 
 def database_url(vendor: str, settings: Mapping[str, Any]) -> str:
     """The URL of a database with these settings. Raises InvalidSetting for what the relay can't use."""
-    return _sqlite_url(settings) if dialect_named(vendor) == "sqlite" else _postgresql_url(settings)
+    return _sqlite_url(settings) if dialect_named(vendor) is SQLITE else _postgresql_url(settings)
 
 
 def _sqlite_url(settings: Mapping[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """One correlation id per request, for Django, under WSGI and ASGI alike.
 
-Everything that the view adds gets the id, and the response says it. A streamed body is made after the middleware has
+Everything that the view adds gets the id, and the response has it. A streamed body is made after the middleware has
 ended: what is added while it streams needs a `correlated` of its own.
 """
 

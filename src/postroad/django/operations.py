@@ -9,15 +9,7 @@ from django.db import router
 from django.db.migrations.operations.base import Operation
 
 from postroad.config import DEFAULT_SCHEMA
-from postroad.stores.scripts import (
-    dialect_named,
-    lock_statement,
-    migration_statements,
-    pin_statements,
-    restore_statements,
-    there_statement,
-    version_statement,
-)
+from postroad.stores.dialects import dialect_named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +17,7 @@ if TYPE_CHECKING:
     from django.db.backends.base.schema import BaseDatabaseSchemaEditor
     from django.db.migrations.state import ProjectState
 
-    from postroad.stores.queries import Dialect
+    from postroad.stores.dialects import SQLDialect
 
 __all__ = ["ApplyMigration", "schema_version"]
 
@@ -58,14 +50,14 @@ class ApplyMigration(Operation):
             return
         dialect = dialect_named(connection.vendor)
         schema: str = getattr(settings, "POSTROAD_SCHEMA", DEFAULT_SCHEMA)
-        _run(schema_editor, pin_statements(dialect))
+        _run(schema_editor, dialect.pin_statements)
         # `sqlmigrate` only collects the statements: it asks the database nothing.
         if schema_editor.collect_sql or _locked_version(connection, dialect, schema) < self.number:
-            _run(schema_editor, migration_statements(dialect, schema, after=self.number - 1, through=self.number))
-        _run(schema_editor, restore_statements(dialect))
+            _run(schema_editor, dialect.migration_statements(schema, after=self.number - 1, through=self.number))
+        _run(schema_editor, dialect.restore_statements)
 
     def describe(self) -> str:
-        """What `migrate` says it does."""
+        """The line that `migrate` prints."""
         return f"Apply postroad's migration {self.number}"
 
 
@@ -74,19 +66,20 @@ def _run(schema_editor: BaseDatabaseSchemaEditor, statements: Sequence[str]) -> 
         schema_editor.execute(statement, params=None)
 
 
-def _locked_version(connection: Any, dialect: Dialect, schema: str) -> int:
+def _locked_version(connection: Any, dialect: SQLDialect, schema: str) -> int:
     """How far the schema has been migrated, once no other migration is under way."""
-    if dialect == "postgresql":
+    lock = dialect.lock_statement(schema)
+    if lock is not None:
         with connection.cursor() as cursor:
-            cursor.execute(lock_statement(schema))
+            cursor.execute(lock)
     return schema_version(connection, dialect, schema)
 
 
-def schema_version(connection: Any, dialect: Dialect, schema: str) -> int:
+def schema_version(connection: Any, dialect: SQLDialect, schema: str) -> int:
     """How far the schema has been migrated; 0 where it is not there."""
     with connection.cursor() as cursor:
-        cursor.execute(there_statement(dialect, schema))
+        cursor.execute(dialect.exists_statement(schema))
         if cursor.fetchone() is None:
             return 0
-        cursor.execute(version_statement(dialect, schema))
+        cursor.execute(dialect.version_statement(schema))
         return int(cursor.fetchone()[0] or 0)

@@ -1,4 +1,4 @@
-"""OPERATE: what people run. Nothing below this package knows of it, and only `main` is for other packages."""
+"""The command line. Nothing below this package imports it, and other packages use only `main`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PACKAGES_OF_THE_EXTRA = frozenset({"rich", "typer"})
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line, with the process's arguments unless others are given.
 
-    Without the packages that it is made of, say which extra brings them.
+    If the packages of the extra `cli` are missing, print how to install them.
     """
     try:
         from postroad.ops.cli import app

@@ -1,4 +1,4 @@
-"""`--app module:name`: a consumer in the user's own code. Whatever is wrong with it is one line that names it."""
+"""`--app module:name`: imports a consumer from the user's code. Every error is one line that names it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["consumer_named"]
 
 
 def consumer_named(app: str) -> Consumer[object]:
-    """The consumer `name` of the module `module`, which is looked for in the working directory too."""
+    """The consumer `name` of the module `module`. The working directory is searched, too."""
     module_name, _, name = app.partition(":")
     here = str(Path.cwd())
     if here not in sys.path:

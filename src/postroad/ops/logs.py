@@ -1,4 +1,4 @@
-"""The log on stderr: a line per record, for people or as JSON for programs. No password gets past here.
+"""The log on stderr: one line per record, as text or as JSON. Passwords are masked.
 
 A record's own fields (`extra`) are keys of its JSON line; docs/logging.md names those of postroad's events.
 """
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 
 __all__ = ["JsonLines", "Lines", "in_json", "log_to_stderr"]
 
-# What logging itself puts into every record; all else was given as `extra`.
+# The attributes that logging gives every record; all others were given as `extra`.
 _EVERY_RECORD_HAS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 def log_to_stderr(level: str = "info", format: Literal["text", "json"] = "text", *, debug: bool = False) -> None:
-    """Show postroad's log from this level on, and everybody else's warnings."""
+    """Log postroad's records from this level on, and warnings of other libraries."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines(debug=debug) if format == "json" else Lines(debug=debug))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("postroad").setLevel(level.upper())
-    # It says of each lost connection what we say of it, with a traceback; its other lines have payloads in them.
+    # It logs each lost connection, as we do, with a traceback; its other records contain payloads.
     logging.getLogger("aiormq").setLevel(logging.CRITICAL)
 
 
 def in_json() -> bool:
-    """Whether stderr belongs to programs, who read nothing but JSON there."""
+    """Whether the log on stderr is JSON."""
     return any(isinstance(handler.formatter, JsonLines) for handler in logging.getLogger().handlers)
 
 
 class _Careful(logging.Formatter):
-    """An exception is named; its traceback is only for those who asked for it."""
+    """Formats an exception in one line; with its traceback only if `debug`."""
 
     def __init__(self, form: str | None = None, *, debug: bool) -> None:
         super().__init__(form)
@@ -47,18 +47,18 @@ class _Careful(logging.Formatter):
     def formatException(  # noqa: N802 - logging's own name
         self, ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
     ) -> str:
-        """What was raised."""
+        """Format an exception."""
         return super().formatException(ei) if self._debug else f"{type(ei[1]).__name__}: {ei[1]}"
 
 
 class Lines(_Careful):
-    """For people."""
+    """Formats records as text."""
 
     def __init__(self, *, debug: bool) -> None:
         super().__init__("%(asctime)s %(levelname)-8s %(message)s", debug=debug)
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line. Whatever a broker said, it stays one, and does nothing to a terminal."""
+        """One line, without control characters, whatever text of a broker is in it."""
         record.message, record.asctime = record.getMessage(), self.formatTime(record)
         line = harmless(self.formatMessage(record))
         if record.exc_info:
@@ -68,7 +68,7 @@ class Lines(_Careful):
 
 
 class JsonLines(_Careful):
-    """For programs: one JSON object per line."""
+    """Formats records as one JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The object, without passwords."""
@@ -87,7 +87,7 @@ class JsonLines(_Careful):
 
 
 def _plain(value: Any) -> Any:
-    """The value without passwords, made of what JSON has; text that is no UTF-8, as file names may be, is escaped."""
+    """The value as JSON types, with passwords masked. Text that UTF-8 can't encode is escaped."""
     match value:
         case None | bool() | int():
             return value

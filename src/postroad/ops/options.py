@@ -1,7 +1,7 @@
-"""Settings as options of a command. A command that takes settings is called with all of them, checked.
+"""Settings as options of a command.
 
-An option is a text, or None when it was not given; whether the text is right is for the settings to say, so that a
-wrong value gets the same one line wherever it came from.
+An option is a text, or None if it was not given. Settings validate it, so that a wrong value has the same error whether
+it comes from an option, a variable or the file.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from postroad.config import all_settings
-from postroad.events import tell
+from postroad.brokers.registry import all_brokers
+from postroad.listeners import tell
 from postroad.ops.logs import log_to_stderr
-from postroad.ops.settings import DEFAULT_FILE, FILE_VARIABLE, Settings
+from postroad.ops.settings import DEFAULT_FILE, FILE_VARIABLE, Settings, all_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from postroad.config import Setting
+    from postroad.setting import Setting
 
 __all__ = ["ALL", "FOR_ANY_DATABASE", "takes"]
 
@@ -40,7 +40,7 @@ _PANELS = {
     "log_level": _LOG,
     "log_format": _LOG,
 }
-"""Where the help of a command with all options lists those that most people need. The others are for --help-all."""
+"""The sections of the help for the most used options. The others are shown by --help-all only."""
 _FINE_TUNING = "Fine tuning"
 
 _FILE = typer.Option(
@@ -64,7 +64,7 @@ _HELP_ALL = typer.Option(
 
 
 def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command these settings as options, beside its own, and call it with `settings`."""
+    """Add these settings to a command's options, and call it with all settings, validated, as `settings`."""
     panels = _PANELS if names == ALL else None
     help_all = [_parameter("help_all", Annotated[bool, _HELP_ALL], default=False)] if panels else []
 
@@ -74,7 +74,7 @@ def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
         @wraps(command)
         def called(context: typer.Context, config: str | None, **arguments: Any) -> None:
             arguments.pop("help_all", None)
-            options = {name: arguments.pop(name) for name in names}
+            options = {name: arguments.pop(_identifier(name)) for name in names}
             settings = Settings.load({k: v for k, v in options.items() if v is not None}, file=config)
             log_to_stderr(
                 settings.command.log_level,
@@ -89,7 +89,9 @@ def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
             _parameter("context", typer.Context),
             _parameter("config", Annotated[str | None, _FILE], default=None),
             *(
-                _parameter(name, Annotated[str | None, _option(all_settings()[name], panels)], default=None)
+                _parameter(
+                    _identifier(name), Annotated[str | None, _option(all_settings()[name], panels)], default=None
+                )
                 for name in sorted(names, key=lambda name: panels is not None and name not in panels)
             ),
             *(each for each in own if each.name != "settings"),
@@ -106,14 +108,25 @@ def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empt
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
+def _identifier(name: str) -> str:
+    """The parameter of a setting, such as `rabbitmq_exchange`."""
+    return name.replace(".", "_")
+
+
+def _panel(setting: Setting) -> str:
+    """The part of the help that lists it: options of a broker stand together."""
+    titles = {broker.name: f"{broker.title[0].upper()}{broker.title[1:]} ({broker.url})" for broker in all_brokers()}
+    return titles[setting.table] if setting.table else _PANELS.get(setting.name, _FINE_TUNING)
+
+
 def _option(setting: Setting, panels: dict[str, str] | None) -> Any:
-    says = setting.says if setting.used else f"{setting.says} Checked, not used yet."
+    help = setting.help if setting.used else f"{setting.help} Checked, not used yet."
     default = False if setting.default is None else str(setting.default)
     return typer.Option(
         setting.option,
         metavar=setting.kind.metavar,
-        help=says,
+        help=help,
         show_default=default,
-        rich_help_panel=None if panels is None else panels.get(setting.name, _FINE_TUNING),
+        rich_help_panel=None if panels is None else _panel(setting),
         hidden=panels is not None and setting.name not in panels,
     )

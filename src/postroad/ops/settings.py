@@ -1,7 +1,7 @@
-"""Where settings come from: the file, then `POSTROAD_*` variables, then the command line; the later wins.
+"""Loads settings from the file, then `POSTROAD_*` variables, then the command line; the later wins.
 
-Only this module reads the environment and the file. What it finds is checked by the settings' own kinds in `config`,
-also what is overruled later; an error names the setting and where its value stands, and never shows a secret.
+Only this module reads the environment and the file. Each value is checked by the kind that its setting is declared
+with, also a value that a later source replaces; an error names the setting and its source, and never shows a secret.
 """
 
 from __future__ import annotations
@@ -9,43 +9,60 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
-from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from postroad.config import (
-    TABLES,
-    CommandSettings,
-    RabbitMQSettings,
-    RelaySettings,
-    Setting,
-    all_settings,
-    duration_text,
-)
+from postroad.brokers.registry import all_brokers, broken_brokers, broker_for
+from postroad.config import CommandSettings, RelaySettings
 from postroad.errors import InvalidSetting
 from postroad.events import CertificateUnverified, FileReadable, PasswordFileReadable, PasswordInArguments
+from postroad.kinds import duration_text
 from postroad.permissions import all_may_read
 from postroad.safe_text import has_password, without_passwords
+from postroad.setting import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from postroad.events import Event
+    from postroad.setting import Setting, SettingsGroup
 
-__all__ = ["DEFAULT_FILE", "FILE_VARIABLE", "Origin", "Settings", "shown", "ways_to_set"]
+__all__ = ["DEFAULT_FILE", "FILE_VARIABLE", "Origin", "Settings", "all_settings", "shown", "tables", "ways_to_set"]
 
 DEFAULT_FILE: Final = "postroad.toml"
 FILE_VARIABLE: Final = "POSTROAD_CONFIG"
 
 _NO_SETTINGS: Final = frozenset({FILE_VARIABLE, "POSTROAD_DEBUG"})
-# Kubernetes tells every container of a namespace where its services are, by variables that begin with their names. One
-# may well be called postroad, or postroad-db.
+# Kubernetes gives every container of a namespace variables with the addresses of its services, which begin with their
+# names. A service may be called postroad, or postroad-db.
 _OF_KUBERNETES: Final = re.compile(
     r"POSTROAD_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)"
 )
+
+
+# -- which settings there are ----------------------------------------------------------------------------------------
+
+
+@cache
+def tables() -> dict[str, tuple[type[SettingsGroup], ...]]:
+    """Which settings are in which table of the file; those without a name stand above all tables.
+
+    Each broker that is installed and has settings for publishing has a table of its own.
+    """
+    brokers = {each.name: (each.publisher_settings,) for each in all_brokers() if each.publisher_settings.declared()}
+    return {"": (CommandSettings, RelaySettings), **brokers}
+
+
+@cache
+def all_settings() -> dict[str, Setting]:
+    """Every setting, by its name, such as `lanes` or `rabbitmq.exchange`."""
+    found = [each for table, groups in tables().items() for group in groups for each in group.declared(table)]
+    return {setting.name: setting for setting in found}
 
 
 class Origin(NamedTuple):
@@ -64,7 +81,7 @@ COMMAND_LINE: Final = Origin("command line")
 
 
 class Given(NamedTuple):
-    """A value as somebody gave it."""
+    """A value and its source."""
 
     value: Any
     origin: Origin
@@ -72,15 +89,16 @@ class Given(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All settings, checked, and where each comes from."""
+    """All settings, validated, and where each comes from."""
 
     command: CommandSettings = field(default_factory=CommandSettings)
     relay: RelaySettings = field(default_factory=RelaySettings)
-    rabbitmq: RabbitMQSettings = field(default_factory=RabbitMQSettings)
+    brokers: Mapping[str, SettingsGroup] = field(default_factory=lambda: _brokers({}))
+    """The settings for publishing of each broker, by the broker's name."""
     file: Path | None = None
     origins: Mapping[str, Origin] = field(default_factory=dict)
     warnings: Sequence[Event] = ()
-    """What is not wrong, but unwise."""
+    """Settings that are valid but unsafe."""
 
     @classmethod
     def load(
@@ -90,7 +108,7 @@ class Settings:
         file: str | Path | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Settings:
-        """Gather the settings; `options` are those of the command line, by their names, as texts.
+        """Load the settings. `options` are those of the command line, by name, as texts.
 
         Without `file`, it is the one that the environment names, or postroad.toml in the working directory if there is
         one. Without `environment`, it is the process's. Raises InvalidSetting.
@@ -100,17 +118,17 @@ class Settings:
         in_file = {} if path is None else _checked(_from_file(path))
         in_options = _checked(_from_options(options or {}))
         given = _merged(in_file, _checked(_from_environment(environment)), in_options)
-        command, relay, rabbitmq = (_built(table, each, given) for table, each in _SECTIONS)
+        command, relay = (_built("", group, given) for group in tables()[""])
         warnings = [
             *_warnings_of_file(path, in_file),
             *_warnings_of_options(in_options),
             *_warnings_of_password_files(given),
-            *_warnings_of_tls(given),
+            *_warnings_of_urls(given),
         ]
         return cls(
             command=_with_password(command),
             relay=relay,
-            rabbitmq=rabbitmq,
+            brokers=_brokers(given),
             file=path,
             origins={name: given[name].origin if name in given else DEFAULT for name in all_settings()},
             warnings=warnings,
@@ -120,7 +138,7 @@ class Settings:
         """A setting's value, by its name, such as `lanes` or `rabbitmq.exchange`."""
         setting = all_settings()[name]
         if setting.table:
-            return getattr(getattr(self, setting.table), setting.key)
+            return getattr(self.brokers[setting.table], setting.key)
         return getattr(self.relay if hasattr(self.relay, setting.key) else self.command, setting.key)
 
     def needed(self, name: str) -> Any:
@@ -134,31 +152,27 @@ class Settings:
             )
         return value
 
+    def for_broker(self, url: str) -> SettingsGroup | None:
+        """The settings for publishing to the broker of this URL. Raises InvalidSetting for an unknown scheme."""
+        return self.brokers.get(broker_for(url, "to").name)
 
-_PASSWORD_FILES: Final = ("database_password_file", "rabbitmq.password_file")
-_INSTEAD: Final = {
-    "to": "rabbitmq.password_file",
-    "database": "database_password_file",
-    "direct": "database_password_file",
-}
+
 _UNVERIFIED: Final = frozenset({"allow", "prefer", "require"})
-_PASSWORDS: Final = frozenset({"rabbitmq.password", "rabbitmq.password_file"})
-_SECTIONS: Final = [(table, each) for table, classes in TABLES.items() for each in classes]
 
 
 def shown(setting: Setting, value: Any) -> str | int | None:
-    """A setting's value as everybody may see it."""
+    """A setting's value with secrets masked."""
     if value is None:
         return None
-    if setting.kind.hides == "all":
+    if setting.kind.secrecy == "all":
         return "***"
-    if setting.kind.hides == "password":
+    if setting.kind.secrecy == "password":
         return without_passwords(value)
     return duration_text(value) if isinstance(value, timedelta) else value
 
 
 def ways_to_set(names: Sequence[str]) -> str:
-    """How these settings can be set, as an error ends."""
+    """How these settings can be set, for the end of an error."""
     return "set by " + ", ".join(all_settings()[name].ways for name in names)
 
 
@@ -176,10 +190,20 @@ def _check(setting: Setting, given: Given) -> Any:
 def _merged(*sources: Mapping[str, Given]) -> dict[str, Given]:
     merged: dict[str, Given] = {}
     for source in sources:
-        if not _PASSWORDS.isdisjoint(source):  # the later says where the password is, whatever the earlier said
-            merged = {name: each for name, each in merged.items() if name not in _PASSWORDS}
+        replaced = _secrets_of_brokers(source)
+        merged = {name: each for name, each in merged.items() if name not in replaced}
         merged |= source
     return merged
+
+
+def _secrets_of_brokers(source: Mapping[str, Given]) -> set[str]:
+    """The secrets, and the files with one, of each broker for which the source has any.
+
+    A source that gives a password replaces the password file of an earlier source, and the other way round.
+    """
+    secrets = [each for each in all_settings().values() if each.table and each.kind.secrecy in {"all", "file"}]
+    given = {each.table for each in secrets if each.name in source}
+    return {each.name for each in secrets if each.table in given}
 
 
 def _built(table: str, kind: Any, given: Mapping[str, Given]) -> Any:
@@ -190,6 +214,10 @@ def _built(table: str, kind: Any, given: Mapping[str, Given]) -> Any:
     except InvalidSetting as error:  # settings that contradict each other
         ways = ways_to_set([prefix + name for name in error.settings])
         raise InvalidSetting(f"[{table}]: {error} ({ways})" if table else f"{error} ({ways})") from None
+
+
+def _brokers(given: Mapping[str, Given]) -> dict[str, SettingsGroup]:
+    return {table: _built(table, group, given) for table, (group, *_) in tables().items() if table}
 
 
 # -- the file --------------------------------------------------------------------------------------------------------
@@ -217,7 +245,9 @@ def _from_file(path: Path) -> dict[str, Given]:
 
 def _flat(document: Mapping[str, Any], path: Path) -> Iterable[tuple[str, Any]]:
     for key, value in document.items():
-        if key not in TABLES:
+        if key in broken_brokers():
+            continue  # its settings can't be checked; using its scheme is the error that says so
+        if key not in tables():
             yield _known_in_file(key, path), value
         elif not isinstance(value, dict):
             raise InvalidSetting(f"{key} is a value; it must be a table, [{key}] (file {path})")
@@ -233,7 +263,7 @@ def _known_in_file(name: str, path: Path) -> str:
     if table and key in all_settings():
         hint = f"{key!r} must stand above the line [{table}]"
     else:
-        hint = _did_you_mean(name, lambda setting: setting.name, also=filter(None, TABLES))
+        hint = _did_you_mean(name, lambda setting: setting.name, also=filter(None, tables()))
     raise InvalidSetting(f"there is no setting {name!r}; {hint} (file {path})")
 
 
@@ -245,24 +275,22 @@ def _warnings_of_file(path: Path | None, given: Mapping[str, Given]) -> Iterable
 
 
 def _warnings_of_password_files(given: Mapping[str, Given]) -> Iterable[Event]:
-    for name in _PASSWORD_FILES:
-        if name in given and all_may_read(given[name].value):
+    for name, setting in all_settings().items():
+        if name in given and setting.kind.secrecy == "file" and all_may_read(given[name].value):
             yield PasswordFileReadable(setting=name, file=given[name].value)
 
 
-def _warnings_of_tls(given: Mapping[str, Given]) -> Iterable[Event]:
-    for name in ("database", "direct", "to"):
-        if name not in given:
-            continue
-        url = urlsplit(given[name].value)
+def _warnings_of_urls(given: Mapping[str, Given]) -> Iterable[Event]:
+    for name in ("database", "direct"):
+        url = urlsplit(given[name].value if name in given else "")
         options = dict(parse_qsl(url.query))
         mode = options.get("sslmode", "")
-        checked = mode == "require" and "sslrootcert" in options  # then drivers check the authority, if not the name
+        checked = mode == "require" and "sslrootcert" in options  # then drivers verify the authority, not the name
         if url.scheme.startswith("postgres") and mode in _UNVERIFIED and not checked:
             yield CertificateUnverified(setting=name, option=f"sslmode={mode}", instead="sslmode=verify-full")
-        if url.scheme == "amqps" and options.get("no_verify_ssl") == "1":
-            instead = "cafile=FILE with the CA's certificate"
-            yield CertificateUnverified(setting=name, option="no_verify_ssl=1", instead=instead)
+    if "to" in given:
+        with suppress(InvalidSetting):  # a URL that has no broker is an error only where it is used
+            yield from broker_for(given["to"].value).url_warnings("to", given["to"].value)
 
 
 def _with_password(settings: CommandSettings) -> CommandSettings:
@@ -293,15 +321,18 @@ def _with_password(settings: CommandSettings) -> CommandSettings:
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Given]:
     known = {setting.variable: setting for setting in all_settings().values()}
+    broken = tuple(f"POSTROAD_{scheme.upper()}_" for scheme in broken_brokers())
     given = {}
     for variable, text in environment.items():
         if not variable.startswith("POSTROAD_") or variable in _NO_SETTINGS or _OF_KUBERNETES.fullmatch(variable):
+            continue
+        if variable.startswith(broken) and variable not in known:
             continue
         if variable not in known:
             hint = _did_you_mean(variable, lambda setting: setting.variable, also=_NO_SETTINGS)
             raise InvalidSetting(f"there is no setting for the variable {variable}; {hint}")
         setting = known[variable]
-        given[setting.name] = Given(setting.kind.read(text), Origin("environment", variable))
+        given[setting.name] = Given(setting.kind.parse(text), Origin("environment", variable))
     return given
 
 
@@ -310,7 +341,7 @@ def _from_options(options: Mapping[str, Any]) -> dict[str, Given]:
     for name, value in options.items():
         if name not in all_settings():
             raise InvalidSetting(f"there is no setting {name!r}; {_did_you_mean(name, lambda setting: setting.name)}")
-        read = all_settings()[name].kind.read(value) if isinstance(value, str) else value
+        read = all_settings()[name].kind.parse(value) if isinstance(value, str) else value
         given[name] = Given(read, COMMAND_LINE)
     return given
 
@@ -319,13 +350,23 @@ def _warnings_of_options(given: Mapping[str, Given]) -> Iterable[Event]:
     for name, each in given.items():
         setting = all_settings()[name]
         if setting.option and _holds_secret(name, each.value):
-            instead = _INSTEAD.get(name, "the file with settings")
+            instead = _password_file_for(name, each.value) or "the file with settings"
             yield PasswordInArguments(option=setting.option, instead=f"{setting.variable} or {instead}")
 
 
+def _password_file_for(name: str, url: str) -> str | None:
+    """The setting that names a file with the password of this URL."""
+    if name != "to":
+        return "database_password_file"
+    with suppress(InvalidSetting):
+        broker = broker_for(url).name
+        return next((n for n, s in all_settings().items() if s.table == broker and s.kind.secrecy == "file"), None)
+    return None
+
+
 def _holds_secret(name: str, value: Any) -> bool:
-    hides = all_settings()[name].kind.hides
-    return hides == "all" or (hides == "password" and has_password(value))
+    secrecy = all_settings()[name].kind.secrecy
+    return secrecy == "all" or (secrecy == "password" and has_password(value))
 
 
 def _did_you_mean(name: str, spelled: Callable[[Setting], str], also: Iterable[str] = ()) -> str:
@@ -333,8 +374,8 @@ def _did_you_mean(name: str, spelled: Callable[[Setting], str], also: Iterable[s
     names = {_simple(each): each for each in also}
     for setting in all_settings().values():
         names[_simple(setting.key)] = names[_simple(setting.name)] = spelled(setting)
-    near = get_close_matches(_simple(name), names, n=1)
-    return f"did you mean {names[near[0]]!r}?" if near else "`postroad config` lists all there are"
+    near = nearest(_simple(name), names)
+    return f"did you mean {names[near]!r}?" if near else "`postroad config` lists all settings"
 
 
 def _simple(name: str) -> str:

@@ -1,5 +1,5 @@
-"""How the command line speaks: results on stdout, logs and errors on stderr, one line per error, never a traceback
-that nobody asked for.
+"""Output of the command line: results on stdout, logs and errors on stderr. An error is one line; --debug adds the
+traceback.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
 from postroad.errors import InvalidSetting, PostroadError
-from postroad.events import CommandFailed, tell
+from postroad.events import CommandFailed
+from postroad.listeners import tell
 from postroad.ops.logs import in_json
 from postroad.ops.settings import ways_to_set
 from postroad.safe_text import harmless, without_passwords
@@ -24,44 +25,44 @@ from postroad.safe_text import harmless, without_passwords
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Command", "Group", "as_json", "output", "run", "say_error"]
+__all__ = ["Command", "Group", "as_json", "output", "print_error", "run"]
 
 _PIPED_WIDTH = 120
 _UsageError: Any = typer.BadParameter.__mro__[1]  # typer has it from click, or from its own copy of click
 
 
 def output() -> Console:
-    """Stdout. What is not a terminal gets no control characters, whatever the environment says of colours."""
+    """Stdout. A pipe gets no control characters, whatever the environment says about colours."""
     if sys.stdout.isatty():
         return Console(highlight=False)
     return Console(highlight=False, force_terminal=False, width=_PIPED_WIDTH)
 
 
 def as_json(value: Any) -> str:
-    """Results for programs. All of it is ASCII, so nothing in it can do anything to a terminal either."""
+    """JSON, in ASCII only, so that it can't contain terminal control characters."""
     return json.dumps(msgspec.to_builtins(value), indent=2)
 
 
 def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
-    """Run the command that was asked for, and say how it ended. What can't be understood is one line, too."""
+    """Run a command and return its exit code. Wrong usage is one line on stderr, like any error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # not every terminal knows every letter
+            stream.reconfigure(errors="backslashreplace")  # not every terminal can print every character
     try:
         return app(arguments, prog_name="postroad", standalone_mode=False) or 0
     except typer.Abort:
         return 1
     except _UsageError as error:
-        if type(error).__name__ == "NoArgsIsHelpError":  # which has shown the help in boxes, or has it in plain lines
+        if type(error).__name__ == "NoArgsIsHelpError":  # the help was printed already, or is the message
             typer.echo(error.message, nl=bool(error.message))
         else:
             command = error.ctx.command_path if error.ctx else "postroad"
-            say_error(f"{error.format_message().rstrip('.')}; see: {command} --help", 2)
+            print_error(f"{error.format_message().rstrip('.')}; see: {command} --help", 2)
         return 2
 
 
-def say_error(text: str, code: int) -> None:
-    """The last line of a command that failed. Where stderr is JSON, it is JSON as well."""
+def print_error(text: str, code: int) -> None:
+    """Print the error that ends a command; as a JSON line if the log is JSON."""
     line = harmless(" ".join(without_passwords(text).split()))
     if in_json():
         tell(CommandFailed(reason=line, exit_code=code))
@@ -70,7 +71,7 @@ def say_error(text: str, code: int) -> None:
 
 
 class _PlainInPipes:
-    """Help is in boxes in a terminal, and plain lines elsewhere."""
+    """Help is drawn in boxes on a terminal, and as plain lines in a pipe."""
 
     rich_markup_mode: Any
 
@@ -82,11 +83,11 @@ class _PlainInPipes:
 
 
 class Group(_PlainInPipes, TyperGroup):
-    """Several commands."""
+    """A group of commands."""
 
 
 class Command(_PlainInPipes, TyperCommand):
-    """A command whose errors are lines: `postroad: <what is wrong>`. A wrong setting exits with 2, all else with 1."""
+    """A command whose errors are one line, `postroad: <error>`. A wrong setting exits with 2, other errors with 1."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -99,18 +100,18 @@ class Command(_PlainInPipes, TyperCommand):
             if debug:
                 typer.echo(without_passwords(traceback.format_exc()), err=True, nl=False)
             code = 2 if isinstance(_first_of(error), InvalidSetting) else 1
-            say_error(_in_words(_first_of(error)), code)
+            print_error(_error_text(_first_of(error)), code)
             raise typer.Exit(code) from None
 
 
 def _first_of(error: BaseException) -> BaseException:
-    """Lanes run side by side, so what one of them raises comes in a group."""
+    """The first error of a group: lanes run concurrently, so their errors are raised in groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
-def _in_words(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     if isinstance(error, InvalidSetting) and error.settings:
         return f"{error} ({ways_to_set(error.settings)})"
     if isinstance(error, PostroadError):

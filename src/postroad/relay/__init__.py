@@ -1,5 +1,6 @@
-"""CARRY: the relay takes the lanes of a sink and brings every committed message to its destination."""
+"""DELIVER: the relay owns lanes of a sink and publishes every committed message to the sink's destination."""
 
-from postroad.relay.loop import Relay, Summary
+from postroad.relay.relay import Relay
+from postroad.relay.summary import Summary
 
 __all__ = ["Relay", "Summary"]

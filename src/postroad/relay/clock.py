@@ -1,4 +1,4 @@
-"""How a relay tells the time and waits. Tests have another one, whose ten minutes are over at once."""
+"""The relay's clock: what time it is, and waiting. Tests have one whose hours pass at once."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Clock(Protocol):
 
 
 class Monotonic:
-    """The time as it passes."""
+    """Real time."""
 
     def now(self) -> float:
-        """Seconds since the machine was started, or so."""
+        """Seconds since some moment before the process started."""
         return time.monotonic()
 
     async def wait(self, event: asyncio.Event, seconds: float) -> None:

@@ -1,4 +1,6 @@
-"""Chores beside the lanes: deleting what every sink has had, once it is old enough, and reporting what moves."""
+"""Chores beside the lanes: deleting messages that every sink has passed and that are old enough, and reporting how many
+messages were published.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,10 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from postroad.backoff import ExponentialBackoff
 from postroad.errors import LogNotReadable, NotMigrated, StoreUnavailable
-from postroad.events import MessagesDeleted, Progress, RetentionOut, SinkUnserved, tell
-from postroad.relay.breaker import FIRST_PAUSE
+from postroad.events import MessagesDeleted, Progress, RetentionUnavailable, SinkUnserved
+from postroad.listeners import Listeners
 from postroad.relay.clock import Monotonic
 
 if TYPE_CHECKING:
@@ -22,20 +25,20 @@ if TYPE_CHECKING:
 __all__ = ["Reports", "Retention", "reporting"]
 
 RESTS: Final = 9.0
-"""So many times as long as a batch took, nothing is deleted."""
+"""The pause after a batch, as a multiple of the time that the batch took."""
 SHORTEST_REST: Final = 0.01
 BEGIN_AGAIN_SECONDS: Final = 3600.0
 UNSERVED_SECONDS: Final = 86_400.0
 LAST_HOUR: Final = timedelta(hours=1)
-"""What people see of the last hour does not go by what is retained."""
+"""Progress of the last hour is kept for `postroad status`, however short `retain` is."""
 
 
 class Retention:
-    """Deletes delivered messages in small batches. What any lane has not passed stays, whatever its age.
+    """Deletes delivered messages in small batches. A message that any lane has not passed stays, whatever its age.
 
-    Between two batches it rests for a multiple of what the batch took, so that writers and lanes hardly notice. It goes
-    on where it stopped, because a database walks over what was deleted until it has swept it up; what stayed is looked
-    at again once in a while.
+    Between two batches it pauses for a multiple of what the batch took, so that writers and lanes are hardly slowed. It
+    goes on where it stopped, because a database walks over deleted rows until it has vacuumed them; once an hour it
+    begins at the first row again, for the rows that stayed.
     """
 
     def __init__(
@@ -46,23 +49,25 @@ class Retention:
         batch: int = 1000,
         interval: float = 60.0,
         longest_pause: float = 30.0,
+        listeners: Listeners | None = None,
         clock: Clock | None = None,
     ) -> None:
+        """`longest_pause` is how many seconds are between two tries at most while the database is unavailable."""
         self._store = store
         self._retain = retain
         self._batch = batch
         self._interval = interval
-        self._first_pause = min(FIRST_PAUSE, longest_pause)
-        self._longest_pause = longest_pause
+        self._backoff = ExponentialBackoff(longest_pause)
+        self._listeners = listeners or Listeners()
         self._clock = clock or Monotonic()
         self._never = asyncio.Event()
         self._done = 0
-        """What lies in the log up to here stays for now."""
+        """The rows that are left up to here stay for now."""
         self._began_at = float("-inf")
-        """When it last began with the first row of the log."""
+        """When it last began at the first row of the log."""
 
     async def run_once(self) -> int:
-        """Walk to the first batch in which nothing is old enough; say how many were deleted."""
+        """Walk to the first batch in which nothing is old enough; return how many messages were deleted."""
         if self._clock.now() - self._began_at >= BEGIN_AGAIN_SECONDS:
             self._done, self._began_at = 0, self._clock.now()
             await self._report_unserved()
@@ -79,7 +84,7 @@ class Retention:
                 await self._clock.wait(self._never, max(SHORTEST_REST, RESTS * (self._clock.now() - began)))
         finally:
             if deleted:
-                tell(MessagesDeleted(deleted=deleted, retain_s=self._retain.total_seconds()))
+                self._listeners.emit(MessagesDeleted(deleted=deleted, retain_s=self._retain.total_seconds()))
         await self._forget_progress()
         return deleted
 
@@ -87,7 +92,7 @@ class Retention:
         """Name the sinks that keep the log from being cleaned because no relay serves them."""
         for sink, seconds in (await self._store.leases.unserved()).items():
             if seconds >= UNSERVED_SECONDS:
-                tell(SinkUnserved(sink=sink, hours=seconds / 3600))
+                self._listeners.emit(SinkUnserved(sink=sink, hours=seconds / 3600))
 
     async def _forget_progress(self) -> None:
         older_than = max(self._retain, LAST_HOUR)
@@ -95,37 +100,41 @@ class Retention:
             await self._clock.wait(self._never, SHORTEST_REST)
 
     async def run(self) -> None:
-        """Do that every so often, for ever: cancel the task to stop it, at any moment."""
-        pause = self._first_pause
+        """Do that at every interval, until the task is cancelled, which is safe at any moment."""
+        failures = 0
         while True:
             try:
                 await self.run_once()
             except (StoreUnavailable, LogNotReadable, NotMigrated) as error:
-                tell(RetentionOut(reason=str(error), retry_ms=pause * 1000))
+                failures += 1
+                pause = self._backoff.after(failures)
+                self._listeners.emit(RetentionUnavailable(reason=str(error), retry_ms=pause * 1000))
                 await self._clock.wait(self._never, pause)
-                pause = min(2 * pause, self._longest_pause)
             else:
-                pause = self._first_pause
+                failures = 0
                 await self._clock.wait(self._never, self._interval)
 
 
 class Reports:
-    """Says how many messages the lanes have published since it was asked last, and nothing when there were none."""
+    """Reports how many messages the lanes have published since the last report, unless there were none."""
 
-    def __init__(self, sink: str, counts: Callable[[], tuple[int, int]], *, now: float) -> None:
-        """`counts` says how many messages, and in how many pages, the lanes have published."""
+    def __init__(
+        self, sink: str, counts: Callable[[], tuple[int, int]], *, now: float, listeners: Listeners | None = None
+    ) -> None:
+        """`counts` returns how many messages, and in how many pages, the lanes have published."""
         self._sink = sink
         self._counts = counts
+        self._listeners = listeners or Listeners()
         self._published, self._pages = self._counts()
         self._at = now
 
     def run_once(self, now: float) -> None:
-        """Report, if something moved."""
+        """Report, if messages were published."""
         published, pages = self._counts()
         seconds = now - self._at
         if published > self._published and seconds > 0:
             moved = published - self._published
-            tell(
+            self._listeners.emit(
                 Progress(
                     self._sink,
                     published=moved,
@@ -138,10 +147,12 @@ class Reports:
 
 
 @contextmanager
-def reporting(sink: str, counts: Callable[[], tuple[int, int]], *, every: float) -> Iterator[None]:
+def reporting(
+    sink: str, counts: Callable[[], tuple[int, int]], listeners: Listeners, *, every: float
+) -> Iterator[None]:
     """Report every so many seconds, by a timer: it needs no task of its own, and ends at once."""
     loop = asyncio.get_running_loop()
-    reports = Reports(sink, counts, now=time.monotonic())
+    reports = Reports(sink, counts, now=time.monotonic(), listeners=listeners)
     timer: asyncio.TimerHandle
 
     def report() -> None:

@@ -1,7 +1,7 @@
-"""What was to be sent later goes into the log when it is due; from there the lanes carry it like any other message.
+"""Moves scheduled messages into the log when they are due; from there the lanes publish them like any other message.
 
-Any number of relays may do this at once. Whatever goes wrong, a message is in one of the two tables and in one only, so
-there is nothing to remember here and nothing to repair.
+Any number of relays may do this at once. Whatever goes wrong, a message is in exactly one of the two tables, so this
+task remembers nothing and repairs nothing.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from postroad import events
+from postroad.backoff import ExponentialBackoff
 from postroad.errors import LogNotReadable, NotMigrated, StoreUnavailable
-from postroad.events import tell
+from postroad.listeners import Listeners
 from postroad.message import SLOTS
-from postroad.relay.bell import Bell
-from postroad.relay.breaker import FIRST_PAUSE
 from postroad.relay.clock import Monotonic
+from postroad.relay.wake_signal import WakeSignal
 
 if TYPE_CHECKING:
     from postroad.relay.clock import Clock
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Scheduled"]
 
-LOOK_SECONDS: Final = 1.0
-"""At the latest after this long it is looked again: something may have been added that is due earlier."""
-LOOK_SECONDS_WHEN_TOLD: Final = 5.0
-"""The same where the database tells of what is due within ten seconds (`wake_scheduled` in 0004_naps.sql)."""
+POLL_SECONDS: Final = 1.0
+"""The longest pause between two looks: a message may have been added that is due earlier than the next known one."""
+POLL_SECONDS_WHEN_NOTIFIED: Final = 5.0
+"""The same where the database notifies of messages that are due within ten seconds (`wake_scheduled` in its schema)."""
 SHORTEST_PAUSE: Final = 0.001
 
 
@@ -40,37 +40,39 @@ class Scheduled:
         wakeup: Wakeup | None = None,
         longest_pause: float = 30.0,
         batch: int = 1000,
+        listeners: Listeners | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """`longest_pause` is how many seconds are between two tries at most when the database can't be asked."""
+        """`longest_pause` is how many seconds are between two tries at most while the database is unavailable."""
         self._store = store
         self._batch = batch
-        self._first_pause = min(FIRST_PAUSE, longest_pause)
-        self._longest_pause = longest_pause
+        self._backoff = ExponentialBackoff(longest_pause)
+        self._listeners = listeners or Listeners()
         self._clock = clock or Monotonic()
         self._wakeup = wakeup
-        self._bell = wakeup.bell() if wakeup is not None else Bell(self._clock)
+        self._signal = wakeup.add_signal() if wakeup is not None else WakeSignal(self._clock)
 
     async def run_once(self) -> int:
-        """Move all that is due, and say how many those were."""
+        """Move all that is due, and return how many messages were moved."""
         moved, _ = await self._move()
         return moved
 
     async def run(self) -> None:
-        """Move what is due when it is due, for ever: cancel the task to stop it, at any moment."""
-        pause = self._first_pause
+        """Move messages when they are due, until the task is cancelled, which is safe at any moment."""
+        failures = 0
         while True:
             try:
                 _, due_in = await self._move()
             except (StoreUnavailable, LogNotReadable, NotMigrated) as error:
-                tell(events.ScheduledOut(reason=str(error), retry_ms=pause * 1000))
-                await self._bell.wait(pause)
-                pause = min(2 * pause, self._longest_pause)
+                failures += 1
+                pause = self._backoff.after(failures)
+                self._listeners.emit(events.SchedulingUnavailable(reason=str(error), retry_ms=pause * 1000))
+                await self._signal.wait(pause)
             else:
-                pause = self._first_pause
-                told = self._wakeup is not None and self._wakeup.hears
-                look = LOOK_SECONDS_WHEN_TOLD if told else LOOK_SECONDS
-                await self._bell.wait(look if due_in is None else max(SHORTEST_PAUSE, min(look, due_in)))
+                failures = 0
+                notified = self._wakeup is not None and self._wakeup.listen_works
+                poll = POLL_SECONDS_WHEN_NOTIFIED if notified else POLL_SECONDS
+                await self._signal.wait(poll if due_in is None else max(SHORTEST_PAUSE, min(poll, due_in)))
 
     async def _move(self) -> tuple[int, float | None]:
         moved = 0
@@ -80,8 +82,8 @@ class Scheduled:
             if batch.due_in != 0 or not batch.moved:
                 break
         if moved:
-            self._bell.was_worth_it()
-            tell(events.MessagesMoved(moved=moved))
+            self._signal.found_work()
+            self._listeners.emit(events.MessagesMoved(moved=moved))
             if self._wakeup is not None:
-                self._wakeup.hear(0, SLOTS - 1)  # a database need not tell us of what we did ourselves
+                self._wakeup.on_notify(0, SLOTS - 1)  # a database need not notify us of what we did ourselves
         return moved, batch.due_in

@@ -14,20 +14,21 @@ __all__ = ["in_waves"]
 
 
 def in_waves(
-    messages: Sequence[StoredMessage], line: Callable[[StoredMessage], str | None] = attrgetter("key")
+    messages: Sequence[StoredMessage], ordering_key: Callable[[StoredMessage], str | None] = attrgetter("key")
 ) -> Sequence[Sequence[StoredMessage]]:
     """Split a page so that no wave holds two messages of one key, and a key's messages keep their order.
 
     A wave begins only after the one before it was confirmed, so a refused message can never be overtaken by a follower.
-    Messages without a key all go in the first wave. `line` says what is kept in order, if it is not the key alone.
+    Messages without a key all go in the first wave. `ordering_key` says what is kept in order, if it is not
+    the key alone.
     """
-    lines = [line(message) for message in messages]
-    keys = [key for key in lines if key is not None]
+    ordering_keys = [ordering_key(message) for message in messages]
+    keys = [key for key in ordering_keys if key is not None]
     if len(set(keys)) == len(keys):
         return [messages] if messages else []
     waves: list[list[StoredMessage]] = [[]]
     seen: dict[str, int] = {}
-    for message, key in zip(messages, lines, strict=True):
+    for message, key in zip(messages, ordering_keys, strict=True):
         number = 0
         if key is not None:
             number = seen.get(key, 0)

@@ -1,4 +1,4 @@
-"""postroad beside SQLAlchemy: events that entities record, and our tables for your metadata."""
+"""postroad beside SQLAlchemy: events that entities record."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from postroad.errors import MissingExtra
 
 try:
     from postroad.sqlalchemy.domain_events import record_events
-    from postroad.sqlalchemy.tables import tables
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "sqlalchemy":
         raise
     raise MissingExtra("postroad.sqlalchemy", "sqlalchemy") from error
 
-__all__ = ["record_events", "tables"]
+__all__ = ["record_events"]

@@ -1,8 +1,8 @@
-"""What entities record becomes messages, in the transaction that writes the entity, and never in another.
+"""Events that entities record become messages in the transaction that writes the entity, and never in another.
 
-An entity offers `take_events()`, which returns what it recorded and forgets it. A flush that wrote the entity asks it,
-when the keys that the database makes are there; a commit asks every entity that the session still knows, because one
-may have recorded something without having changed. Whatever fails here fails the flush, and so the transaction.
+An entity has `take_events()`, which returns the recorded events and clears them. It is called after a flush that wrote
+the entity, when the keys that the database makes are known; and at commit for every entity that the session still has,
+because one may have recorded an event without having changed. An error here fails the flush, and so the transaction.
 
 Listeners run in the sync Session, also below an AsyncSession, where SQLAlchemy does the waiting.
 """
@@ -41,7 +41,7 @@ def record_events(sessions: Any, outbox: Outbox) -> None:
             outbox.add_many(connection, messages)
 
     def remember_written(session: Session, _: object) -> None:
-        # Here the session still says what it writes; in the next event it says no more, but its entities are whole.
+        # Here the session still lists what it writes; in the next event it does not, but its entities are complete.
         session.info[_WRITTEN] = _recording([*session.new, *session.dirty, *session.deleted])
 
     def add_of_written(session: Session, _: object) -> None:
@@ -89,7 +89,7 @@ def _sync_target(sessions: Any) -> Any:
         return sessions
     if isinstance(sessions, type) and issubclass(sessions, Session):
         return sessions
-    # Whoever has an async session has loaded this; it can't be loaded where greenlet is not installed.
+    # Loaded by whatever made an async session; it can't be loaded where greenlet is not installed.
     if "sqlalchemy.ext.asyncio" in sys.modules and (target := _below_async(sessions)) is not None:
         return target
     raise InvalidSetting(

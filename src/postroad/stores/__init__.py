@@ -5,46 +5,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from postroad.config import DEFAULT_SCHEMA
-from postroad.stores.urls import dialect_of, sqlite_path
+from postroad.stores.dialects import dialect_of
 
 if TYPE_CHECKING:
+    from postroad.stores.admin.admin import Admin
     from postroad.stores.base import Store
-    from postroad.stores.operating import Operating
 
-__all__ = ["dialect_of", "migrate", "operating_for", "sqlite_path", "store_for"]
+__all__ = ["dialect_of", "migrate", "open_admin", "store_for"]
 
 
 async def migrate(url: str, schema: str = DEFAULT_SCHEMA) -> list[int]:
-    """Bring a database's schema up to date, and say which migrations were applied."""
-    if dialect_of(url) == "postgresql":
-        from postroad.stores.postgresql import migrate_postgresql
-
-        return await migrate_postgresql(url, schema)
-    from postroad.stores.sqlite import migrate_sqlite
-
-    return migrate_sqlite(sqlite_path(url), schema)
+    """Apply the migrations that a database has not had yet, and return their numbers."""
+    return await dialect_of(url).migrate(url, schema)
 
 
 def store_for(url: str, *, schema: str = DEFAULT_SCHEMA, direct: str | None = None, connections: int = 5) -> Store:
     """The store for a database URL. It is not connected yet. `connections` is how many it makes, where that matters.
 
-    `direct` is the same PostgreSQL database without a pooler in between, which can't be listened through.
+    `direct` is the same PostgreSQL database without a pooler in between, because LISTEN does not work through one.
     """
-    if dialect_of(url) == "postgresql":
-        from postroad.stores.postgresql import PostgreSQLStore
-
-        return PostgreSQLStore(url, schema=schema, direct=direct, connections=connections)
-    from postroad.stores.sqlite import SQLiteStore
-
-    return SQLiteStore(sqlite_path(url), schema=schema)
+    return dialect_of(url).store(url, schema=schema, direct=direct, connections=connections)
 
 
-def operating_for(url: str, *, schema: str = DEFAULT_SCHEMA) -> Operating:
-    """What an operator works with, for a database URL. It connects when it is entered with `async with`."""
-    if dialect_of(url) == "postgresql":
-        from postroad.stores.postgresql_operating import PostgreSQLOperating
+def open_admin(url: str, *, schema: str = DEFAULT_SCHEMA, connections: int = 4) -> Admin:
+    """The `Admin` for a database URL. It connects when it is entered with `async with`.
 
-        return PostgreSQLOperating(url, schema=schema)
-    from postroad.stores.sqlite_operating import SQLiteOperating
-
-    return SQLiteOperating(sqlite_path(url), schema=schema)
+    `connections` calls run at the same time; further ones wait.
+    """
+    return dialect_of(url).admin(url, schema=schema, connections=connections)

@@ -1,6 +1,6 @@
-"""The contract of a store: what the relay asks of a database, including what happens to the one who loses a race.
+"""The contract of a store: what the relay asks of a database, and what happens to the loser of a race.
 
-tests/contracts/test_stores.py holds every store to these words.
+tests/contracts/test_stores.py tests every store against it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from postroad.message import StoredMessage
     from postroad.stores.cursor import Cursor, Page, PageLimit
-    from postroad.stores.leases import Beat, Leases, Standing
+    from postroad.stores.leases import Leases
+    from postroad.stores.naps import Naps
 
 __all__ = [
     "ANY_SIZE",
@@ -29,23 +30,18 @@ __all__ = [
     "Claim",
     "Claimed",
     "Cleaned",
-    "Deferral",
+    "Deferred",
     "Held",
     "Lease",
-    "Listener",
-    "Listening",
     "Loaded",
     "Moved",
-    "Naps",
     "Recorded",
     "Start",
     "Store",
     "Tally",
-    "Tick",
-    "Writer",
     "as_held",
+    "key_and_source",
     "key_of",
-    "line",
     "not_moved",
 ]
 
@@ -56,7 +52,7 @@ FOLLOWERS: Final = 100
 """How many messages of a key a claim takes at most behind a head that was only held."""
 
 PROBES_PER_SECOND: Final = 50
-"""So many routes are asked for in a second, by one lane: where very many are out, each is asked for less often."""
+"""A lane probes at most this many blocked routes per second; if more are blocked, each is probed less often."""
 
 _SEPARATOR: Final = "\x1f"
 _LONGEST_ERROR: Final = 2_000
@@ -93,10 +89,10 @@ class Lease(msgspec.Struct, frozen=True):
         return LaneChanged(f"messages of lane {self.lane} of sink {self.sink!r} were locked when they were due")
 
     def check_read(self, cursor: Cursor, version: int | None, log_end: int) -> None:
-        """Raise LaneChanged when a page that was read from `cursor` shows that the database was put back to an earlier
-        time, or that the lane is another's.
+        """Raise LaneChanged when a page that was read from `cursor` shows that the database was restored to an earlier
+        time, or that another relay owns the lane.
 
-        `version` is the lane's as the page's snapshot has it, and None unless it is this owner's, of this epoch and
+        `version` is the lane's version in the page's snapshot; None if the lane has another owner, epoch or
         incarnation. `log_end` is the highest position that was ever given out, as far as the snapshot knows. Raises
         LogReset when even the saved cursor lies behind it: loading the lane again would change nothing.
         """
@@ -121,43 +117,44 @@ class Lease(msgspec.Struct, frozen=True):
             )
 
     def without_messages(self, gone: int) -> LaneChanged:
-        """What a store raises when messages in trouble are no longer in the log."""
+        """What a store raises when deferred messages are no longer in the log."""
         return LaneChanged(
-            f"{gone} messages in trouble of lane {self.lane} of sink {self.sink!r} were deleted from the log by hand; "
-            "they can't be sent, and were forgotten"
+            f"{gone} deferred messages of lane {self.lane} of sink {self.sink!r} were deleted from the log by hand; "
+            "they can't be published, and their rows were deleted"
         )
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """All that a lane may know of itself when it begins, from one snapshot."""
+    """All that a lane knows of itself when it begins, from one snapshot."""
 
     lease: Lease
-    heads: Mapping[str, int]
-    """For each key with messages in trouble, the position of the first one that later messages wait for; 0 for a key
-    that a person holds.
+    blocked_keys: Mapping[str, int]
+    """For each key with deferred messages, the position of the first one that later messages wait for; 0 for a key
+    that an operator holds.
     """
     routes: Collection[str]
-    """The routes that messages of the lane wait for."""
+    """The blocked routes that messages of the lane wait for."""
     due_in: float | None
-    """Seconds until the first message in trouble is due, by the database's clock; None when none will be."""
-    ahead: Collection[int] = frozenset()
-    """Messages behind the cursor's end that a person has decided about: they are passed over."""
+    """Seconds until the first deferred message is due, by the database's clock; None when none will be."""
+    skipped: Collection[int] = frozenset()
+    """Messages after the cursor that an operator has skipped or poisoned: they are not published."""
     paused: bool = False
-    """A person has paused the sink: nothing is to be sent."""
+    """An operator has paused the sink: nothing is to be published."""
     log_end: int = 0
     """The highest position in the log, asked after all earlier owners had lost the right to publish. A message up to
-    here that the cursor has not passed may have been published before; a message behind it can't have been.
+    here that the cursor has not passed may have been published before; a message after it can't have been.
     """
     locked: bool = False
-    """An application is canceling messages that would be due: they were passed over. Load again soon."""
+    """An application that is canceling messages has locked rows that would be due: they were left out. Load again soon.
+    """
 
 
-class Deferral(msgspec.Struct, frozen=True):
-    """What is to be written of one message in trouble; it replaces what was written before."""
+class Deferred(msgspec.Struct, frozen=True):
+    """The row of one deferred message; it replaces the row that it had before."""
 
     position: int
     key: str | None
-    """None also when no order is to be kept."""
+    """The ordering key; None also when no order is kept."""
     state: State
     attempts: int = 0
     due_in: float | None = None
@@ -166,39 +163,39 @@ class Deferral(msgspec.Struct, frozen=True):
     blocks: bool = True
     unsure: bool = False
     """The broker may have the message: it was sent without an answer, or a lane may have published it before its cursor
-    was saved. Such a message can't be canceled. Once written, only the deletion of the row ends it.
+    was saved. Such a message can't be canceled. Once written, it stays true as long as the row is there.
     """
     counted: bool = False
-    """An attempt has failed just now: it goes into the history."""
+    """An attempt has failed just now: it is added to the history."""
 
     @property
     def error_kept(self) -> str | None:
-        """The error as any database takes it: not too long, without NUL, and text."""
+        """The error as any database stores it: not too long, without NUL, and valid UTF-8."""
         if self.error is None:
             return None
         return self.error[:_LONGEST_ERROR].replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
 
 
 Held = tuple[int, str | None]
-"""The position of a message that waits for an earlier one of its key, and that key, or line."""
+"""The position of a message that waits for an earlier one of its key, and its ordering key."""
 
 
-def as_held(held: Iterable[Held], unsure_through: int) -> list[Deferral]:
-    """What is to be written of those that wait for an earlier message of their key."""
-    return [Deferral(position, key, State.HELD, unsure=position <= unsure_through) for position, key in held]
+def as_held(held: Iterable[Held], unsure_through: int) -> list[Deferred]:
+    """The rows of messages that wait for an earlier one of their key."""
+    return [Deferred(position, key, State.HELD, unsure=position <= unsure_through) for position, key in held]
 
 
-def line(message: StoredMessage) -> str | None:
-    """What a message is kept in order with when keys are those of their source: its key and its source.
+def key_and_source(message: StoredMessage) -> str | None:
+    """The ordering key with ordering = "source-key": messages with the same key and source are kept in order.
 
-    The key comes first, so that what a person asks of a key can be found by it (`key_of`; in SQL, split_part).
+    The key comes first, so that `key_of` finds it (in SQL, split_part).
     """
     return None if message.key is None else f"{message.key}{_SEPARATOR}{_source(message)}"
 
 
 def _source(message: StoredMessage) -> str:
-    """The source as a key can have it. An application may have written headers that are no texts, or a NUL into them,
-    which PostgreSQL can't keep: such a message has none.
+    """The source in an ordering key; empty if the headers, which an application may have written itself, are not all
+    texts, or contain a NUL, which PostgreSQL can't store.
     """
     try:
         source = message.all_headers.get("source", "")
@@ -207,27 +204,27 @@ def _source(message: StoredMessage) -> str:
     return "" if "\0" in message.headers_json or "\\u0000" in message.headers_json else source
 
 
-def key_of(line: str) -> str:
-    """The key in a line; a key is its own."""
-    return line.partition(_SEPARATOR)[0]
+def key_of(ordering_key: str) -> str:
+    """The key in an ordering key; a key without a source is returned as it is."""
+    return ordering_key.partition(_SEPARATOR)[0]
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """A message in trouble that its lane is sending."""
+    """A deferred message that its lane is publishing."""
 
     message: StoredMessage
     attempts: int
     route: str | None
     rewind: str | None = None
-    """It is published again, because of this rewind."""
+    """The rewind because of which it is published again."""
     new_id: UUID | None = None
-    """The id to publish it under, unless it is its own."""
+    """The id to publish it with; None: its own."""
     waited: float = 0.0
     """Seconds since it was first deferred."""
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """What may go now, in the order to publish it in."""
+    """The deferred messages that may be published now, in the order to publish them in."""
 
     lease: Lease
     claimed: Sequence[Claimed]
@@ -241,14 +238,14 @@ class Recorded(msgspec.Struct, frozen=True):
     """What a record has changed."""
 
     lease: Lease
-    heads: Mapping[str, int]
-    """Of the keys that were freed, those that still have a message that others wait for, and where."""
+    blocked_keys: Mapping[str, int]
+    """Of the keys that were freed, those that still have a message that later ones wait for, and its position."""
     locked: bool = False
     """As in `Loaded`."""
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """What became of scheduled messages."""
+    """What one call has moved."""
 
     moved: int
     due_in: float | None
@@ -256,36 +253,15 @@ class Moved(msgspec.Struct, frozen=True):
 
 
 def not_moved(id: UUID | str) -> str:
-    """What a store warns of when a scheduled message is due and its id is taken."""
+    """The warning when a scheduled message is due and the log has another message with its id."""
     return f"the scheduled message {id} was due and was dropped: the log has another message with its id"
 
 
 class Tally(msgspec.Struct, frozen=True):
-    """What a lane did since it last said so."""
+    """How many messages a lane has published, and how many attempts have failed, since its last tally."""
 
     published: int
     refused: int
-
-
-class Writer(msgspec.Struct, frozen=True):
-    """A transaction that may have added to the log and has not ended."""
-
-    transaction: str
-    prepared: bool
-    """It waits for the second phase of a two-phase commit. Being prepared gives a transaction another name."""
-
-
-class Tick(msgspec.Struct, frozen=True):
-    """What one tick found: the relay's lanes as the database has them."""
-
-    lanes: Mapping[int, tuple[int, int]]
-    """The lanes that are the relay's, and the epoch and version of each."""
-    stirred: Collection[int]
-    """Of those, the lanes that have something to look at."""
-    kept: Collection[int]
-    """The naps that were renewed in time. In any other one somebody may have added without a word."""
-    standing: Standing | None = None
-    """How things stand with the sink, if the tick was to beat too."""
 
 
 class Cleaned(msgspec.Struct, frozen=True):
@@ -299,7 +275,7 @@ class Cleaned(msgspec.Struct, frozen=True):
     behind: int = 0
     """How far the last of all lanes has come: what stays in the log up to there stays for another reason."""
     busy: bool = False
-    """Somebody else is deleting just now, so nothing was looked at."""
+    """Another cleanup is running, so no row was looked at."""
 
 
 class Blocker(msgspec.Struct, frozen=True):
@@ -319,75 +295,10 @@ class Blocker(msgspec.Struct, frozen=True):
             return "a prepared transaction (see pg_prepared_xacts)"
         name = f" ({self.application})" if self.application else ""
         if self.transaction_seconds is None or self.query_seconds is None:
-            age = "of unknown age: this session's role is no member of pg_read_all_stats"
+            age = "of unknown age: this session's role is not a member of pg_read_all_stats"
         else:
             age = f"{self.state}, transaction {self.transaction_seconds:.0f} s old, query {self.query_seconds:.0f} s"
         return f"process {self.pid} of role {self.role}{name}, {age}"
-
-
-class Listener(Protocol):
-    """Who is told by a database. Every method may be called at any time, from the event loop's thread."""
-
-    def hear(self, first_slot: int, last_slot: int) -> None:
-        """Something was committed in these slots, or in some of them."""
-
-    def echo(self, word: str) -> None:
-        """The word that a tick was given has come back: who listens does hear."""
-
-    def end(self, reason: str) -> None:
-        """Nothing will be heard any more."""
-
-
-class Listening(Protocol):
-    """Somebody is listening."""
-
-    def close(self) -> None:
-        """Listen no more; the listener is not told."""
-
-
-class Naps(Protocol):
-    """How a lane with nothing to do is woken: "I sleep", "is anybody at it who has not seen that?", "somebody added".
-
-    Whoever naps is told of every commit that adds to its slots, except of those by a `Writer` that was there when the
-    nap had begun. A store that tells of every commit anyway needs no naps and has no such writers.
-    Raises StoreUnavailable, as a store does.
-    """
-
-    async def listen(self, channel: str, listener: Listener) -> Listening:
-        """Tell the listener what is heard on the channel, until closed or until its `end` is called."""
-        ...
-
-    async def begin(self, lease: Lease, *, channel: str, seconds: float) -> int | None:
-        """The lane naps from now on, for everybody to see, for so long unless renewed. Gives the nap's number; None
-        while somebody is at it who must not be disturbed: try again.
-        """
-        ...
-
-    async def end(self, naps: Collection[int]) -> None:
-        """These naps are over: nobody needs to be notified."""
-
-    async def writers(self) -> Collection[Writer]:
-        """Those that hold the log for writing: after a nap was begun, those who may not have seen it."""
-        ...
-
-    async def tick(
-        self,
-        sink: str,
-        owner: UUID,
-        *,
-        naps: Collection[int],
-        seconds: float,
-        channel: str,
-        word: str,
-        beat: Beat | None = None,
-    ) -> Tick:
-        """In one statement: renew the naps, look after the relay's lanes, send the word to ourselves; and, if it is to
-        beat too, what `Leases.beat` does.
-
-        A nap with less than a third of `seconds` left is not renewed: an answer that takes longer than that says
-        nothing of whether a nap was there all the time.
-        """
-        ...
 
 
 class Store(Protocol):
@@ -404,49 +315,49 @@ class Store(Protocol):
 
     @property
     def leases(self) -> Leases:
-        """Who has which lane until when."""
+        """Lane ownership and lease expiry."""
         ...
 
     async def open(self) -> None:
         """Connect, and check that this database may be read from.
 
         Raises StoreUnavailable, NotMigrated, ClientTooOld or LogNotReadable. A database that was restored into another
-        cluster is brought in order here, once, and that is said in the log.
+        cluster is converted here, once, with a warning in the application log.
         """
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
 
     async def load(self, lease: Lease, *, by_source: bool = False) -> Loaded:
-        """The lane as it is now, put in order: this is how every owner begins, and how it begins again.
+        """The lane as it is now: every owner begins with this, and begins again with it.
 
-        In one transaction that writes (so that an owner who can't write finds out before it publishes): what was being
-        sent, by whomever, is due; so is the head of each key that merely waited for one before it, and the first
-        message of each route, which is asked anew (PROBES_PER_SECOND of them in a second). Nothing is due of a
-        key that a person holds. `by_source`: messages of a key are kept in order by source, see `line`.
+        One transaction that writes, so that an owner that can't write finds out before it publishes. These become due:
+        messages that were being sent, by any owner; the first deferred message of each key, if it only waited for an
+        earlier one; and the first message of each blocked route, as its probe (PROBES_PER_SECOND of them in a second).
+        No message of a key that an operator holds is due. `by_source`: the ordering key is `key_and_source`.
         Raises LeaseLost when the lane has another owner or epoch.
         """
         ...
 
     async def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> Page:
-        """What the lane has not dealt with, from `cursor` on, in one snapshot. Reading changes nothing.
+        """The next messages that the lane has not dealt with, from `cursor` on, in one snapshot. Writes nothing.
 
-        The page tells the lane's version too: a lane that was changed is noticed before what was added after that is
-        published. Raises LaneChanged when the lane is not this owner's any more, or the database was put back to an
-        earlier time: the lane's row is older than `lease`, or the log ends before `cursor`.
+        The page has the lane's version too, so that a change of the lane takes effect before messages that were added
+        after it are published. Raises LaneChanged when the lane is not this owner's any more, or when the database was
+        put back to an earlier time: the lane's row is older than `lease`, or the log ends before `cursor`.
 
-        Raises StoreUnavailable also when the server was started anew since this store took or loaded the lane.
+        Raises StoreUnavailable also when the server was restarted since this store took or loaded the lane.
         """
         ...
 
     async def is_current(self, lease: Lease) -> bool:
-        """Whether the lane is as `lease` says. Asked by a lane that has nothing to write, and so would not find out."""
+        """Whether the lane is as `lease` says. For a lane that has nothing to write, and so would not find out."""
         ...
 
     async def settle(self, lease: Lease, cursor: Cursor, tally: Tally | None = None) -> Lease:
         """Save the cursor. Raises LaneChanged, and writes nothing, unless the lane is as `lease` says.
 
-        With a tally, it is noted too, with the time: so people find out when a message was published.
+        A tally is saved too, with the time: operators see from it when a message was published.
         """
         ...
 
@@ -455,19 +366,19 @@ class Store(Protocol):
         lease: Lease,
         cursor: Cursor,
         *,
-        deferred: Sequence[Deferral] = (),
+        deferred: Sequence[Deferred] = (),
         held: Sequence[Held] = (),
         unsure_through: int = 0,
         published: Sequence[int] = (),
         freed: Collection[str] = (),
         tally: Tally | None = None,
     ) -> Recorded:
-        """Save the cursor and what became of messages in trouble, in one transaction that is on disk when it returns.
+        """Save the cursor and the rows of deferred messages, in one transaction that is on disk when it returns.
 
-        `deferred` is written, with its history, and an error that was there is kept unless there is a new one; `held`
-        are those that merely wait for an earlier message of their key, perhaps very many, and of these the ones up to
-        position `unsure_through` are unsure (see `Deferral.unsure`); rows of `published` positions are deleted; of the
-        `freed` keys, the message that is now the first to be held is due.
+        `deferred` rows are written, with their history; an earlier error is kept unless there is a new one. `held`
+        messages only wait for an earlier one of their key; there may be very many, and those up to position
+        `unsure_through` are unsure (see `Deferred.unsure`). Rows of `published` positions are deleted. Of each of the
+        `freed` keys, the message that is now the first deferred one becomes due, if it is held.
         Raises LaneChanged, and writes nothing, unless the lane is as `lease` says.
         """
         ...
@@ -475,51 +386,50 @@ class Store(Protocol):
     async def claim(
         self, lease: Lease, limit: int, *, payload_bytes: int = ANY_SIZE, routes: Collection[str] = ()
     ) -> Claim:
-        """Mark up to `limit` messages in trouble as being sent, and give them, by position.
+        """Mark up to `limit` deferred messages as being sent, and return them by position.
 
-        It ends with the message whose payload and headers reach `payload_bytes`.
+        The claim ends with the message whose payload and headers reach `payload_bytes`.
 
-        Those are the ones that are due, or wait for one of `routes`, and whose key has no earlier message that blocks;
-        and of a key whose head was only held, also some that follow it: the lane sends them one after the other. A head
-        that asks whether a route works goes alone.
+        Claimed are messages that are due, or that wait for one of `routes`, and whose key has no earlier message that
+        blocks; and if the first message of a key was only held, also some that follow it: the lane publishes them one
+        after the other. A message that probes a blocked route is claimed without those that follow it.
         Raises LaneChanged, and writes nothing, unless the lane is as `lease` says.
 
-        Messages in trouble that somebody deleted from the log by hand are forgotten, with a warning. That is a change
-        too: LaneChanged is raised, because keys may be free that the lane takes for blocked.
+        The rows of deferred messages that were deleted from the log by hand are deleted, with a warning. That is a
+        change too: LaneChanged is raised, because the lane may take keys for blocked that are not.
         """
         ...
 
     async def move_scheduled(self, limit: int) -> Moved:
-        """Move up to `limit` scheduled messages that are due into the log, in the order in which they were due, and
-        of those that were due at the same time, in the order in which they were added.
+        """Move up to `limit` scheduled messages that are due into the log, in the order in which they were due; those
+        that were due at the same time, in the order in which they were added.
 
-        In one transaction that is on disk when it returns: a message is in one place or in the other. Several may try
-        at once; one moves, so that a key's messages keep their order, and the others are told to look again soon. Nor
-        does anybody wait for an application that is canceling a message: that one is passed over. An id that is in the
-        log already is not moved there again.
+        One transaction that is on disk when it returns: a message is in exactly one of the two tables. If several
+        relays call this at once, one moves messages, so that a key's messages keep their order, and the others get a
+        `due_in` that makes them call again soon. A message that an application is canceling is left out. A message
+        whose id is in the log already is dropped, with a warning.
         """
         ...
 
     async def delete_passed(self, *, after: int, older_than: timedelta, batch: int, key: str | None = None) -> Cleaned:
         """Delete, of the first `batch` rows after a position, those that every lane of every sink has passed, that are
-        older than that, and that no message in trouble refers to; with `key`, only those of that key. With no sink at
-        all nothing has been passed.
+        older than that, and that are not deferred; with `key`, only those of that key. Without any sink, no row has
+        been passed.
 
-        What is in a final state in `deferred`, and the history, go with their messages. Who finds somebody else at
-        it deletes nothing.
+        Rows in a final state in `deferred`, and the history, are deleted with their messages. If another cleanup is
+        running, nothing is deleted, and `busy` is returned.
         """
         ...
 
-    async def blockers(
-        self, *, longer_than: timedelta | None = None, tables: Sequence[str] = ("lanes", "deferred")
-    ) -> Sequence[Blocker]:
-        """Sessions for which one of the relay's statements waits; and, if `longer_than` is given, those that have had
-        rows of these tables locked for longer than that, which a relay passes over.
+    async def blocked(self) -> Sequence[Blocker]:
+        """Wait until a statement of this store has waited for more than a second, or has skipped locked rows; then
+        return the sessions that hold those locks, and have for more than a second. Never returns where they can't be
+        named.
         """
         ...
 
     async def forget_progress(self, *, older_than: timedelta, batch: int) -> int:
-        """Of the first `batch` tallies that are older than that, delete all but the last one of each lane, and let that
-        one say no more when it was. How many were deleted.
+        """Of the first `batch` tallies that are older than that, delete all but the last one of each lane, and clear
+        the time of that one. Returns how many were deleted.
         """
         ...

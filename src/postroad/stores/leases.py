@@ -1,8 +1,8 @@
-"""The contract of leases: how relays share the lanes of a sink, and what becomes of the one who loses a lane.
+"""The contract of leases: lane ownership, lease expiry, and what happens to a relay that loses a lane.
 
-tests/contracts/test_leases.py holds every store to these words. Time is the database's clock. A lane is free when it
-has no owner, or when its lease is over; at any time at most one owner's writes succeed, because every write of a lane
-names owner, epoch and version, and every taking changes them.
+tests/contracts/test_leases.py tests every store against it. Time is the database's clock. A lane is free when it has no
+owner, or when its lease has expired. At most one owner's writes succeed at any time: every write of a lane names owner,
+epoch and version, and taking a lane changes all three.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import msgspec
 
-from postroad.errors import InvalidSetting, NothingMatches
+from postroad.errors import InvalidSetting, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,36 +22,39 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NOWHERE",
-    "Beat",
+    "Heartbeat",
     "Leases",
+    "LivenessLock",
     "Peer",
-    "Presence",
+    "RelayIdentity",
     "RelayState",
     "RelayStatus",
-    "Runner",
-    "Standing",
+    "SinkSnapshot",
     "Suspect",
-    "elsewhere",
     "relay_state",
+    "sink_removed",
     "still_served",
+    "wrong_destination",
 ]
 
 NOWHERE: Final = "null://"
 """The destination that confirms everything and keeps nothing. A sink that has delivered elsewhere never gets it."""
 
 RelayState = Literal["active", "standby", "dead"]
-"""It has lanes; it waits for some; it is heard of no more."""
+"""It owns lanes; it owns none; its heartbeats have stopped."""
 
 
 def relay_state(*, alive: bool, lanes: Collection[int]) -> RelayState:
-    """What is true of a relay."""
+    """The state of a relay that owns these lanes."""
     return "dead" if not alive else "active" if lanes else "standby"
 
 
-def elsewhere(sink: str, kept: str | None, wanted: str) -> InvalidSetting:
-    """What is raised for a relay that would deliver to another destination than its sink does."""
+def wrong_destination(sink: str, kept: str | None, wanted: str) -> InvalidSetting:
+    """The error for a relay whose publisher has another destination than the sink."""
     place = (
-        f"sink {sink!r} delivers to {kept}" if kept else f"sink {sink!r} was made by a version that kept no destination"
+        f"sink {sink!r} delivers to {kept}"
+        if kept
+        else f"sink {sink!r} was created by a version that kept no destination"
     )
     if wanted == NOWHERE:
         return InvalidSetting(
@@ -64,72 +67,72 @@ def elsewhere(sink: str, kept: str | None, wanted: str) -> InvalidSetting:
     )
 
 
-def still_served(sink: str, relays: int) -> NothingMatches:
-    """What is raised for a sink that can't be moved or removed now."""
-    return NothingMatches(
+def still_served(sink: str, relays: int) -> NotFound:
+    """The error for a sink that can't be moved or removed while relays serve it."""
+    return NotFound(
         f"sink {sink!r} is still served, by {relays} relay{'' if relays == 1 else 's'}; stop its relays first "
-        "(`postroad relays` shows them). One that died counts until its lease is over (the setting lease)"
+        "(`postroad relays` lists them). A relay that died counts until its lease has expired (the setting lease)"
     )
 
 
-def removed(sink: str) -> NothingMatches:
-    """What is raised for a sink that was there a moment ago."""
-    return NothingMatches(f"sink {sink!r} is gone: it was removed meanwhile")
+def sink_removed(sink: str) -> NotFound:
+    """The error for a sink that was removed between two statements of one command."""
+    return NotFound(f"sink {sink!r} was removed meanwhile")
 
 
-class Runner(msgspec.Struct, frozen=True):
-    """A relay as the others see it."""
+class RelayIdentity(msgspec.Struct, frozen=True):
+    """A relay as other relays and operators see it."""
 
     owner: UUID
-    """Random, anew for each start."""
+    """Random, new for each start."""
     sink: str
     host: str
     pid: int
     version: str
     destination: str
-    """What its publisher calls its destination: it gets lanes only while that is the sink's."""
+    """What its publisher calls its destination. The relay gets lanes only while the sink has the same one."""
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """A relay that lives."""
+    """A relay whose heartbeat has not expired."""
 
     owner: UUID
     lanes: int
-    """How many it has."""
-    beats: int
-    """How often it was heard of."""
+    """How many lanes it owns."""
+    heartbeats: int
+    """How many heartbeats it has sent: a higher number shows that it is alive."""
     lock: int | None = None
-    """The key of the advisory lock that it says it holds."""
+    """The key of the advisory lock that its row says it holds."""
 
 
 class Suspect(msgspec.Struct, frozen=True):
-    """A relay that said it would hold a lock for as long as it lives, and does not hold it."""
+    """A relay whose row says that it holds its liveness lock, and the server says that it does not."""
 
     owner: UUID
-    beats: int
-    """How often it has beaten: one that has beaten since is not dead."""
+    heartbeats: int
+    """How many heartbeats it had sent: a relay that has sent another one since is alive."""
 
 
-class Standing(msgspec.Struct, frozen=True):
-    """How things stand with a sink, from one snapshot."""
+class SinkSnapshot(msgspec.Struct, frozen=True):
+    """Lanes and relays of a sink, from one database snapshot."""
 
     lanes: int
     destination: str | None
-    """Where the sink delivers to; None also when there is no such sink (any more)."""
+    """Where the sink delivers to; None also when the sink does not exist (any more)."""
     mine: Mapping[int, int]
-    """The lanes that are this relay's, and their epochs."""
+    """The lanes that this relay owns, and their epochs."""
     renewed: Collection[int]
-    """Of those, the lanes whose leases were renewed just now."""
+    """Of those, the lanes whose leases this statement renewed."""
     free: Collection[int]
     peers: Sequence[Peer]
-    """All relays of the sink that live, the one that asks among them, by when they were started."""
+    """All live relays of the sink, including the asking one, in the order in which they were started."""
     suspects: Sequence[Suspect]
-    present: bool = True
-    """The session that was named when asking still holds its lock, as the server knows; or none was named."""
+    lock_held: bool = True
+    """The server confirms that the given session holds its lock; also True when no session was given."""
 
 
 class RelayStatus(msgspec.Struct, frozen=True):
-    """What an operator wants to know of a relay."""
+    """A relay as `postroad relays` shows it."""
 
     owner: UUID
     sink: str
@@ -139,115 +142,122 @@ class RelayStatus(msgspec.Struct, frozen=True):
     lanes: Sequence[int]
     started_at: datetime
     heartbeat_seconds: float
-    """How long ago it was heard of."""
+    """Seconds since its last heartbeat."""
     state: RelayState
     lock: int | None
-    """The key of the advisory lock that it holds."""
+    """The key of the advisory lock that it holds, if any."""
 
 
-class Presence(Protocol):
-    """A session of the relay's own that ends when its process does, by which others see at once that it died.
+class LivenessLock(Protocol):
+    """A session of the relay's own that holds a lock and ends with its process, so that other relays see at once when
+    the process died.
 
-    What a relay said it holds and does not hold makes it a suspect. A held lock never prolongs a lease.
+    A relay whose row says that it holds the lock, and which does not, becomes a suspect. Holding the lock never extends
+    a lease.
     """
 
     @property
-    def holds(self) -> bool:
-        """The session is there, and has the lock."""
+    def held(self) -> bool:
+        """The session is open and holds the lock."""
         ...
 
     @property
     def lost(self) -> bool:
-        """The session is gone, and the lock with it."""
+        """The session has ended without `close`, and the lock with it."""
         ...
 
-    async def lock(self) -> bool:
-        """Try to get the lock, and say so in the relay's row. Nobody is waited for."""
+    async def acquire(self) -> bool:
+        """Try to get the lock, without waiting for it, and save that in the relay's row."""
         ...
 
     async def holder(self) -> str | None:
-        """Who has the lock, in words; None: nobody."""
+        """The session that holds the lock, for people to read; None when it is free."""
         ...
 
     def close(self) -> None:
-        """Let go of the lock."""
+        """Release the lock and end the session."""
 
 
-class Beat(msgspec.Struct, frozen=True):
-    """What `Leases.beat` is asked, for others to carry along."""
+class Heartbeat(msgspec.Struct, frozen=True):
+    """The arguments of `Leases.heartbeat`, for `Naps.tick` to send it in the same statement."""
 
-    runner: Runner
+    identity: RelayIdentity
     seconds: float
-    presence: Presence | None
+    liveness_lock: LivenessLock | None
 
 
 class Leases(Protocol):
-    """Who has which lane of a sink until when. Whatever goes wrong with the connection is StoreUnavailable."""
+    """Lane ownership and lease expiry. Raises StoreUnavailable when the database is unavailable."""
 
     async def create(self, sink: str, destination: str, *, lanes: int, start: Start) -> None:
-        """Give a new sink its destination and its lanes. One that is there stays as it is; one without a destination,
-        which was made by a version that kept none, gets this one, unless it is NOWHERE.
+        """Create a sink with its destination and lanes. An existing sink stays as it is; one without a destination,
+        which was created by a version that kept none, gets this one, unless it is NOWHERE.
 
-        Raises InvalidSetting, and writes nothing, when the sink delivers elsewhere. Of several relays that create a
-        sink at once, one decides where it delivers to.
+        Raises InvalidSetting, and writes nothing, when the sink has another destination. When several relays create a
+        sink at once, the first one decides its destination and the others are checked against it.
         """
 
-    async def beat(self, runner: Runner, seconds: float, presence: Presence | None = None) -> Standing:
-        """The relay lives, and has its lanes, for so many seconds from now; and how things stand.
+    async def heartbeat(
+        self, identity: RelayIdentity, seconds: float, liveness_lock: LivenessLock | None = None
+    ) -> SinkSnapshot:
+        """Extend the relay's registration and the leases of its lanes to `seconds` from now, and return the snapshot.
 
-        A lane that somebody else has locked is not waited for, nor renewed; one that another has taken stays his. A
-        lease that was over, and whose lane nobody has taken, is renewed. Without a presence that holds, as the server
-        knows, the relay says that it holds no lock. Relays that died more than a day ago are
-        forgotten, but the last one of a sink that no relay serves.
+        Never waits for a row lock: a lane that another transaction has locked is not renewed this time. A lane that
+        another relay has taken stays with that relay. An expired lease whose lane was not taken is renewed. Unless the
+        server confirms that the session holds its lock, the relay's row says that it holds none. Deletes relays that
+        died more than a day ago, except the last relay of a sink that no relay serves.
         """
         ...
 
-    async def look(self, runner: Runner, presence: Presence | None = None) -> Standing:
-        """How things stand. Changes nothing."""
+    async def inspect(self, identity: RelayIdentity, liveness_lock: LivenessLock | None = None) -> SinkSnapshot:
+        """Return the snapshot. Writes nothing."""
         ...
 
-    async def bury(
-        self, runner: Runner, suspects: Collection[Suspect], presence: Presence | None = None
-    ) -> Collection[UUID]:
-        """Of the suspects, take those for dead that are, free their lanes, and say who they were. Whose lane somebody
-        has locked stays a suspect until that one is free, too.
+    async def evict(self, identity: RelayIdentity, suspects: Collection[Suspect]) -> Collection[UUID]:
+        """Free the lanes of those suspects that are dead, and return their owners. An evicted relay that is alive after
+        all finds out at its next write. A suspect with a lane that another transaction has locked keeps that lane, is
+        not returned, and stays a suspect.
 
-        Dead is who holds no lock although it said so, on a server that was not started anew since, who was last heard
-        of more than a second ago, and who has not beaten since it was suspected.
+        Dead is a relay whose row says that it holds a lock which it does not hold, on a server that was not restarted
+        since, whose last heartbeat is more than a second old, and which has sent no heartbeat since it was suspected.
+        By default there are no sessions, and so no suspects.
         """
-        ...
+        return ()
 
     async def take(
         self,
-        runner: Runner,
+        identity: RelayIdentity,
         at_most: int,
         seconds: float,
         *,
-        again: Collection[int] = (),
-        but: Collection[int] = (),
+        reclaim: Collection[int] = (),
+        exclude: Collection[int] = (),
     ) -> Sequence[Lease]:
-        """Make the relay the owner of up to so many lanes that are free, raising their epochs.
+        """Make the relay the owner of up to `at_most` free lanes, and raise their epochs.
 
-        First come, of the lanes that are its own already, those of `again`; those of `but` are left alone. Whoever
-        owned a lane before finds out at its next write. What somebody has locked is passed over: nobody waits. Nothing
-        is taken unless the sink delivers to the relay's destination.
+        Lanes of `reclaim` that the relay owns already come first; lanes of `exclude` are left alone. A previous owner
+        finds out at its next write. Lanes that another transaction has locked are skipped, never waited for. Takes
+        nothing unless the sink's destination is the relay's.
         """
         ...
 
-    async def give_up(self, lease: Lease) -> None:
-        """The lane is free, and others are told, unless it has another owner or epoch already."""
+    async def release(self, lease: Lease) -> None:
+        """Free the lane and notify other relays. Does nothing when the lane has another owner or epoch."""
 
-    async def leave(self, runner: Runner) -> None:
-        """The relay is no more; its lanes are free, and others are told."""
+    async def deregister(self, identity: RelayIdentity) -> None:
+        """Delete the relay, free its lanes, and notify other relays."""
 
-    async def attend(self, runner: Runner, lock: int | None, stirred: Callable[[], None]) -> Presence | None:
-        """Open a session by which others see when this relay dies. It has beaten before.
+    async def open_session(
+        self, identity: RelayIdentity, lock: int | None, on_change: Callable[[], None]
+    ) -> LivenessLock | None:
+        """Open the session by which other relays see that this one died. The relay has sent a heartbeat before.
 
-        Without a number the lock is its own, and it has it at once; a number may be another's. `stirred` is called
-        when lanes may have become free, when a relay has come, and when the session was lost. None where there is no
-        such thing: in a file, or behind a pooler that lends a session to one transaction after the other.
+        Without `lock` the key is the relay's own, and it gets the lock at once; a key that is given may be held by
+        another relay. `on_change` is called when lanes may have become free, when a relay was started, and when the
+        session was lost. Returns None, as by default, where there are no sessions: in a file, or behind a transaction
+        pooler.
         """
-        ...
+        return None
 
     async def relays(self) -> Sequence[RelayStatus]:
         """Every relay of every sink."""

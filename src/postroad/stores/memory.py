@@ -7,6 +7,7 @@ outbox.add(transaction, OrderCreated(...))
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
@@ -35,14 +36,14 @@ from postroad.stores.base import (
     Loaded,
     Moved,
     Recorded,
-    Tick,
     as_held,
+    key_and_source,
     key_of,
-    line,
 )
 from postroad.stores.cursor import turn_page
 from postroad.stores.memory_leases import MemoryLeases
 from postroad.stores.memory_naps import MemoryNaps
+from postroad.stores.naps import Tick
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 
     from postroad.message import NewRow
     from postroad.schedule import Later
-    from postroad.stores.base import Blocker, Deferral, Held, Tally
+    from postroad.stores.base import Blocker, Deferred, Held, Tally
     from postroad.stores.cursor import Cursor, Page, PageLimit
 
 __all__ = ["MemoryStore", "MemoryTransaction"]
@@ -59,7 +60,7 @@ __all__ = ["MemoryStore", "MemoryTransaction"]
 logger = logging.getLogger("postroad.stores.memory")
 
 
-class _Trouble(msgspec.Struct):
+class _DeferredRow(msgspec.Struct):
     """A row of `deferred`; see the migrations for what the columns mean."""
 
     lane: int
@@ -94,9 +95,9 @@ class _Attempt(msgspec.Struct):
 
 
 class MemoryTransaction:
-    """What an Outbox takes for a connection: what is added enters the log together, or not at all.
+    """Used as a connection by an Outbox or Inbox: its messages enter the log together, or not at all.
 
-    What is canceled is canceled at once, because here nobody can wait for a lock, and is put back by a rollback.
+    A cancellation takes effect at once, because there are no row locks here, and a rollback undoes it.
     """
 
     def __init__(self, store: MemoryStore, processed: AbstractSet[tuple[str, str]]) -> None:
@@ -111,7 +112,7 @@ class MemoryTransaction:
         self._store = store
 
     def add(self, rows: Sequence[NewRow], later: Sequence[Later]) -> None:
-        """Add messages to the log, or for later. Raises IdTaken."""
+        """Add messages to the log, and `later` to the scheduled ones. Raises IdTaken."""
         for new, scheduled in [*((row, False) for row in rows), *((row, True) for row, _, _ in later)]:
             there = [self._added.setdefault((new.id, scheduled), new), *self._store.added(new.id, scheduled=scheduled)]
             if any(row is not new and _content(row) != _content(new) for row in there):
@@ -120,11 +121,11 @@ class MemoryTransaction:
         self.later.extend(later)
 
     def cancel(self, id: UUID) -> Cancellation:
-        """Take a message back, unless it is too late."""
+        """Cancel a message, unless it is too late."""
         return self._store.cancel(self, id)
 
     def first_time(self, consumer: str, id: str) -> bool:
-        """Note an id for a consumer, unless it was noted before."""
+        """Record an id for a consumer; False if it was recorded before."""
         known = (consumer, id) in self._processed or (consumer, id) in self.noted
         self.noted.add((consumer, id))
         return not known
@@ -135,18 +136,18 @@ class MemoryStore:
 
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        """Says in seconds when it is: what is due, and when, goes by it."""
+        """The time in seconds, by which messages are due."""
         self._log: list[StoredMessage] = []
         self._ids: set[UUID] = set()
         self._end = 0
         self._lanes: dict[tuple[str, int], Lease] = {}
         self.leases = MemoryLeases(self._lanes, clock, lambda: self._end)
-        self._deferred: dict[tuple[str, int], _Trouble] = {}
+        self._deferred: dict[tuple[str, int], _DeferredRow] = {}
         self._attempts: list[_Attempt] = []
         self._scheduled: dict[UUID, tuple[float, NewRow]] = {}
         self.naps = MemoryNaps(self)
         self.tallies: list[Tally] = []
-        """What lanes said that they did."""
+        """What lanes have reported."""
         self._processed: set[tuple[str, str]] = set()
         self._one_writer = threading.RLock()
 
@@ -160,7 +161,7 @@ class MemoryStore:
                 self._append(transaction.rows)
                 self._schedule(transaction.later)
                 self._processed |= transaction.noted
-                self.naps.tell()
+                self.naps.notify()
             except BaseException:
                 for put_back in reversed(transaction.undo):
                     put_back()
@@ -169,7 +170,7 @@ class MemoryStore:
                 transaction.open = False
 
     def added(self, id: UUID, *, scheduled: bool) -> Sequence[StoredMessage | NewRow]:
-        """What there is under an id, in the log or for later."""
+        """The message with an id, in the log or among the scheduled ones."""
         if scheduled:
             return [self._scheduled[id][1]] if id in self._scheduled else ()
         return [message for message in self._log if message.id == id] if id in self._ids else ()
@@ -190,7 +191,7 @@ class MemoryStore:
         """There is nothing to connect to."""
 
     async def close(self) -> None:
-        """The log stays for as long as the object does."""
+        """The log lives as long as the object."""
 
     async def load(self, lease: Lease, *, by_source: bool = False) -> Loaded:
         found = self._lanes[lease.sink, lease.lane]
@@ -214,11 +215,11 @@ class MemoryStore:
         due_in = max(0.0, min(due) - now) if due else None
         return Loaded(loaded, heads, list(filter(None, first_of_route)), due_in, log_end=self._end)
 
-    def _scope_keys(self, rows: Sequence[_Trouble], *, by_source: bool) -> None:
+    def _scope_keys(self, rows: Sequence[_DeferredRow], *, by_source: bool) -> None:
         for row in rows:
             message = self._message(row.position)
             if row.key is not None and message is not None and (key_of(row.key) == row.key) is by_source:
-                row.key = line(message) if by_source else message.key
+                row.key = key_and_source(message) if by_source else message.key
 
     async def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> Page:
         rows: list[StoredMessage] = []
@@ -251,7 +252,7 @@ class MemoryStore:
         lease: Lease,
         cursor: Cursor,
         *,
-        deferred: Sequence[Deferral] = (),
+        deferred: Sequence[Deferred] = (),
         held: Sequence[Held] = (),
         unsure_through: int = 0,
         published: Sequence[int] = (),
@@ -271,7 +272,7 @@ class MemoryStore:
                 head.due_at = _at_latest(self._clock(), head.due_at)
         return Recorded(settled, remaining)
 
-    def _defer(self, lease: Lease, new: Deferral) -> None:
+    def _defer(self, lease: Lease, new: Deferred) -> None:
         now, error, old = self._clock(), new.error_kept, self._deferred.get((lease.sink, new.position))
         first_failed_at, last_failed_at = (old.first_failed_at, old.last_failed_at) if old else (None, None)
         if new.counted:
@@ -280,7 +281,7 @@ class MemoryStore:
         if old is not None and error is None:
             error = old.error
         due_at = None if new.due_in is None else now + new.due_in
-        self._deferred[lease.sink, new.position] = _Trouble(
+        self._deferred[lease.sink, new.position] = _DeferredRow(
             lease.lane, new.position, new.key, new.state, new.attempts, due_at, new.route, error, new.blocks,
             first_failed_at, last_failed_at, old.deferred_at if old else now,
             unsure=new.unsure or (old is not None and old.unsure),
@@ -292,7 +293,7 @@ class MemoryStore:
         settled = await self.settle(lease, lease.cursor)
         now, rows = self._clock(), self._rows_of(lease)
         heads, behind = _choose(rows, now, limit, routes)
-        chosen: list[_Trouble] = []
+        chosen: list[_DeferredRow] = []
         messages: list[StoredMessage] = []
         for row in (heads + behind)[:limit]:
             if sum(each.size for each in messages) >= payload_bytes:
@@ -319,16 +320,16 @@ class MemoryStore:
         found = self._log[place] if place < len(self._log) else None
         return found if found is not None and found.position == position else None
 
-    def _forget_the_gone(self, lease: Lease, rows: Sequence[_Trouble]) -> None:
+    def _forget_the_gone(self, lease: Lease, rows: Sequence[_DeferredRow]) -> None:
         gone = [row.position for row in rows if self._message(row.position) is None]
         for position in gone:
             del self._deferred[lease.sink, position]
-        complaint = lease.without_messages(len(gone))
-        logger.warning("%s", complaint)
-        raise complaint
+        changed = lease.without_messages(len(gone))
+        logger.warning("%s", changed)
+        raise changed
 
-    def _rows_of(self, lease: Lease) -> list[_Trouble]:
-        """What the lane has in trouble, by position."""
+    def _rows_of(self, lease: Lease) -> list[_DeferredRow]:
+        """The deferred messages of a lane, by position."""
         mine = (row for (sink, _), row in self._deferred.items() if (sink, row.lane) == (lease.sink, lease.lane))
         return sorted(mine, key=lambda row: row.position)
 
@@ -341,7 +342,7 @@ class MemoryStore:
         return Moved(len(due), max(0.0, min(waiting)) if waiting else None)
 
     def cancel(self, transaction: MemoryTransaction, id: UUID) -> Cancellation:
-        """Take a message back in this transaction: from those for later, or from those in trouble."""
+        """Cancel a scheduled or deferred message in this transaction."""
         was_scheduled = self._unschedule(transaction, id)
         message = next((message for message in self._log if message.id == id), None)
         if message is None:
@@ -369,8 +370,8 @@ class MemoryStore:
             transaction.undo.append(lambda: self._scheduled.update({id: waiting}))
         return bool(mine) or waiting is not None
 
-    def _replace(self, lane: Lease, row: _Trouble) -> None:
-        """As an operator would: the lane finds out at its next write."""
+    def _replace(self, lane: Lease, row: _DeferredRow) -> None:
+        """As an operator would: the lane notices at its next write."""
         self._deferred[lane.sink, row.position] = row
         now = self._lanes[lane.sink, lane.lane]
         self._lanes[lane.sink, lane.lane] = now.settled(now.cursor)
@@ -393,34 +394,30 @@ class MemoryStore:
         lanes = [lane for lane in self._lanes.values() if lane.first_slot <= message.slot <= lane.last_slot]
         return bool(lanes) and all(message.position <= lane.cursor.position for lane in lanes)
 
-    async def blockers(
-        self,
-        *,
-        longer_than: timedelta | None = None,
-        tables: Sequence[str] = (),
-    ) -> Sequence[Blocker]:
-        """There is one writer at a time, and it is not known who that is."""
+    async def blocked(self) -> Sequence[Blocker]:
+        """There is one writer at a time, and no way to name it."""
+        await asyncio.Event().wait()
         return ()
 
     async def forget_progress(self, *, older_than: timedelta, batch: int) -> int:
         """Tallies have no times here."""
         return 0
 
-    def looked_after(self, sink: str, owner: UUID) -> Tick:
-        """The lanes of a relay."""
+    def tick(self, sink: str, owner: UUID) -> Tick:
+        """What a tick of a relay finds, without its naps."""
         theirs = [lane for lane in self._lanes.values() if (lane.sink, lane.owner) == (sink, owner)]
         return Tick(
             lanes={lane.lane: (lane.epoch, lane.version) for lane in theirs},
-            stirred=[lane.lane for lane in theirs if lane.cursor.position < self._end],
-            kept=(),
+            has_work=[lane.lane for lane in theirs if lane.cursor.position < self._end],
+            renewed_naps=(),
         )
 
 
-def _may_be_canceled(row: _Trouble) -> bool:
+def _may_be_canceled(row: _DeferredRow) -> bool:
     return row.state is State.CANCELED or (may_move(row.state, State.CANCELED, Mover.APPLICATION) and not row.unsure)
 
 
-def _heads(rows: Sequence[_Trouble]) -> dict[str, int]:
+def _heads(rows: Sequence[_DeferredRow]) -> dict[str, int]:
     """Of each key the first message that others wait for."""
     return {row.key: row.position for row in reversed(rows) if row.blocks and row.key is not None}
 
@@ -429,14 +426,14 @@ def _at_latest(now: float, due_at: float | None) -> float:
     return now if due_at is None else min(now, due_at)
 
 
-def _may_go(row: _Trouble, heads: dict[str, int]) -> bool:
+def _may_go(row: _DeferredRow, heads: dict[str, int]) -> bool:
     return row.key is None or heads[row.key] == row.position
 
 
 def _choose(
-    rows: Sequence[_Trouble], now: float, limit: int, routes: Collection[str]
-) -> tuple[list[_Trouble], list[_Trouble]]:
-    """The heads that may go, and those that may go behind the ones within the limit."""
+    rows: Sequence[_DeferredRow], now: float, limit: int, routes: Collection[str]
+) -> tuple[list[_DeferredRow], list[_DeferredRow]]:
+    """The heads that may be sent, and the messages that may be sent behind those within the limit."""
     heads = _heads(rows)
     ready = [
         row
@@ -446,20 +443,20 @@ def _choose(
         and _may_go(row, heads)
     ]
     ready.sort(key=lambda row: (row.due_at is None, row.due_at or 0.0, row.position))
-    # One that asks for a route goes alone: those behind it would only come back with it.
+    # A message that probes a blocked route is sent by itself: those behind it would only be deferred with it.
     sure = [head for head in ready[:limit] if head.state is State.HELD and (head.route is None or head.route in routes)]
     behind = [each for head in sure if head.key for each in _behind(rows, head)]
     return ready, sorted(behind, key=lambda row: row.position)
 
 
-def _behind(rows: Sequence[_Trouble], head: _Trouble) -> list[_Trouble]:
-    """Those that follow a head in an unbroken line: what is due at a time, or dead, ends it."""
+def _behind(rows: Sequence[_DeferredRow], head: _DeferredRow) -> list[_DeferredRow]:
+    """The messages behind a head, up to the first that is due at a time of its own, or dead."""
     behind = [row for row in rows if row.key == head.key and row.blocks and row.position > head.position]
     return list(takewhile(lambda row: row.waits_in_line, behind[:FOLLOWERS]))
 
 
 def _content(message: StoredMessage | NewRow) -> tuple[object, ...]:
-    """By what another message with the same id is told from the same one."""
+    """What must be equal in two messages with the same id."""
     headers = message.headers_json if isinstance(message, StoredMessage) else message.headers
     source = msgspec.json.decode(headers).get("source")
     return (message.topic, message.key, message.type, bytes(message.payload), message.content_type, source)

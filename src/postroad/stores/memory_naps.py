@@ -1,4 +1,4 @@
-"""How a relay in the same process is told of commits in memory: each of them, at once."""
+"""Wake-up in memory: every commit notifies the relays of the same process, at once."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from postroad.message import SLOTS
-from postroad.stores.told_anyway import ToldAnyway
+from postroad.stores.naps import Naps
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from uuid import UUID
 
-    from postroad.stores.base import Listener, Tick
-    from postroad.stores.leases import Beat
+    from postroad.stores.leases import Heartbeat
     from postroad.stores.memory import MemoryStore
+    from postroad.stores.naps import NotifyHandler, Tick
 
-__all__ = ["MemoryEar", "MemoryNaps"]
+__all__ = ["MemoryListenConnection", "MemoryNaps"]
 
 
-class MemoryNaps(ToldAnyway):
-    """Tells of every commit, from whichever thread; see `Naps` for the contract."""
+class MemoryNaps(Naps):
+    """Notifies of every commit, from whichever thread; see `Naps` for the contract."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
-        self._ears: list[MemoryEar] = []
+        self._listening: list[MemoryListenConnection] = []
 
-    def tell(self) -> None:
-        """Something was committed."""
-        for ear in list(self._ears):
-            ear.loop.call_soon_threadsafe(ear.listener.hear, 0, SLOTS - 1)
+    def notify(self) -> None:
+        """Notify every handler of a commit."""
+        for each in list(self._listening):
+            each.loop.call_soon_threadsafe(each.handler.on_notify, 0, SLOTS - 1)
 
-    async def listen(self, channel: str, listener: Listener) -> MemoryEar:
-        ear = MemoryEar(self._ears, listener)
-        self._ears.append(ear)
-        return ear
+    async def listen(self, channel: str, handler: NotifyHandler) -> MemoryListenConnection:
+        connection = MemoryListenConnection(self._listening, handler)
+        self._listening.append(connection)
+        return connection
 
     async def tick(
         self,
@@ -46,24 +46,26 @@ class MemoryNaps(ToldAnyway):
         naps: Collection[int],
         seconds: float,
         channel: str,
-        word: str,
-        beat: Beat | None = None,
+        token: str,
+        heartbeat: Heartbeat | None = None,
     ) -> Tick:
-        leases = self._store.leases
-        standing = None if beat is None else await leases.beat(beat.runner, beat.seconds, beat.presence)
-        for ear in self._ears:
-            ear.listener.echo(word)
-        return msgspec.structs.replace(self._store.looked_after(sink, owner), kept=naps, standing=standing)
+        snapshot = None
+        if heartbeat is not None:
+            snapshot = await self._store.leases.heartbeat(
+                heartbeat.identity, heartbeat.seconds, heartbeat.liveness_lock
+            )
+        for each in self._listening:
+            each.handler.on_echo(token)
+        return msgspec.structs.replace(self._store.tick(sink, owner), renewed_naps=naps, snapshot=snapshot)
 
 
-class MemoryEar:
-    """Somebody in this process who listens."""
+class MemoryListenConnection:
+    """A handler, and the event loop in which it is called."""
 
-    def __init__(self, ears: list[MemoryEar], listener: Listener) -> None:
-        self._ears = ears
-        self.listener = listener
+    def __init__(self, listening: list[MemoryListenConnection], handler: NotifyHandler) -> None:
+        self._listening = listening
+        self.handler = handler
         self.loop = asyncio.get_running_loop()
 
     def close(self) -> None:
-        """Listen no more."""
-        self._ears.remove(self)
+        self._listening.remove(self)

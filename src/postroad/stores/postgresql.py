@@ -1,9 +1,9 @@
 """The log in PostgreSQL 13 or newer, through asyncpg.
 
-What this file knows and the contract does not say: every connection is checked before it reads, because a standby's
-snapshots are incomplete and another cluster's transaction ids mean nothing here. Any error of the driver becomes
-StoreUnavailable, upon which the relay forgets what it knew; and so does a lane that was loaded before the newest
-connection was made, because the server may have crashed, and gone back in time, without anybody having asked it.
+Beyond the contract: every connection is checked before it reads, because a standby's snapshots are incomplete and
+another cluster's transaction ids mean nothing here. Any error of the driver becomes StoreUnavailable, upon which the
+relay drops its state and loads its lanes again. A call for a lane that was loaded from a server that has been restarted
+since fails with the same error: the server may have crashed and lost commits that were not durable.
 """
 
 from __future__ import annotations
@@ -21,17 +21,16 @@ from postroad.config import DEFAULT_SCHEMA, checked_schema
 from postroad.errors import InvalidSetting, LogNotReadable, MissingExtra, StoreUnavailable
 from postroad.message import StoredMessage
 from postroad.stores.base import ANY_SIZE, Blocker, Claim, Cleaned, Lease, Loaded, Moved, Recorded
-from postroad.stores.connections.transient import is_transient
+from postroad.stores.connections.errors import is_transient
 from postroad.stores.cursor import Cursor, turn_page
-from postroad.stores.migrations import check_version, missing_migrations, not_migrated
+from postroad.stores.dialects import POSTGRESQL
+from postroad.stores.migrations import check_version, not_migrated
+from postroad.stores.postgresql_deferred import PostgreSQLDeferred
 from postroad.stores.postgresql_leases import PostgreSQLLeases
+from postroad.stores.postgresql_lock_waits import LONG_SECONDS, LockWaits
 from postroad.stores.postgresql_mover import Mover
 from postroad.stores.postgresql_naps import PostgreSQLNaps
-from postroad.stores.postgresql_patience import in_transaction, lent
-from postroad.stores.postgresql_trouble import PostgreSQLTrouble
-from postroad.stores.postgresql_watch import Watch
-from postroad.stores.queries import named_queries, sql_file
-from postroad.stores.scripts import lock_statement, version_statement
+from postroad.stores.postgresql_pool import acquired, in_transaction
 from postroad.stores.search_path import PIN_SESSION, PIN_TRANSACTION
 from postroad.stores.services import check_service
 from postroad.stores.tls_files import check_tls_files
@@ -40,7 +39,7 @@ from postroad.stores.urls import driver_url, place_of
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 
-    from postroad.stores.base import Deferral, Held, Tally
+    from postroad.stores.base import Deferred, Held, Tally
     from postroad.stores.cursor import Page, PageLimit
 
 try:
@@ -53,7 +52,7 @@ __all__ = ["PostgreSQLStore", "migrate_postgresql"]
 logger = logging.getLogger("postroad.stores.postgresql")
 
 CONNECT_SECONDS: Final = 10
-RESTORE_SECONDS: Final = 24 * 60 * 60  # a large log is rewritten once, and beginning again would never end
+RESTORE_SECONDS: Final = 24 * 60 * 60  # a large log is rewritten once; a shorter timeout would abort it every time
 STATEMENTS_KEPT: Final = 100
 MIGRATION_TRIES: Final = 100
 MIGRATION_LOCK_MS: Final = 200
@@ -82,37 +81,38 @@ class PostgreSQLStore:
     ) -> None:
         self._url = driver_url(url)
         self._schema = checked_schema(schema)
-        self._sql = named_queries("postgresql", schema)
+        self._sql = POSTGRESQL.queries(schema)
         self._direct = None if direct is None else driver_url(direct)
         self.naps = PostgreSQLNaps(
-            schema, self._sql, self._connection, lambda: self._connect_to_stay("postroad listens")
+            schema, self._sql, self._connection, lambda: self._connect_to_stay("postroad listen")
         )
         self.leases = PostgreSQLLeases(
             schema,
             self._sql,
             connection=self._connection,
-            connect=lambda: self._connect_to_stay("postroad lives"),
+            connect=lambda: self._connect_to_stay("postroad liveness"),
             has_sessions=lambda: self._direct is not None or not self._pooled,
             translated=lambda: _errors_translated(self._schema, self._url),
             taken=self._taken,
-            locked=lambda: self._watch.passed_over("lanes"),
+            locked=lambda: self._lock_waits.skipped("lanes"),
         )
-        self._watch = Watch(self.blockers)
+        self._lock_waits = LockWaits()
         self._mover = Mover(self._sql)
         self._connections = connections
         self._timeout = statement_timeout.total_seconds()
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._pooled = False
-        """A pooler stands in between, which lends us a session for one transaction at a time."""
+        """A pooler is in between: a session is ours for one transaction at a time."""
         self._server_started: str | None = None
         self._servers = 0
-        """How many servers there have been: one that was started anew, or has crashed, is another."""
+        """How many server starts were seen; a recovery from a crash counts as one."""
         self._loaded: dict[tuple[str, int], int] = {}
-        """How many there had been when a lane was loaded."""
+        """The value of `_servers` when each lane was loaded."""
 
     async def open(self) -> None:
         if self._pool is not None:
             raise InvalidSetting("this store is open already; give each relay a store of its own")
+        self._lock_waits = LockWaits()  # it belongs to one event loop
         check_service(self._url)
         check_service(self._direct, "direct")
         with _errors_translated(self._schema, self._url), _bad_url_named():
@@ -121,7 +121,7 @@ class PostgreSQLStore:
             self._pooled = await self._is_pooled()
             self._pool = await asyncpg.create_pool(
                 self._url,
-                min_size=0,  # a pool that keeps its floor fills the log with tracebacks while the server is away
+                min_size=0,  # with a floor, the pool would log tracebacks while the server is away
                 max_size=self._connections,
                 max_inactive_connection_lifetime=0,  # neither idle nor much used connections are replaced by themselves
                 max_queries=sys.maxsize,
@@ -147,9 +147,8 @@ class PostgreSQLStore:
             await pool.release(connection)
 
     async def close(self) -> None:
-        await self._watch.close()
         if self._pool is not None:
-            self._pool.terminate()  # nothing is under way that must be waited for, and a dead server can't be
+            self._pool.terminate()  # no call is under way, and a dead server would not answer
             self._pool = None
 
     async def load(self, lease: Lease, *, by_source: bool = False) -> Loaded:
@@ -163,13 +162,15 @@ class PostgreSQLStore:
             if row is None:
                 raise lease.lost()
             *lane, paused = row
-            trouble = PostgreSQLTrouble(connection, self._sql, lease)
-            heads, routes = await trouble.put_in_order(by_source=by_source)
-            ahead = await trouble.ahead()
+            deferred_rows = PostgreSQLDeferred(connection, self._sql, lease)
+            blocked_keys, routes = await deferred_rows.make_ready(by_source=by_source)
+            skipped = await deferred_rows.skipped()
             log_end = await connection.fetchval(self._sql["log_end"])
-            due_in = await trouble.due_in()
-            loaded = Loaded(_lease(lane), heads, list(routes), due_in, ahead, paused, log_end, trouble.locked)
-        self._tell_of_locks(trouble)
+            due_in = await deferred_rows.due_in()
+            loaded = Loaded(
+                _lease(lane), blocked_keys, list(routes), due_in, skipped, paused, log_end, deferred_rows.locked
+            )
+        self._report_locks(deferred_rows)
         self._loaded[lease.sink, lease.lane] = servers
         return loaded
 
@@ -217,35 +218,35 @@ class PostgreSQLStore:
         lease: Lease,
         cursor: Cursor,
         *,
-        deferred: Sequence[Deferral] = (),
+        deferred: Sequence[Deferred] = (),
         held: Sequence[Held] = (),
         unsure_through: int = 0,
         published: Sequence[int] = (),
         freed: Collection[str] = (),
         tally: Tally | None = None,
     ) -> Recorded:
-        async with self._fenced(lease, cursor) as trouble:
-            await trouble.defer(deferred)
-            await trouble.hold(held, unsure_through)
-            await trouble.forget(published)
-            heads = await trouble.free(freed)
-            await trouble.note(tally)
-        self._tell_of_locks(trouble)
-        return Recorded(lease.settled(cursor), heads, locked=trouble.locked)
+        async with self._fenced(lease, cursor) as deferred_rows:
+            await deferred_rows.defer(deferred)
+            await deferred_rows.hold(held, unsure_through)
+            await deferred_rows.forget(published)
+            blocked_keys = await deferred_rows.free(freed)
+            await deferred_rows.note(tally)
+        self._report_locks(deferred_rows)
+        return Recorded(lease.settled(cursor), blocked_keys, locked=deferred_rows.locked)
 
     async def claim(
         self, lease: Lease, limit: int, *, payload_bytes: int = ANY_SIZE, routes: Collection[str] = ()
     ) -> Claim:
-        async with self._fenced(lease, lease.cursor) as trouble:
-            claimed, more = await trouble.claim(limit, payload_bytes, routes)
-            due_in = 0.0 if more else await trouble.due_in(later_than_now=True)
-            gone = await trouble.forget_gone() if claimed is None else 0
+        async with self._fenced(lease, lease.cursor) as deferred_rows:
+            claimed, more = await deferred_rows.claim(limit, payload_bytes, routes)
+            due_in = 0.0 if more else await deferred_rows.due_in(later_than_now=True)
+            gone = await deferred_rows.forget_gone() if claimed is None else 0
         if claimed is None:
-            complaint = lease.without_messages(gone)
-            logger.warning("%s", complaint)
-            raise complaint
-        self._tell_of_locks(trouble)
-        return Claim(lease.settled(lease.cursor), claimed, due_in, locked=trouble.locked)
+            changed = lease.without_messages(gone)
+            logger.warning("%s", changed)
+            raise changed
+        self._report_locks(deferred_rows)
+        return Claim(lease.settled(lease.cursor), claimed, due_in, locked=deferred_rows.locked)
 
     async def move_scheduled(self, limit: int) -> Moved:
         async with self._connection() as connection:
@@ -253,7 +254,7 @@ class PostgreSQLStore:
 
     async def delete_passed(self, *, after: int, older_than: timedelta, batch: int, key: str | None = None) -> Cleaned:
         async with self._connection() as connection, in_transaction(connection):
-            if not await connection.fetchval(self._sql["try_alone"]):
+            if not await connection.fetchval(self._sql["try_to_clean"]):
                 return Cleaned(deleted=0, through=after, more=False, busy=True)
             return Cleaned(*await connection.fetchrow(self._sql["delete_passed"], after, batch, older_than, key))
 
@@ -261,16 +262,24 @@ class PostgreSQLStore:
         async with self._connection() as connection:
             return int(await connection.fetchval(self._sql["forget_progress"], older_than, batch))
 
+    async def blocked(self) -> Sequence[Blocker]:
+        if skipped := await self._lock_waits.wait():
+            return await self.blockers(longer_than=timedelta(seconds=LONG_SECONDS), tables=list(skipped))
+        return await self.blockers()
+
     async def blockers(
         self, *, longer_than: timedelta | None = None, tables: Sequence[str] = ("lanes", "deferred")
     ) -> Sequence[Blocker]:
+        """Sessions for which a statement of ours waits; and, if `longer_than` is given, those that have had rows of
+        these tables locked for longer than that, which our statements skip.
+        """
         with _errors_translated(self._schema, self._url):
             connection = await asyncpg.connect(
                 self._url,
                 timeout=CONNECT_SECONDS,
                 command_timeout=CONNECT_SECONDS,
                 statement_cache_size=0,
-                server_settings={"application_name": "postroad looks for locks"},
+                server_settings={"application_name": "postroad blockers"},
             )  # one of its own: those of the pool may all be waiting
             try:
                 await connection.execute(PIN_SESSION)
@@ -289,10 +298,10 @@ class PostgreSQLStore:
         if self._pool is None:
             raise StoreUnavailable("the store is not open")
         with _errors_translated(self._schema, self._url):
-            async with lent(self._pool) as connection, self._session(connection):
+            async with acquired(self._pool) as connection, self._session(connection):
                 if lease is not None and self._loaded.get((lease.sink, lease.lane)) != self._servers:
-                    raise StoreUnavailable("PostgreSQL: the server was started anew since the lane was loaded")
-                with self._watch.watching():
+                    raise StoreUnavailable("PostgreSQL: the server was restarted since the lane was loaded")
+                with self._lock_waits.watching():
                     yield connection
 
     def _taken(self, row: Any) -> Lease:
@@ -301,30 +310,30 @@ class PostgreSQLStore:
         self._loaded[lease.sink, lease.lane] = self._servers
         return lease
 
-    def _tell_of_locks(self, trouble: PostgreSQLTrouble) -> None:
-        if trouble.locked:
-            self._watch.passed_over("deferred")
+    def _report_locks(self, deferred_rows: PostgreSQLDeferred) -> None:
+        if deferred_rows.locked:
+            self._lock_waits.skipped("deferred")
 
     @asynccontextmanager
-    async def _fenced(self, lease: Lease, cursor: Cursor) -> AsyncIterator[PostgreSQLTrouble]:
-        """A transaction of a lane's owner, who is the only one to write for it until it is over."""
+    async def _fenced(self, lease: Lease, cursor: Cursor) -> AsyncIterator[PostgreSQLDeferred]:
+        """A transaction that holds the lock on the lane's row. Raises LaneChanged if the lane has changed."""
         async with self._connection(lease) as connection, in_transaction(connection):
             if await connection.execute(self._sql["fence"], *_fence(lease, cursor)) != "UPDATE 1":
                 raise lease.changed()
-            yield PostgreSQLTrouble(connection, self._sql, lease)
+            yield PostgreSQLDeferred(connection, self._sql, lease)
 
     @asynccontextmanager
     async def _session(self, connection: Any) -> AsyncIterator[None]:
-        """The connection's own session; or behind a pooler, a borrowed one, for as long as a transaction lasts."""
+        """The connection's own session; behind a pooler, a borrowed one, for one transaction."""
         if not self._pooled:
             yield
             return
         async with in_transaction(connection):
-            self._meet((await connection.fetchrow(self._sql["borrow_session"]))["started"])
+            self._note_server((await connection.fetchrow(self._sql["borrow_session"]))["started"])
             yield
 
-    def _meet(self, started: str) -> None:
-        """A server; is it another than the last, or has it been started anew?"""
+    def _note_server(self, started: str) -> None:
+        """Count it if the server is another one than before, or was restarted."""
         if started != self._server_started:
             self._server_started = started
             self._servers += 1
@@ -339,9 +348,11 @@ class PostgreSQLStore:
 
     @asynccontextmanager
     async def _connect_to_stay(self, name: str) -> AsyncIterator[Any]:
-        """A session of its own: it is closed if the block fails, and otherwise belongs to the one who asked."""
+        """A session outside the pool: closed if the block fails, and otherwise the caller's to close."""
         if self._pooled and self._direct is None:
-            raise StoreUnavailable("PostgreSQL is behind a pooler, where nobody can listen; set direct to its own URL")
+            raise StoreUnavailable(
+                "PostgreSQL is behind a pooler, and LISTEN does not work there; set direct to the server's own URL"
+            )
         url, setting = (self._direct, "direct") if self._direct else (self._url, "database")
         with _errors_translated(self._schema, url), _bad_url_named(setting):
             connection = await asyncpg.connect(
@@ -358,7 +369,7 @@ class PostgreSQLStore:
                 raise
 
     async def _prepare(self, connection: Any) -> None:
-        """Make a new connection ours, and refuse a server whose log must not be read."""
+        """Set up a new connection, and refuse a server whose log must not be read."""
         if not self._pooled:
             await connection.execute(_SESSION_SETTINGS)
         async with self._session(connection):
@@ -376,12 +387,12 @@ class PostgreSQLStore:
         await self._check_server(connection)
 
     async def _check_server(self, connection: Any) -> None:
-        """Whether the log may be read. Asked on every new connection, and whenever a lane is loaded: so after every
-        fence that failed and every lane that was taken.
+        """Raise LogNotReadable unless the log may be read. Called on every new connection, and whenever a lane is
+        loaded: so after every failed fence and every lane that was taken.
         """
         check_version(await connection.fetchrow(self._sql["schema_version"]), self._schema)
         facts = await connection.fetchrow(self._sql["server_facts"])
-        self._meet(facts["started"])
+        self._note_server(facts["started"])
         if facts["standby"]:
             raise LogNotReadable(
                 "this PostgreSQL server is a standby, whose snapshots don't show the transactions in progress; "
@@ -400,31 +411,31 @@ class PostgreSQLStore:
             await self._restore(connection)
 
     async def _restore(self, connection: Any) -> None:
-        """The log was copied from another cluster: make its transaction ids ours."""
+        """The log was copied from another cluster: convert its transaction ids."""
         async with in_transaction(connection):
-            logger.warning("schema %s came from another PostgreSQL cluster: carrying its log over", self._schema)
+            logger.warning("schema %s came from another PostgreSQL cluster: converting its log", self._schema)
             await connection.execute(self._sql["lock_for_restore"], timeout=RESTORE_SECONDS)
             facts = await connection.fetchrow(self._sql["server_facts"])
             if not (facts["moved"] or facts["future"]):
                 return  # another relay was faster
             await connection.execute(self._sql["restore"], timeout=RESTORE_SECONDS)
         logger.warning(
-            "schema %s was restored from another PostgreSQL cluster: the log and all cursors were carried over",
+            "schema %s was restored from another PostgreSQL cluster: the log and all cursors were converted",
             self._schema,
         )
 
 
 async def migrate_postgresql(url: str, schema: str = DEFAULT_SCHEMA) -> list[int]:
-    """Apply what is missing, in one transaction, and say which numbers those were. Two at once wait for each other.
+    """Apply the missing migrations in one transaction, and return their numbers. Of two at the same time, one waits.
 
-    A migration that needs the log for itself waits for the writers that are at it, and new ones wait for the migration:
-    so it waits a moment only, makes way, and tries again.
+    A migration that needs an exclusive lock on the log waits for its writers, and new writers queue behind it. So it
+    waits for a moment only, gives way, and tries again.
     """
     check_service(url)
     with _errors_translated(schema, url):
         with _bad_url_named():
             check_tls_files(url)
-            # Without statements that are kept, which a pooler would leave to the next one.
+            # Without prepared statements, which would stay in a pooler's session.
             connection = await asyncpg.connect(driver_url(url), timeout=CONNECT_SECONDS, statement_cache_size=0)
         try:
             for left in reversed(range(MIGRATION_TRIES)):
@@ -435,7 +446,7 @@ async def migrate_postgresql(url: str, schema: str = DEFAULT_SCHEMA) -> list[int
                         users = await _users(connection, schema)
                         raise StoreUnavailable(
                             f"the tables of schema {schema} were in use all the time, by {users}, so the migration "
-                            "never got them for itself; nothing was changed: migrate again when that has ended"
+                            "could not lock them; nothing was changed: migrate again when that has ended"
                         ) from error
                     await asyncio.sleep(MIGRATION_PAUSE_SECONDS)
             raise AssertionError("the last try has returned or raised")
@@ -447,18 +458,18 @@ async def _migrate(connection: Any, schema: str) -> list[int]:
     async with connection.transaction():
         await connection.execute(PIN_TRANSACTION)
         await connection.execute(f"set local lock_timeout = '{MIGRATION_LOCK_MS}ms'")
-        await connection.execute(lock_statement(schema))
-        version = await connection.fetchval(version_statement("postgresql", schema))
-        missing = missing_migrations("postgresql", version)
+        await connection.execute(POSTGRESQL.lock_statement(schema))
+        version = await connection.fetchval(POSTGRESQL.version_statement(schema))
+        missing = POSTGRESQL.missing_migrations(version)
         for name in missing.values():
-            await connection.execute(sql_file("postgresql", name, schema))
+            await connection.execute(POSTGRESQL.sql_file(name, schema))
     return list(missing)
 
 
 async def _users(connection: Any, schema: str) -> str:
-    """Whose transactions a migration waits for."""
-    users = await connection.fetchval(named_queries("postgresql", schema)["table_users"])
-    return users or "transactions that have ended meanwhile"
+    """The transactions that a migration waits for."""
+    users = await connection.fetchval(POSTGRESQL.queries(schema)["table_users"])
+    return users or "transactions that have ended since"
 
 
 @contextmanager
@@ -484,7 +495,7 @@ def _errors_translated(schema: str, url: str) -> Iterator[None]:
 
 @contextmanager
 def _bad_url_named(setting: str = "database") -> Iterator[None]:
-    """A URL that can't be read is not quoted: what is wrong in it is often a piece of the password."""
+    """A URL that can't be parsed is not quoted: the wrong part is often a piece of the password."""
     try:
         yield
     except ssl.SSLError:
@@ -493,7 +504,7 @@ def _bad_url_named(setting: str = "database") -> Iterator[None]:
         raise InvalidSetting(f"{setting} is a URL that can't be used: {error}", settings=(setting,)) from error
     except (ValueError, OverflowError):
         raise InvalidSetting(
-            f"{setting} is no URL that can be read; it must be postgresql://user@host:port/name, "
+            f"{setting} is not a valid URL; it must be postgresql://user@host:port/name, "
             "with special characters of user and password percent-encoded",
             settings=(setting,),
         ) from None
@@ -510,7 +521,7 @@ def _fence(lease: Lease, cursor: Cursor) -> tuple[object, ...]:
 
 
 def _xmax_and_xip(snapshot: str | None) -> tuple[int, list[int]]:
-    """What decides visibility: the first transaction id not yet handed out to a finished one, and those in progress."""
+    """The parts of a snapshot that decide visibility: xmax, and the ids of transactions in progress."""
     assert snapshot is not None  # noqa: S101 - a lane's row has one
     _, xmax, xip = snapshot.split(":")
     return int(xmax), [int(xid) for xid in xip.split(",")] if xip else []
@@ -521,8 +532,8 @@ def _microseconds_since_1970(value: tuple[int]) -> int:
 
 
 def _no_encoder(_: object) -> tuple[int]:
-    raise NotImplementedError("times are the database's own; none is ever sent")
+    raise NotImplementedError("times come from the database; none is ever sent")
 
 
 async def _leave_as_it_is(_: object) -> None:
-    """Between two uses asyncpg would reset the session's settings and pay a round trip for it."""
+    """Without this, asyncpg would reset the session's settings between two uses, which costs a round trip."""

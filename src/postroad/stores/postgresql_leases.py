@@ -1,8 +1,8 @@
-"""Leases in PostgreSQL, and the session by which others see at once that a relay died.
+"""Leases in PostgreSQL, and the session by which other relays see at once that a relay died.
 
-The session holds an advisory lock, which the server lets go when the process is gone, and nothing else: whether a lock
-is held is read from pg_locks, so nobody who looks ever holds another's lock. It also listens: who gives a lane up, or
-comes new, tells the others.
+The session holds an advisory lock, which the server releases when the process is gone. Other relays read pg_locks to
+see whether it is held, so they never hold it themselves, not even briefly. The session also listens: a relay that
+releases a lane, or starts, notifies the others.
 """
 
 from __future__ import annotations
@@ -11,8 +11,17 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from postroad.errors import StoreUnavailable
-from postroad.stores.leases import NOWHERE, Beat, Peer, RelayStatus, Standing, Suspect, elsewhere, relay_state
-from postroad.stores.postgresql_patience import in_transaction
+from postroad.stores.leases import (
+    NOWHERE,
+    Heartbeat,
+    Peer,
+    RelayStatus,
+    SinkSnapshot,
+    Suspect,
+    relay_state,
+    wrong_destination,
+)
+from postroad.stores.postgresql_pool import in_transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,12 +29,12 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from postroad.stores.base import Lease, Start
-    from postroad.stores.leases import Presence, Runner
+    from postroad.stores.leases import LivenessLock, RelayIdentity
 
-__all__ = ["PostgreSQLLeases", "beating", "looking", "standing"]
+__all__ = ["PostgreSQLLeases", "PostgreSQLLivenessLock", "heartbeat_values", "inspect_values", "snapshot"]
 
 _NO_TICK: Final = ((), None, None, None)
-"""Nothing about naps."""
+"""The parameters about naps, for a statement that is no tick."""
 
 
 class PostgreSQLLeases:
@@ -43,9 +52,9 @@ class PostgreSQLLeases:
         taken: Callable[[Any], Lease],
         locked: Callable[[], None],
     ) -> None:
-        """`connection` lends one of the store's; `connect` makes one that stays, and `has_sessions` says whether it
-        can; `translated` names the driver's errors as the contract does; `taken` reads a row of `lanes`;
-        `locked` is called when free lanes could not be taken, because their rows are locked.
+        """`connection` lends a connection of the store's pool; `connect` makes one that stays open, and `has_sessions`
+        says whether it can; `translated` turns the driver's errors into those of the contract; `taken` makes a lease of
+        a row of `lanes`; `locked` is called when free lanes were skipped because their rows are locked.
         """
         self._schema = schema
         self._sql = sql
@@ -60,26 +69,27 @@ class PostgreSQLLeases:
         async with self._connection() as connection, in_transaction(connection):
             kept = await connection.fetchval(self._sql["create_sink"], sink, destination, destination != NOWHERE)
             if kept != destination:
-                raise elsewhere(sink, kept, destination)
+                raise wrong_destination(sink, kept, destination)
             await connection.execute(self._sql["create_lanes"], sink, lanes, start)
 
-    async def beat(self, runner: Runner, seconds: float, presence: Presence | None = None) -> Standing:
+    async def heartbeat(
+        self, identity: RelayIdentity, seconds: float, liveness_lock: LivenessLock | None = None
+    ) -> SinkSnapshot:
         async with self._connection() as connection:
-            me = beating(Beat(runner, seconds, presence))
-            row = await connection.fetchrow(self._sql["beat"], *me, *_NO_TICK)
-        return standing(row, runner, has_beaten=True)
+            values = heartbeat_values(Heartbeat(identity, seconds, liveness_lock))
+            row = await connection.fetchrow(self._sql["heartbeat"], *values, *_NO_TICK)
+        return snapshot(row, identity, registered=True)
 
-    async def look(self, runner: Runner, presence: Presence | None = None) -> Standing:
+    async def inspect(self, identity: RelayIdentity, liveness_lock: LivenessLock | None = None) -> SinkSnapshot:
         async with self._connection() as connection:
-            row = await connection.fetchrow(self._sql["beat"], *looking(runner, presence), *_NO_TICK)
-        return standing(row, runner, has_beaten=False)
+            values = inspect_values(identity, liveness_lock)
+            row = await connection.fetchrow(self._sql["heartbeat"], *values, *_NO_TICK)
+        return snapshot(row, identity, registered=False)
 
-    async def bury(
-        self, runner: Runner, suspects: Collection[Suspect], presence: Presence | None = None
-    ) -> Collection[UUID]:
-        owners, beats = [each.owner for each in suspects], [each.beats for each in suspects]
+    async def evict(self, identity: RelayIdentity, suspects: Collection[Suspect]) -> Collection[UUID]:
+        owners, heartbeats = [each.owner for each in suspects], [each.heartbeats for each in suspects]
         async with self._connection() as connection, in_transaction(connection):
-            rows = await connection.fetch(self._sql["bury"], runner.sink, owners, beats)
+            rows = await connection.fetch(self._sql["dead_suspects"], identity.sink, owners, heartbeats)
             if not rows:
                 return []
             dead = [row["owner"] for row in rows]
@@ -88,53 +98,58 @@ class PostgreSQLLeases:
 
     async def take(
         self,
-        runner: Runner,
+        identity: RelayIdentity,
         at_most: int,
         seconds: float,
         *,
-        again: Collection[int] = (),
-        but: Collection[int] = (),
+        reclaim: Collection[int] = (),
+        exclude: Collection[int] = (),
     ) -> Sequence[Lease]:
         async with self._connection() as connection:
-            values = (runner.sink, runner.owner, at_most, seconds, list(again), list(but), runner.destination)
+            lanes = (list(reclaim), list(exclude))
+            values = (identity.sink, identity.owner, at_most, seconds, *lanes, identity.destination)
             rows = await connection.fetch(self._sql["take_lanes"], *values)
-            left = len(rows) < at_most and await connection.fetchval(self._sql["free_left"], runner.sink, list(but))
-        if left:
+            skipped = len(rows) < at_most and await connection.fetchval(
+                self._sql["has_free_lanes"], identity.sink, list(exclude)
+            )
+        if skipped:
             self._locked()
         return sorted(map(self._taken, rows), key=lambda lease: lease.lane)
 
-    async def give_up(self, lease: Lease) -> None:
+    async def release(self, lease: Lease) -> None:
         async with self._connection() as connection:
-            await connection.execute(self._sql["give_up"], lease.sink, lease.lane, lease.owner, lease.epoch)
+            await connection.execute(self._sql["release_lane"], lease.sink, lease.lane, lease.owner, lease.epoch)
 
-    async def leave(self, runner: Runner) -> None:
+    async def deregister(self, identity: RelayIdentity) -> None:
         async with self._connection() as connection, in_transaction(connection):
-            await connection.execute(self._sql["free_lanes"], [runner.owner])
-            await connection.execute(self._sql["leave"], runner.owner, runner.sink)
+            await connection.execute(self._sql["free_lanes"], [identity.owner])
+            await connection.execute(self._sql["deregister"], identity.owner, identity.sink)
 
-    async def attend(self, runner: Runner, lock: int | None, stirred: Callable[[], None]) -> Presence | None:
+    async def open_session(
+        self, identity: RelayIdentity, lock: int | None, on_change: Callable[[], None]
+    ) -> LivenessLock | None:
         if not self._has_sessions():
             return None
-        key = int.from_bytes(runner.owner.bytes[8:], signed=True) if lock is None else lock
+        key = int.from_bytes(identity.owner.bytes[8:], signed=True) if lock is None else lock
         async with self._connect() as connection:
-            # A pooler makes up the number by which a client could cancel; only the server itself knows its process.
+            # A pooler invents the process id of the cancel key; the server's own answer tells them apart.
             process = await connection.fetchval(self._sql["server_process"])
             if process != connection.get_server_pid():
                 connection.terminate()
                 return None
-            await connection.execute(self._sql["keep_alive"])
-            session = PostgreSQLPresence(
+            await connection.execute(self._sql["set_keepalives"])
+            session = PostgreSQLLivenessLock(
                 connection,
                 self._sql,
                 self._translated,
-                owner=runner.owner,
+                owner=identity.owner,
                 key=key,
                 process=process,
-                stirred=stirred,
+                on_change=on_change,
             )
-            await connection.add_listener(f"{self._schema}_lanes", session.heard)
-            await session.lock()
-            await connection.execute(self._sql["join_in"])
+            await connection.add_listener(f"{self._schema}_lanes", session.on_notify)
+            await session.acquire()
+            await connection.execute(self._sql["announce_relay"])
         return session
 
     async def relays(self) -> Sequence[RelayStatus]:
@@ -148,8 +163,8 @@ class PostgreSQLLeases:
         return {sink: (now - served_at) / 1e6 for sink, _, served_at, _, now in rows}
 
 
-class PostgreSQLPresence:
-    """See `Presence` for the contract."""
+class PostgreSQLLivenessLock:
+    """See `LivenessLock` for the contract."""
 
     def __init__(
         self,
@@ -160,85 +175,85 @@ class PostgreSQLPresence:
         owner: UUID,
         key: int,
         process: int,
-        stirred: Callable[[], None],
+        on_change: Callable[[], None],
     ) -> None:
         self._connection = connection
         self._sql = sql
         self._translated = translated
         self._owner = owner
         self._key = key
-        self._stirred = stirred
+        self._on_change = on_change
         self._closed = False
         self.process = process
-        """The server's process of this session."""
-        self.holds = False
+        """The server process of this session."""
+        self.held = False
         self.lost = False
         connection.add_termination_listener(self._ended)
 
-    async def lock(self) -> bool:
-        if not self.holds and not self.lost:
+    async def acquire(self) -> bool:
+        if not self.held and not self.lost:
             with self._translated():
                 held = await self._connection.fetchval(self._sql["try_lock"], self._key)
-                if held and not await self._connection.fetchval(self._sql["note_lock"], self._owner, self._key):
+                if held and not await self._connection.fetchval(self._sql["save_lock"], self._owner, self._key):
                     raise StoreUnavailable("PostgreSQL: `direct` leads to another database than this relay's")
-                self.holds = held
-        return self.holds
+                self.held = held
+        return self.held
 
     async def holder(self) -> str | None:
         with self._translated():
             holder: str | None = await self._connection.fetchval(self._sql["lock_holder"], self._key)
         return holder
 
-    def heard(self, *_: object) -> None:
-        """Somebody has given up a lane, or has come."""
-        self._stirred()
+    def on_notify(self, *_: object) -> None:
+        """Another relay has released a lane, or was started."""
+        self._on_change()
 
     def close(self) -> None:
-        self._closed, self.holds = True, False
+        self._closed, self.held = True, False
         self._connection.terminate()
 
     def _ended(self, _: object) -> None:
-        self.holds = False
+        self.held = False
         if not self._closed:
             self.lost = True
-            self._stirred()
+            self._on_change()
 
 
-def beating(beat: Beat) -> tuple[Any, ...]:
-    """What `beat` of leases.sql takes for one who says that it lives, without what is about naps."""
-    return (*_me(beat.runner), beat.seconds, True, _process(beat.presence))
+def heartbeat_values(heartbeat: Heartbeat) -> tuple[Any, ...]:
+    """The parameters of the query `heartbeat`, without those about naps."""
+    return (*_values(heartbeat.identity), heartbeat.seconds, True, _process(heartbeat.liveness_lock))
 
 
-def looking(runner: Runner, presence: Presence | None = None) -> tuple[Any, ...]:
-    """The same, for one who only looks."""
-    return (*_me(runner), 0.0, False, _process(presence))
+def inspect_values(identity: RelayIdentity, liveness_lock: LivenessLock | None = None) -> tuple[Any, ...]:
+    """The parameters with which the query `heartbeat` writes nothing, without those about naps."""
+    return (*_values(identity), 0.0, False, _process(liveness_lock))
 
 
-def standing(row: Any, runner: Runner, *, has_beaten: bool) -> Standing:
-    """What `beat` answers, without what is about naps."""
-    columns = (row[name] for name in ("peers", "peers_lanes", "peers_beats", "peers_locks"))
+def snapshot(row: Any, identity: RelayIdentity, *, registered: bool) -> SinkSnapshot:
+    """The answer of the query `heartbeat`, without the columns about naps. `registered`: it was a heartbeat."""
+    columns = (row[name] for name in ("peers", "peers_lanes", "peers_heartbeats", "peers_locks"))
     peers = [Peer(*peer) for peer in zip(*columns, strict=True)]
-    if has_beaten and runner.owner not in row["peers"]:
-        # Its first heartbeat: the statement can't see the row that it makes.
-        peers.append(Peer(runner.owner, len(row["mine"]), beats=1))
-    return Standing(
+    if registered and identity.owner not in row["peers"]:
+        # Its first heartbeat: the statement can't see the row that it inserts.
+        peers.append(Peer(identity.owner, len(row["mine"]), heartbeats=1))
+    return SinkSnapshot(
         lanes=row["lanes"],
         destination=row["destination"],
         mine=dict(zip(row["mine"], row["epochs"], strict=True)),
         renewed=row["renewed"],
         free=row["free"],
         peers=peers,
-        suspects=[Suspect(*each) for each in zip(row["suspects"], row["suspects_beats"], strict=True)],
-        present=row["present"],
+        suspects=[Suspect(*each) for each in zip(row["suspects"], row["suspects_heartbeats"], strict=True)],
+        lock_held=row["lock_held"],
     )
 
 
-def _me(runner: Runner) -> tuple[Any, ...]:
-    return (runner.owner, runner.sink, runner.host, runner.pid, runner.version)
+def _values(identity: RelayIdentity) -> tuple[Any, ...]:
+    return (identity.owner, identity.sink, identity.host, identity.pid, identity.version)
 
 
-def _process(presence: Presence | None) -> int | None:
-    return presence.process if isinstance(presence, PostgreSQLPresence) and presence.holds else None
+def _process(liveness_lock: LivenessLock | None) -> int | None:
+    return liveness_lock.process if isinstance(liveness_lock, PostgreSQLLivenessLock) and liveness_lock.held else None
 
 
 def _status(row: Any) -> RelayStatus:

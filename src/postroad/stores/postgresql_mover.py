@@ -1,7 +1,7 @@
-"""Moves scheduled messages that are due into the log, past transactions that hold some of them up.
+"""Moves scheduled messages that are due into the log, skipping those that another transaction blocks.
 
 To learn whether an id is in the log already, an INSERT waits for every open transaction that has written the same id.
-An application chooses its ids, so it can make a mover wait for as long as it likes: what it holds up is passed over,
+An application chooses its ids, so it can make a mover wait for as long as it likes. Its blocked messages are skipped,
 and the messages of other roles are moved.
 """
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 
 from postroad.stores.base import Moved, not_moved
-from postroad.stores.postgresql_patience import in_transaction
+from postroad.stores.postgresql_pool import in_transaction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,25 +27,26 @@ logger = logging.getLogger("postroad.stores.postgresql")
 BUSY_SECONDS: Final = 0.1
 """How soon to look again when another relay moves what is due."""
 BLOCKED_SECONDS: Final = 1.0
-"""How soon to look again for messages that were passed over."""
+"""How soon to look again for messages that were skipped."""
 WAIT_MS: Final = 2_000
-"""How long all that is due is waited for: longer than it takes to name in the log what is waited for."""
+"""How long the statement that moves all due messages waits for a lock: long enough for the blocker to be reported."""
 WAIT_FOR_SOME_MS: Final = 20
+"""The same for a statement that moves the messages of one role, or some of them."""
 AROUND_SECONDS: Final = 30.0
-"""For so long after a wait in vain nothing is waited for that long again."""
+"""After a lock timeout, messages are moved role by role, with the short wait, for this long."""
 WAITS_PER_ROLE: Final = 30
-"""So many waits in vain for the messages of one role; the rest of them is left for the next time."""
+"""After this many lock timeouts, the rest of a role's messages is left for the next call."""
 
 
 class Mover:
-    """What one store does for `move_scheduled`."""
+    """Implements `Store.move_scheduled` for one store."""
 
     def __init__(self, sql: Mapping[str, str]) -> None:
         self._sql = sql
         self._around_until = float("-inf")
 
     async def move(self, connection: Any, limit: int) -> Moved:
-        """Move what is due, at most `limit` messages; of each role, if some have to be passed over."""
+        """Move at most `limit` due messages; if some are blocked, at most `limit` of each role."""
         due_in = await connection.fetchval(self._sql["scheduled_due_in"])
         if due_in is None or due_in > 0:  # most of the time, and then one statement is all
             return Moved(0, due_in)
@@ -75,7 +76,7 @@ class Mover:
         return moved, due_in, taken
 
     async def _move_around(self, connection: Any, limit: int) -> Moved:
-        """Role by role; what can't be moved is tried in halves, so that all the rest of it is moved."""
+        """Move role by role; a part that is blocked is tried in halves, so that the rest of it is moved."""
         moved, blocked, more = 0, False, False
         for (due,) in await connection.fetch(self._sql["due_by_role"], limit):
             more |= len(due) == limit

@@ -1,7 +1,7 @@
-"""How PostgreSQL wakes a relay: naps in a table, a trigger that notifies those who nap, a connection that listens.
+"""Wake-up on PostgreSQL: naps in a table, a trigger that notifies napping lanes, a connection that listens.
 
-LISTEN belongs to a session, so it has a connection of its own, which does nothing else. A pooler that lends a session
-to one transaction after the other would leave the LISTEN with whoever comes next; there it takes a direct URL.
+LISTEN belongs to a session, so it has a connection of its own. A transaction pooler would give that session, with its
+LISTEN, to the next client; behind one, the setting `direct` gives the URL of the server itself.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from postroad.message import SLOTS
-from postroad.stores.base import Tick, Writer
-from postroad.stores.leases import Runner
-from postroad.stores.postgresql_leases import beating, looking, standing
+from postroad.stores.leases import RelayIdentity
+from postroad.stores.naps import Tick, Writer
+from postroad.stores.postgresql_leases import heartbeat_values, inspect_values, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from contextlib import AbstractAsyncContextManager
     from uuid import UUID
 
-    from postroad.stores.base import Lease, Listener
-    from postroad.stores.leases import Beat
+    from postroad.stores.base import Lease
+    from postroad.stores.leases import Heartbeat
+    from postroad.stores.naps import NotifyHandler
 
-__all__ = ["Ear", "PostgreSQLNaps", "marks_of"]
+__all__ = ["PostgreSQLListenConnection", "PostgreSQLNaps", "marks_of"]
 
 SLOTS_PER_MARK: Final = SLOTS // 64
 
@@ -44,22 +45,22 @@ class PostgreSQLNaps:
         self._sql = sql
         self._connection = connection
         self._connect = connect
-        self._listener: int | None = None
-        """The server's process that serves our listening."""
+        self._listening: int | None = None
+        """The server process of the LISTEN connection."""
 
-    async def listen(self, channel: str, listener: Listener) -> Ear:
+    async def listen(self, channel: str, handler: NotifyHandler) -> PostgreSQLListenConnection:
         async with self._connect() as connection:
-            ear = Ear(connection, listener)
+            listening = PostgreSQLListenConnection(connection, handler)
             # A transaction that may not see a nap notifies on the channel with the schema's name.
             for each in {channel, self._schema}:
-                await connection.add_listener(each, ear.hear)
-            self._listener = await connection.fetchval(self._sql["server_process"])
-        return ear
+                await connection.add_listener(each, listening.on_payload)
+            self._listening = await connection.fetchval(self._sql["server_process"])
+        return listening
 
     async def begin(self, lease: Lease, *, channel: str, seconds: float) -> int | None:
         async with self._connection() as connection:
             slots = (lease.first_slot, lease.last_slot)
-            values = (*slots, marks_of(*slots), channel, seconds, self._listener)
+            values = (*slots, marks_of(*slots), channel, seconds, self._listening)
             nap: int | None = await connection.fetchval(self._sql["begin_nap"], *values)
             return nap
 
@@ -81,44 +82,49 @@ class PostgreSQLNaps:
         naps: Collection[int],
         seconds: float,
         channel: str,
-        word: str,
-        beat: Beat | None = None,
+        token: str,
+        heartbeat: Heartbeat | None = None,
     ) -> Tick:
-        me = looking(Runner(owner, sink, "", 0, "", "")) if beat is None else beating(beat)
+        if heartbeat is None:
+            values = inspect_values(RelayIdentity(owner, sink, "", 0, "", ""))
+        else:
+            values = heartbeat_values(heartbeat)
         async with self._connection() as connection:
-            row = await connection.fetchrow(self._sql["beat"], *me, list(naps), seconds, channel, _ECHO + word)
+            row = await connection.fetchrow(
+                self._sql["heartbeat"], *values, list(naps), seconds, channel, _ECHO + token
+            )
         return Tick(
             lanes=dict(zip(row["mine"], zip(row["epochs"], row["versions"], strict=True), strict=True)),
-            stirred=row["stirred"],
-            kept=row["kept"],
-            standing=None if beat is None else standing(row, beat.runner, has_beaten=True),
+            has_work=row["has_work"],
+            renewed_naps=row["renewed_naps"],
+            snapshot=None if heartbeat is None else snapshot(row, heartbeat.identity, registered=True),
         )
 
 
 def marks_of(first_slot: int, last_slot: int) -> int:
-    """A bit for each 16 slots in which there is one of these; the first one is the number's sign."""
+    """A bit for each group of 16 slots that contains one of these; the first group is the number's sign."""
     first, last = first_slot // SLOTS_PER_MARK, last_slot // SLOTS_PER_MARK
     marks = (1 << 64 - first) - (1 << 63 - last)
     return marks - (1 << 64) if first == 0 else marks
 
 
-class Ear:
-    """A connection that listens."""
+class PostgreSQLListenConnection:
+    """A connection that does nothing but listen."""
 
-    def __init__(self, connection: Any, listener: Listener) -> None:
+    def __init__(self, connection: Any, handler: NotifyHandler) -> None:
         self._connection = connection
-        self._listener = listener
+        self._handler = handler
         self._open = True
         connection.add_termination_listener(self._ended)
 
-    def hear(self, _connection: object, _process: int, _channel: str, payload: str) -> None:
-        """Pass on what is meant for relays; others may use the channel too."""
+    def on_payload(self, _connection: object, _process: int, _channel: str, payload: str) -> None:
+        """Call the handler for payloads that are meant for relays; other programs may use the channel too."""
         if payload.startswith(_ECHO):
-            self._listener.echo(payload.removeprefix(_ECHO))
+            self._handler.on_echo(payload.removeprefix(_ECHO))
         elif not payload:
-            self._listener.hear(0, SLOTS - 1)
+            self._handler.on_notify(0, SLOTS - 1)
         elif slots := _SLOTS.fullmatch(payload):
-            self._listener.hear(int(slots[1]), int(slots[2]))
+            self._handler.on_notify(int(slots[1]), int(slots[2]))
 
     def close(self) -> None:
         self._open = False
@@ -127,4 +133,4 @@ class Ear:
     def _ended(self, _connection: object) -> None:
         if self._open:
             self._open = False
-            self._listener.end("the connection that listens was lost")
+            self._handler.on_listen_lost("the LISTEN connection was lost")

@@ -1,8 +1,8 @@
 """The search_path of PostgreSQL sessions: where names without a schema are looked up.
 
-By default every role of the database may own a schema on it, and PostgreSQL takes a function or operator from there if
-its argument types fit better than those of its own. So what is ours looks in pg_catalog alone; temporary tables, which
-are searched first unless they are named, come last. Nothing here does I/O.
+By default every role of the database may own a schema on it, and PostgreSQL prefers a function or operator there if its
+argument types fit better than those of pg_catalog. So our own statements search pg_catalog only; temporary tables,
+which come first unless they are listed, come last. Nothing here does I/O.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PIN_BORROWED: Final = (
     end if;
 end $$""",
 )
-"""For a part of somebody else's transaction, until RESTORE_BORROWED."""
+"""For a part of the caller's transaction, until RESTORE_BORROWED."""
 
 RESTORE_BORROWED: Final = (
     "select pg_catalog.set_config('search_path', pg_catalog.current_setting('postroad.search_path'), true)",

@@ -1,7 +1,7 @@
 """A service of PostgreSQL's connection service file, as `?service=shop` names it in a URL.
 
-asyncpg connects to the server of its defaults, without a word, where the file has no such service: so this is checked
-before it connects.
+Where the file has no such service, asyncpg connects to its default server without an error. So this is checked before
+it connects.
 """
 
 from __future__ import annotations

@@ -19,20 +19,19 @@ from postroad.config import DEFAULT_SCHEMA, checked_schema
 from postroad.errors import StoreUnavailable
 from postroad.message import StoredMessage
 from postroad.stores.base import ANY_SIZE, Claim, Cleaned, Lease, Loaded, Moved, Recorded, as_held, not_moved
-from postroad.stores.connections.transient import is_transient
+from postroad.stores.connections.errors import is_transient
 from postroad.stores.cursor import Cursor, turn_page
-from postroad.stores.migrations import check_version, missing_migrations, not_migrated
-from postroad.stores.queries import named_queries, sql_file
-from postroad.stores.scripts import sqlite_statements
+from postroad.stores.dialects import SQLITE
+from postroad.stores.migrations import check_version, not_migrated
+from postroad.stores.sqlite_deferred import SQLiteDeferred
 from postroad.stores.sqlite_leases import SQLiteLeases
 from postroad.stores.sqlite_naps import SQLiteNaps
-from postroad.stores.sqlite_trouble import SQLiteTrouble
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
     from datetime import timedelta
 
-    from postroad.stores.base import Blocker, Deferral, Held, Tally
+    from postroad.stores.base import Blocker, Deferred, Held, Tally
     from postroad.stores.cursor import Page, PageLimit
 
 __all__ = ["SQLiteStore", "migrate_sqlite"]
@@ -48,7 +47,7 @@ class SQLiteStore:
     def __init__(self, path: Path | str, *, schema: str = DEFAULT_SCHEMA, busy_timeout: float = 30.0) -> None:
         self._path = Path(path)
         self._schema = checked_schema(schema)
-        self._sql = named_queries("sqlite", schema)
+        self._sql = SQLITE.queries(schema)
         self._busy_timeout = busy_timeout
         self.leases = SQLiteLeases(self._sql, self._run, self._open, self._on_disk, _lease)
         self.naps = SQLiteNaps(self._fetch, self.leases)
@@ -76,11 +75,13 @@ class SQLiteStore:
                 if not rows:
                     raise lease.lost()
                 *lane, paused, now = rows[0]
-                trouble = SQLiteTrouble(connection, self._sql, lease, now)
-                heads, routes = trouble.put_in_order(by_source=by_source)
-                ahead = trouble.ahead()
+                deferred_rows = SQLiteDeferred(connection, self._sql, lease, now)
+                blocked_keys, routes = deferred_rows.make_ready(by_source=by_source)
+                skipped = deferred_rows.skipped()
                 ((log_end,),) = connection.execute(self._sql["log_end"])
-                return Loaded(_lease(lane), heads, list(routes), trouble.due_in(), ahead, bool(paused), log_end)
+                return Loaded(
+                    _lease(lane), blocked_keys, list(routes), deferred_rows.due_in(), skipped, bool(paused), log_end
+                )
 
         return await self._run(load)
 
@@ -107,7 +108,7 @@ class SQLiteStore:
             with self._immediate() as connection:
                 changed = connection.execute(self._sql["settle"], fence).rowcount
                 if changed:
-                    SQLiteTrouble(connection, self._sql, lease, now=0).note(tally)
+                    SQLiteDeferred(connection, self._sql, lease, now=0).note(tally)
                 return changed
 
         if await self._run(settle) != 1:
@@ -119,7 +120,7 @@ class SQLiteStore:
         lease: Lease,
         cursor: Cursor,
         *,
-        deferred: Sequence[Deferral] = (),
+        deferred: Sequence[Deferred] = (),
         held: Sequence[Held] = (),
         unsure_through: int = 0,
         published: Sequence[int] = (),
@@ -127,11 +128,11 @@ class SQLiteStore:
         tally: Tally | None = None,
     ) -> Recorded:
         def record() -> Recorded:
-            with self._fenced(lease, cursor) as trouble:
-                trouble.defer([*deferred, *as_held(held, unsure_through)])
-                trouble.forget(published)
-                trouble.note(tally)
-                return Recorded(lease.settled(cursor), trouble.free(freed))
+            with self._fenced(lease, cursor) as deferred_rows:
+                deferred_rows.defer([*deferred, *as_held(held, unsure_through)])
+                deferred_rows.forget(published)
+                deferred_rows.note(tally)
+                return Recorded(lease.settled(cursor), deferred_rows.free(freed))
 
         return await self._run(record)
 
@@ -139,15 +140,15 @@ class SQLiteStore:
         self, lease: Lease, limit: int, *, payload_bytes: int = ANY_SIZE, routes: Collection[str] = ()
     ) -> Claim:
         def claim() -> Claim:
-            with self._fenced(lease, lease.cursor) as trouble:
-                claimed, more = trouble.claim(limit, payload_bytes, routes)
+            with self._fenced(lease, lease.cursor) as deferred_rows:
+                claimed, more = deferred_rows.claim(limit, payload_bytes, routes)
                 if claimed is not None:
-                    due_in = 0.0 if more else trouble.due_in(later_than_now=True)
+                    due_in = 0.0 if more else deferred_rows.due_in(later_than_now=True)
                     return Claim(lease.settled(lease.cursor), claimed, due_in)
-                gone = trouble.forget_gone()
-            complaint = lease.without_messages(gone)
-            logger.warning("%s", complaint)
-            raise complaint
+                gone = deferred_rows.forget_gone()
+            changed = lease.without_messages(gone)
+            logger.warning("%s", changed)
+            raise changed
 
         return await self._run(claim)
 
@@ -157,7 +158,7 @@ class SQLiteStore:
             return None if seconds is None else max(0.0, seconds)
 
         def move() -> Moved:
-            first = due_in()  # asked without the write lock: mostly there is nothing to do
+            first = due_in()  # without the write lock: mostly there is nothing to do
             if first != 0.0:
                 return Moved(0, first)
             with self._on_disk() as connection:
@@ -186,13 +187,9 @@ class SQLiteStore:
 
         return await self._run(delete)
 
-    async def blockers(
-        self,
-        *,
-        longer_than: timedelta | None = None,
-        tables: Sequence[str] = (),
-    ) -> Sequence[Blocker]:
-        """There is one writer at a time, and it is not known who that is."""
+    async def blocked(self) -> Sequence[Blocker]:
+        """There is one writer at a time, and no way to name it."""
+        await asyncio.Event().wait()
         return ()
 
     async def forget_progress(self, *, older_than: timedelta, batch: int) -> int:
@@ -215,7 +212,7 @@ class SQLiteStore:
         if self._connection is not None:
             self._connection.close()
         if not self._path.is_file():
-            raise StoreUnavailable(f"SQLite: there is no file {self._path}; postroad migrate makes it")
+            raise StoreUnavailable(f"SQLite: there is no file {self._path}; `postroad migrate` creates it")
         self._connection = sqlite3.connect(
             f"{self._path.absolute().as_uri()}?mode=rw",  # a relay never creates the file
             uri=True,
@@ -223,7 +220,7 @@ class SQLiteStore:
             isolation_level=None,
             check_same_thread=False,
         )
-        # A cursor move need not wait for the disk: after a power cut the last pages go out again.
+        # Moving a cursor need not wait for the disk: after a power cut the last pages are published again.
         self._connection.execute("pragma synchronous = normal")
         check_version(self._connection.execute(self._sql["schema_version"]).fetchone(), self._schema)
 
@@ -237,7 +234,7 @@ class SQLiteStore:
 
     @contextmanager
     def _on_disk(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that a power cut does not undo once it is over."""
+        """A transaction whose commit survives a power cut."""
         connection = self._open()
         connection.execute("pragma synchronous = full")
         try:
@@ -247,13 +244,13 @@ class SQLiteStore:
             connection.execute("pragma synchronous = normal")
 
     @contextmanager
-    def _fenced(self, lease: Lease, cursor: Cursor) -> Iterator[SQLiteTrouble]:
-        """A transaction of a lane's owner, who is the only one to write for it until it is over."""
+    def _fenced(self, lease: Lease, cursor: Cursor) -> Iterator[SQLiteDeferred]:
+        """A transaction that has checked the lane. Raises LaneChanged if the lane has changed."""
         with self._on_disk() as connection:
             rows = connection.execute(self._sql["fence"], _fence(lease, cursor)).fetchall()
             if not rows:
                 raise lease.changed()
-            yield SQLiteTrouble(connection, self._sql, lease, now=rows[0][0])
+            yield SQLiteDeferred(connection, self._sql, lease, now=rows[0][0])
 
     async def _fetch(self, query: str, *values: object) -> list[Any]:
         return await self._run(lambda: self._open().execute(self._sql[query], values).fetchall())
@@ -270,7 +267,7 @@ class SQLiteStore:
 
 
 class _Immediate:
-    """A transaction that has the write lock from its beginning, so that it never has to give up half-way."""
+    """A transaction that holds the write lock from its beginning, so it never fails half-way because of another."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -283,25 +280,22 @@ class _Immediate:
         try:
             self._connection.execute("commit" if kind is None else "rollback")
         except sqlite3.Error:
-            if self._connection.in_transaction:  # a commit that failed must not leave the next one no room to begin
+            if self._connection.in_transaction:  # after a failed commit; the next `begin` would fail
                 self._connection.execute("rollback")
             raise
 
 
 def migrate_sqlite(path: Path | str, schema: str = DEFAULT_SCHEMA) -> list[int]:
-    """Apply what is missing, in one transaction, and say which numbers those were. Two at once wait for each other."""
-    queries = named_queries("sqlite", schema)
+    """Apply the missing migrations in one transaction, and return their numbers. Of two at the same time, one waits."""
     try:
         with closing(sqlite3.connect(path, isolation_level=None, timeout=30)) as connection:
             connection.execute("pragma journal_mode = wal")  # writers and the relay must not block each other
             with _Immediate(connection):
-                there = connection.execute(
-                    "select 1 from sqlite_schema where name = ?", (f"{schema}_migrations",)
-                ).fetchone()
-                version = connection.execute(queries["schema_version"]).fetchone()[0] if there else 0
-                missing = missing_migrations("sqlite", version)
+                there = connection.execute(SQLITE.exists_statement(schema)).fetchone()
+                version = connection.execute(SQLITE.version_statement(schema)).fetchone()[0] if there else 0
+                missing = SQLITE.missing_migrations(version)
                 for name in missing.values():
-                    for statement in sqlite_statements(sql_file("sqlite", name, schema)):
+                    for statement in SQLITE.split(SQLITE.sql_file(name, schema)):
                         connection.execute(statement)
     except (sqlite3.Error, ValueError) as error:
         raise StoreUnavailable(f"SQLite did not take the migration of {path}; nothing was changed: {error}") from error

@@ -1,6 +1,6 @@
-"""Leases in SQLite. There is one writer at a time, so what is looked at in a transaction is so until it is over.
+"""Leases in SQLite. There is one writer at a time, so what a write transaction has read does not change before it ends.
 
-A file has no sessions that others could watch: who dies is missed when its lease is over.
+A file has no sessions that other relays could check: a dead relay keeps its lanes until its lease has expired.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from postroad.stores.leases import NOWHERE, Peer, RelayStatus, Standing, elsewhere, relay_state
+from postroad.stores.leases import NOWHERE, Leases, Peer, RelayStatus, SinkSnapshot, relay_state, wrong_destination
 
 if TYPE_CHECKING:
     import sqlite3
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from postroad.stores.base import Lease, Start
-    from postroad.stores.leases import Presence, Runner, Suspect
+    from postroad.stores.leases import LivenessLock, RelayIdentity
 
     Connection = sqlite3.Connection
 
 __all__ = ["SQLiteLeases"]
 
 
-class SQLiteLeases:
+class SQLiteLeases(Leases):
     """See `Leases` for the contract."""
 
     def __init__(
@@ -35,7 +35,7 @@ class SQLiteLeases:
         writing: Callable[[], AbstractContextManager[Connection]],
         lease: Callable[[Any], Lease],
     ) -> None:
-        """`run` does work in the connection's thread; `writing` is a transaction that is on disk when it is over."""
+        """`run` calls a function in the connection's thread; `writing` is a transaction that ends on disk."""
         self._sql = sql
         self._run = run
         self._connection = connection
@@ -47,79 +47,75 @@ class SQLiteLeases:
             values = (sink, destination, destination != NOWHERE)
             ((kept,),) = connection.execute(self._sql["create_sink"], values).fetchall()
             if kept != destination:
-                raise elsewhere(sink, kept, destination)
+                raise wrong_destination(sink, kept, destination)
             connection.execute(self._sql["create_lanes"], (sink, lanes, start))
             connection.execute(self._sql["undate_lanes"], (sink,))
 
         await self._write(create)
 
-    async def beat(self, runner: Runner, seconds: float, presence: Presence | None = None) -> Standing:
-        def beat(connection: Connection) -> Standing:
+    async def heartbeat(
+        self, identity: RelayIdentity, seconds: float, liveness_lock: LivenessLock | None = None
+    ) -> SinkSnapshot:
+        def heartbeat(connection: Connection) -> SinkSnapshot:
             now = self._now(connection)
             until = now + int(seconds * 1e6)
-            owner, sink = str(runner.owner), runner.sink
-            row = (owner, sink, runner.host, runner.pid, runner.version, until, now)
-            connection.execute(self._sql["beat"], row)
-            connection.execute(self._sql["forget"], (now,))
-            connection.execute(self._sql["renew"], (owner, sink, until))
-            return self._standing(connection, runner, now, renewed=True)
+            owner, sink = str(identity.owner), identity.sink
+            row = (owner, sink, identity.host, identity.pid, identity.version, until, now)
+            connection.execute(self._sql["heartbeat"], row)
+            connection.execute(self._sql["forget_dead_relays"], (now,))
+            connection.execute(self._sql["renew_leases"], (owner, sink, until))
+            return self._snapshot(connection, identity, now, renewed=True)
 
-        standing: Standing = await self._write(beat)
-        return standing
+        snapshot: SinkSnapshot = await self._write(heartbeat)
+        return snapshot
 
-    async def look(self, runner: Runner, presence: Presence | None = None) -> Standing:
-        def look() -> Standing:
+    async def inspect(self, identity: RelayIdentity, liveness_lock: LivenessLock | None = None) -> SinkSnapshot:
+        def inspect() -> SinkSnapshot:
             connection = self._connection()
-            return self._standing(connection, runner, self._now(connection), renewed=False)
+            return self._snapshot(connection, identity, self._now(connection), renewed=False)
 
-        standing: Standing = await self._run(look)
-        return standing
-
-    async def bury(
-        self, runner: Runner, suspects: Collection[Suspect], presence: Presence | None = None
-    ) -> Collection[UUID]:
-        return ()
+        snapshot: SinkSnapshot = await self._run(inspect)
+        return snapshot
 
     async def take(
         self,
-        runner: Runner,
+        identity: RelayIdentity,
         at_most: int,
         seconds: float,
         *,
-        again: Collection[int] = (),
-        but: Collection[int] = (),
+        reclaim: Collection[int] = (),
+        exclude: Collection[int] = (),
     ) -> Sequence[Lease]:
         def take(connection: Connection) -> list[Lease]:
             now = self._now(connection)
-            if self._destination(connection, runner.sink) != runner.destination:
+            if self._destination(connection, identity.sink) != identity.destination:
                 return []
-            every = connection.execute(self._sql["look"], (runner.sink, now)).fetchall()
-            lanes = [row for row in every if row[0] not in but]
-            own = [lane for lane, owner, _, _ in lanes if owner == str(runner.owner) and lane in again]
-            free = [lane for lane, owner, _, free in lanes if free and owner != str(runner.owner)]
+            every = connection.execute(self._sql["list_lanes"], (identity.sink, now)).fetchall()
+            lanes = [row for row in every if row[0] not in exclude]
+            own = [lane for lane, owner, _, _ in lanes if owner == str(identity.owner) and lane in reclaim]
+            free = [lane for lane, owner, _, free in lanes if free and owner != str(identity.owner)]
             taken = []
             for lane in sorted((own + free)[:at_most]):
-                taken += connection.execute(self._sql["take_lanes"], (runner.sink, str(runner.owner), lane)).fetchall()
-                connection.execute(self._sql["note_lease"], (runner.sink, lane, now + int(seconds * 1e6)))
+                taken += connection.execute(
+                    self._sql["take_lanes"], (identity.sink, str(identity.owner), lane)
+                ).fetchall()
+                connection.execute(self._sql["save_lease"], (identity.sink, lane, now + int(seconds * 1e6)))
             return [self._lease(row) for row in taken]
 
         leases: list[Lease] = await self._write(take)
         return leases
 
-    async def give_up(self, lease: Lease) -> None:
+    async def release(self, lease: Lease) -> None:
         values = (lease.sink, lease.lane, str(lease.owner), lease.epoch)
-        await self._write(lambda connection: connection.execute(self._sql["give_up"], values))
+        await self._write(lambda connection: connection.execute(self._sql["release_lane"], values))
 
-    async def leave(self, runner: Runner) -> None:
-        def leave(connection: Connection) -> None:
-            connection.execute(self._sql["free_lanes"], (str(runner.owner),))
-            connection.execute(self._sql["leave"], (str(runner.owner),))
-            connection.execute(self._sql["note_served"], (runner.sink, self._now(connection)))
+    async def deregister(self, identity: RelayIdentity) -> None:
+        def deregister(connection: Connection) -> None:
+            connection.execute(self._sql["free_lanes"], (str(identity.owner),))
+            connection.execute(self._sql["deregister"], (str(identity.owner),))
+            connection.execute(self._sql["save_served_at"], (identity.sink, self._now(connection)))
 
-        await self._write(leave)
-
-    async def attend(self, runner: Runner, lock: int | None, stirred: Callable[[], None]) -> Presence | None:
-        return None
+        await self._write(deregister)
 
     async def relays(self) -> Sequence[RelayStatus]:
         def ask() -> list[RelayStatus]:
@@ -137,24 +133,24 @@ class SQLiteLeases:
 
     def _status(self, connection: Connection, row: Any, now: int) -> RelayStatus:
         owner, sink, host, pid, version, started_at, heartbeat_seconds, alive = row
-        every = connection.execute(self._sql["look"], (sink, now)).fetchall()
+        every = connection.execute(self._sql["list_lanes"], (sink, now)).fetchall()
         lanes = [lane for lane, its_owner, _, _ in every if its_owner == owner]
         state = relay_state(alive=bool(alive), lanes=lanes)
         started = datetime.fromtimestamp(started_at / 1e6, UTC)
         return RelayStatus(UUID(owner), sink, host, pid, version, lanes, started, heartbeat_seconds, state, None)
 
-    def _standing(self, connection: Connection, runner: Runner, now: int, *, renewed: bool) -> Standing:
-        lanes = connection.execute(self._sql["look"], (runner.sink, now)).fetchall()
+    def _snapshot(self, connection: Connection, identity: RelayIdentity, now: int, *, renewed: bool) -> SinkSnapshot:
+        lanes = connection.execute(self._sql["list_lanes"], (identity.sink, now)).fetchall()
         owners = [owner for _, owner, _, _ in lanes]
-        peers = connection.execute(self._sql["peers"], (runner.sink, now)).fetchall()
-        mine = {lane: epoch for lane, owner, epoch, _ in lanes if owner == str(runner.owner)}
-        return Standing(
+        peers = connection.execute(self._sql["peers"], (identity.sink, now)).fetchall()
+        mine = {lane: epoch for lane, owner, epoch, _ in lanes if owner == str(identity.owner)}
+        return SinkSnapshot(
             lanes=len(lanes),
-            destination=self._destination(connection, runner.sink),
+            destination=self._destination(connection, identity.sink),
             mine=mine,
             renewed=list(mine) if renewed else (),
-            free=[lane for lane, owner, _, free in lanes if free and owner != str(runner.owner)],
-            peers=[Peer(UUID(owner), owners.count(owner), beats) for owner, beats in peers],
+            free=[lane for lane, owner, _, free in lanes if free and owner != str(identity.owner)],
+            peers=[Peer(UUID(owner), owners.count(owner), heartbeats) for owner, heartbeats in peers],
             suspects=(),
         )
 

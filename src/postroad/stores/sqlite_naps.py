@@ -1,6 +1,6 @@
-"""How a relay on SQLite notices a commit: a number that changes when anybody else has written, asked for now and then.
+"""Wake-up on SQLite: polls `PRAGMA data_version`, a number that changes when another connection has committed.
 
-That is cheap, because it reads nothing but a counter in memory that all processes share. Nobody is told who naps.
+That is cheap: it reads a counter in memory that all processes share. Lanes need not tell writers that they nap.
 """
 
 from __future__ import annotations
@@ -10,32 +10,31 @@ from typing import TYPE_CHECKING, Any, Final
 
 from postroad.errors import NotMigrated, StoreUnavailable
 from postroad.message import SLOTS
-from postroad.stores.base import Tick
-from postroad.stores.told_anyway import ToldAnyway
+from postroad.stores.naps import Naps, Tick
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
     from uuid import UUID
 
-    from postroad.stores.base import Listener
-    from postroad.stores.leases import Beat, Leases
+    from postroad.stores.leases import Heartbeat, Leases
+    from postroad.stores.naps import NotifyHandler
 
-__all__ = ["SQLiteNaps", "Watch"]
+__all__ = ["DataVersionPoller", "SQLiteNaps"]
 
-WATCH_SECONDS: Final = 0.02
+POLL_SECONDS: Final = 0.02
 
 
-class SQLiteNaps(ToldAnyway):
+class SQLiteNaps(Naps):
     """See `Naps` for the contract."""
 
     def __init__(self, fetch: Callable[..., Awaitable[list[Any]]], leases: Leases) -> None:
         self._fetch = fetch
         self._leases = leases
-        self._listener: Listener | None = None
+        self._handler: NotifyHandler | None = None
 
-    async def listen(self, channel: str, listener: Listener) -> Watch:
-        self._listener = listener
-        return Watch(listener, self._fetch, await self._fetch("data_version"))
+    async def listen(self, channel: str, handler: NotifyHandler) -> DataVersionPoller:
+        self._handler = handler
+        return DataVersionPoller(handler, self._fetch, await self._fetch("data_version"))
 
     async def tick(
         self,
@@ -45,38 +44,40 @@ class SQLiteNaps(ToldAnyway):
         naps: Collection[int],
         seconds: float,
         channel: str,
-        word: str,
-        beat: Beat | None = None,
+        token: str,
+        heartbeat: Heartbeat | None = None,
     ) -> Tick:
-        standing = None if beat is None else await self._leases.beat(beat.runner, beat.seconds, beat.presence)
+        snapshot = None
+        if heartbeat is not None:
+            snapshot = await self._leases.heartbeat(heartbeat.identity, heartbeat.seconds, heartbeat.liveness_lock)
         rows = await self._fetch("tick", sink, str(owner))
-        if self._listener is not None:
-            self._listener.echo(word)
+        if self._handler is not None:
+            self._handler.on_echo(token)
         return Tick(
             lanes={lane: (epoch, version) for lane, epoch, version, _ in rows},
-            stirred=[lane for lane, _, _, stirred in rows if stirred],
-            kept=naps,
-            standing=standing,
+            has_work=[lane for lane, _, _, has_work in rows if has_work],
+            renewed_naps=naps,
+            snapshot=snapshot,
         )
 
 
-class Watch:
-    """Asks for the number again and again, on the store's own connection, whose writes don't change it."""
+class DataVersionPoller:
+    """Polls on the store's own connection, whose own commits do not change the number."""
 
-    def __init__(self, listener: Listener, fetch: Callable[..., Awaitable[list[Any]]], version: list[Any]) -> None:
-        self._listener = listener
+    def __init__(self, handler: NotifyHandler, fetch: Callable[..., Awaitable[list[Any]]], version: list[Any]) -> None:
+        self._handler = handler
         self._fetch = fetch
-        self._watching = asyncio.create_task(self._watch(version), name="postroad watch")
+        self._polling = asyncio.create_task(self._poll(version), name="postroad data_version")
 
     def close(self) -> None:
-        self._watching.cancel()
+        self._polling.cancel()
 
-    async def _watch(self, version: list[Any]) -> None:
+    async def _poll(self, version: list[Any]) -> None:
         try:
             while True:
-                await asyncio.sleep(WATCH_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
                 before, version = version, await self._fetch("data_version")
                 if version != before:
-                    self._listener.hear(0, SLOTS - 1)
+                    self._handler.on_notify(0, SLOTS - 1)
         except (StoreUnavailable, NotMigrated) as error:
-            self._listener.end(str(error))
+            self._handler.on_listen_lost(str(error))

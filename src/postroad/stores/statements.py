@@ -1,48 +1,29 @@
-"""The statements that run in the user's own transaction, as plain values. Running them is `connections`' business."""
+"""The statements that run in the user's own transaction, as values; `connections` runs them. Nothing here does I/O.
+
+Each database has a subclass of `Statements` (see `dialects`). The memory store has one too, so a transaction of the
+memory store is used like any other connection.
+"""
 
 from __future__ import annotations
 
-import json
 import re
-from functools import cache
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
-from postroad.errors import NotOwner
-from postroad.schedule import Cancellation
-from postroad.stores.queries import named_queries
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from uuid import UUID
 
     from postroad.message import NewRow
-    from postroad.schedule import Later
-    from postroad.stores.queries import Dialect
+    from postroad.schedule import Cancellation, Later
 
-__all__ = [
-    "Arrival",
-    "Placeholders",
-    "Question",
-    "Rows",
-    "Statement",
-    "add_rows",
-    "add_rows_and_later",
-    "cancel_message",
-    "first_times",
-    "look_at_probe",
-    "mark_transaction",
-    "named",
-    "same_transaction",
-    "undo_first_times",
-    "with_placeholders",
-    "write_probe",
-]
+__all__ = ["Arrival", "Placeholders", "Query", "Rows", "Statement", "Statements", "columns", "with_placeholders"]
 
 Placeholders = Literal["$1", "?", "%s"]
-"""How a driver writes its values' places: PostgreSQL's own way, SQLite's, and that of Python's older drivers."""
+"""How a driver writes the places of values: PostgreSQL's own style, SQLite's, and that of Python's older drivers."""
 
 Rows = list[tuple[Any, ...]]
-"""What one statement gives."""
+"""The rows of one statement."""
 
 _PLACE = re.compile(r"\$(\d+)|\?")
 
@@ -62,167 +43,99 @@ class Arrival(NamedTuple):
 
     identity: str
     type: str
-    plain_id: str | None
-    """Its id, if earlier versions noted it without its source."""
 
 
-class Question(NamedTuple, Generic[T]):
-    """Statements that all give rows, and what their rows mean."""
+class Query(NamedTuple, Generic[T]):
+    """Statements that all return rows, and the function that makes a result of them."""
 
     statements: Sequence[Statement]
-    answer: Callable[[Sequence[Rows]], T]
-    """Given the rows of each statement."""
+    result: Callable[[Sequence[Rows]], T]
+    """Takes the rows of each statement."""
 
 
-# -- writing ---------------------------------------------------------------------------------------------------------
+class Statements(ABC):
+    """The statements of one database, for one schema, with one driver's placeholders."""
+
+    def __init__(self, queries: Mapping[str, str], placeholders: Placeholders) -> None:
+        self._queries = queries
+        self._placeholders = placeholders
+        self._texts: dict[str, str] = {}
+
+    def named(self, name: str, *values: Any) -> Statement:
+        """A named query with its values."""
+        return Statement(self.text(name), values)
+
+    def rows(self, name: str, *values: Any) -> Query[Rows]:
+        """The rows of a named query."""
+        return Query([self.named(name, *values)], lambda found: found[0])
+
+    def text(self, name: str) -> str:
+        """A named query with the driver's placeholders."""
+        text = self._texts.get(name)
+        if text is None:
+            text = self._texts[name] = with_placeholders(self._queries[name], self._placeholders)
+        return text
+
+    @abstractmethod
+    def add(self, rows: Sequence[NewRow]) -> Statement:
+        """Write these rows to the log, in this order, in one round trip."""
+
+    @abstractmethod
+    def add_later(self, rows: Sequence[NewRow], later: Sequence[Later]) -> Sequence[Statement]:
+        """Write `rows` to the log, and `later` to the scheduled messages."""
+
+    @abstractmethod
+    def cancel(self, id: UUID) -> Query[Cancellation]:
+        """Cancel a message, and return whether that was possible."""
+
+    @abstractmethod
+    def first_times(self, consumer: str, messages: Sequence[Arrival], *, timeout: str) -> Query[Rows]:
+        """Record these messages as processed by a consumer, in one round trip.
+
+        Returns a row for each new identity: the identity (`True` where there is only one message), and what
+        `undo_first_times` knows the transaction by. PostgreSQL waits no longer than `timeout` for another transaction
+        that is about to process one of them; SQLite has one writer, so there is none.
+        """
+
+    @abstractmethod
+    def mark_transaction(self) -> Sequence[Statement]:
+        """To be run after `first_times`, so that `same_transaction` can be asked. PostgreSQL needs nothing."""
+
+    @abstractmethod
+    def same_transaction(self, transaction: Any) -> Query[bool]:
+        """Whether this is still the transaction of `first_times`. SQLite raises an error if it is not."""
+
+    @abstractmethod
+    def undo_first_times(self, transaction: Any, *, consumer: str, ids: Sequence[str]) -> Query[bool]:
+        """Delete what `first_times` wrote in that transaction, if it was committed; False while it is open."""
+
+    @abstractmethod
+    def write_probe(self, *, consumer: str, id: str) -> Query[tuple[Any, Any]]:
+        """Write something that shows later whether the transaction was committed. Returns what each of two statements
+        knows the transaction by.
+        """
+
+    @abstractmethod
+    def read_probe(self, *, transaction: Any, consumer: str, id: str) -> Query[bool]:
+        """Whether the probe was committed; it is deleted."""
+
+    @abstractmethod
+    def attempt_values(
+        self, timeout: str, values: Sequence[Any], *, processed: Sequence[Any] = (), rest: Sequence[Any] = ()
+    ) -> tuple[Any, ...]:
+        """The values of a named query about a consumer's attempts, in the order in which this database takes them.
+
+        `processed` says which row of the inbox to look for; `timeout` is how long to wait for a lock.
+        """
+
+    @abstractmethod
+    def interval(self, seconds: float) -> Any:
+        """A length of time as a value of a named query."""
 
 
-def add_rows(dialect: Dialect, placeholders: Placeholders, schema: str, rows: Sequence[NewRow]) -> Statement:
-    """Write these rows to the log, in this order, in one round trip."""
-    if dialect == "sqlite":
-        sql = _query(dialect, "add", schema, placeholders)
-        return Statement(sql, [_in_sqlite(row) for row in rows], repeated=True)
-    if len(rows) == 1:
-        return Statement(_query(dialect, "add", schema, placeholders), rows[0])
-    return Statement(_query(dialect, "add_many", schema, placeholders), _columns(rows))
-
-
-def add_rows_and_later(
-    dialect: Dialect, placeholders: Placeholders, schema: str, rows: Sequence[NewRow], later: Sequence[Later]
-) -> Sequence[Statement]:
-    """Write these rows to the log, and those for later to `scheduled`: on PostgreSQL in one round trip."""
-    sql = _query(dialect, "add_later", schema, placeholders)
-    if dialect == "postgresql":
-        at_once = [(*row, None, None) for row in rows]
-        return [Statement(sql, _columns([*at_once, *((*row, at, after) for row, at, after in later)]))]
-    scheduled = Statement(sql, [(*_in_sqlite(row), at, after) for row, at, after in later], repeated=True)
-    return [add_rows(dialect, placeholders, schema, rows), scheduled] if rows else [scheduled]
-
-
-def _columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
+def columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
+    """Rows as a list of their columns."""
     return [list(column) for column in zip(*rows, strict=True)]
-
-
-def _in_sqlite(row: NewRow) -> tuple[Any, ...]:
-    return (str(row.id), *row[1:])
-
-
-# -- canceling -------------------------------------------------------------------------------------------------------
-
-
-def cancel_message(dialect: Dialect, placeholders: Placeholders, schema: str, id: UUID) -> Question[Cancellation]:
-    """Take a message back, and say whether that was possible."""
-    if dialect == "postgresql":
-        return Question([Statement(_query(dialect, "cancel", schema, placeholders), (id,))], _told_by_function)
-    names = ("cancel_scheduled", "cancel_deferred", "raise_versions", "cancel")
-    return Question(
-        [Statement(_query(dialect, name, schema, placeholders), (str(id),)) for name in names], _told_by_steps
-    )
-
-
-def _told_by_function(answered: Sequence[Rows]) -> Cancellation:
-    [[(word,)]] = answered
-    if word == "not yours":
-        raise NotOwner(
-            "the message was added by another role of the database; only that role, its members and operators can "
-            "cancel it"
-        )
-    return Cancellation(word)
-
-
-def _told_by_steps(answered: Sequence[Rows]) -> Cancellation:
-    scheduled, _, _, [(in_log, canceled)] = answered
-    if canceled or (scheduled and not in_log):
-        return Cancellation.CANCELED
-    return Cancellation.TOO_LATE if in_log else Cancellation.UNKNOWN
-
-
-# -- receiving -------------------------------------------------------------------------------------------------------
-
-
-def first_times(
-    dialect: Dialect,
-    placeholders: Placeholders,
-    schema: str,
-    consumer: str,
-    messages: Sequence[Arrival],
-    *,
-    patience: str,
-) -> Statement:
-    """Note these messages as processed by a consumer, in one round trip; it gives the identities that are new, each
-    with what `undo_first_times` knows the transaction by.
-
-    `patience` is how long PostgreSQL waits for another who is about to process one of them; SQLite has one writer.
-    """
-    on_postgresql = dialect == "postgresql"
-    ahead = (patience, consumer) if on_postgresql else (consumer,)
-    if len(messages) == 1:
-        [(identity, type, plain_id)] = messages
-        rest = (identity, type, plain_id) if on_postgresql else (identity, type, consumer, plain_id)
-        return named(dialect, placeholders, schema, "first_time", *ahead, *rest)
-    columns = _columns(messages) if messages else [[], [], []]
-    return named(
-        dialect, placeholders, schema, "first_times", *ahead, *(columns if on_postgresql else [json.dumps(messages)])
-    )
-
-
-def mark_transaction(dialect: Dialect, placeholders: Placeholders, schema: str) -> Sequence[Statement]:
-    """What has to be run after `first_times` so that `same_transaction` can be asked: PostgreSQL needs nothing."""
-    return [] if dialect == "postgresql" else [named(dialect, placeholders, schema, "mark_transaction")]
-
-
-def same_transaction(dialect: Dialect, placeholders: Placeholders, schema: str, transaction: Any) -> Question[bool]:
-    """Whether this is still the transaction of `first_times`. SQLite raises an error if it is not."""
-    if dialect == "postgresql":
-        asked = named(dialect, placeholders, schema, "same_transaction", transaction)
-        return Question([asked], lambda answered: bool(answered[0]))
-    return Question([named(dialect, placeholders, schema, "same_transaction")], lambda _: True)
-
-
-def undo_first_times(
-    dialect: Dialect, placeholders: Placeholders, schema: str, transaction: Any, *, consumer: str, ids: Sequence[str]
-) -> Question[bool]:
-    """Delete what `first_times` has written in this transaction, if it was committed; False while it is open."""
-    given = list(ids) if dialect == "postgresql" else json.dumps(ids)
-    asked = named(dialect, placeholders, schema, "undo_first_times", transaction, consumer, given)
-    return Question([asked], lambda answered: dialect == "sqlite" or answered[0][0][0] != "in progress")
-
-
-def write_probe(
-    dialect: Dialect, placeholders: Placeholders, schema: str, *, consumer: str, id: str
-) -> Question[tuple[Any, Any]]:
-    """Write something by which it can be seen whether a transaction is committed. Gives what two statements know the
-    transaction by.
-    """
-    if dialect == "postgresql":
-        asked = [named(dialect, placeholders, schema, "write_probe")] * 2
-        return Question(asked, lambda answered: (answered[0][0][0], answered[1][0][0]))
-    written = named(dialect, placeholders, schema, "write_probe", consumer, id)
-    return Question([written, *mark_transaction(dialect, placeholders, schema)], lambda _: (id, id))
-
-
-def look_at_probe(
-    dialect: Dialect, placeholders: Placeholders, schema: str, *, transaction: Any, consumer: str, id: str
-) -> Question[bool]:
-    """Whether the probe was committed; it is gone afterwards."""
-    if dialect == "postgresql":
-        asked = named(dialect, placeholders, schema, "look_at_probe", transaction)
-        return Question([asked], lambda answered: bool(answered[0][0][0] == "committed"))
-    asked = named(dialect, placeholders, schema, "look_at_probe", consumer, id)
-    return Question([asked], lambda answered: bool(answered[0]))
-
-
-# -- the text --------------------------------------------------------------------------------------------------------
-
-
-def named(dialect: Dialect, placeholders: Placeholders, schema: str, name: str, *values: Any) -> Statement:
-    """A named query with its values, for any driver."""
-    return Statement(_query(dialect, name, schema, placeholders), values)
-
-
-@cache
-def _query(dialect: Dialect, name: str, schema: str, placeholders: Placeholders) -> str:
-    return with_placeholders(named_queries(dialect, schema)[name], placeholders)
 
 
 def with_placeholders(sql: str, wanted: Placeholders) -> str:

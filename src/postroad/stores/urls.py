@@ -1,4 +1,4 @@
-"""Database URLs: which kind of database one names, and how a driver wants it. Nothing here does I/O, or shows a secret.
+"""Database URLs as a driver takes them. Nothing here does I/O, or shows a secret.
 
 SQLAlchemy's URLs name a driver in their scheme, `postgresql+asyncpg://`. They are taken as well, and mean the same
 database; the relay uses its own driver.
@@ -7,52 +7,18 @@ database; the relay uses its own driver.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
-from postroad.config import is_url
 from postroad.errors import InvalidSetting
+from postroad.kinds import is_url
 
-if TYPE_CHECKING:
-    from postroad.stores.queries import Dialect
+__all__ = ["driver_url", "place_of", "sqlite_path"]
 
-__all__ = ["dialect_of", "driver_url", "place_of", "sqlite_path"]
-
-_DIALECTS: Final[dict[str, Dialect]] = {"postgresql": "postgresql", "postgres": "postgresql", "sqlite": "sqlite"}
-_SQLALCHEMY_DRIVERS: Final[dict[Dialect, frozenset[str]]] = {
-    "postgresql": frozenset({"asyncpg", "pg8000", "psycopg", "psycopg2", "psycopg2cffi"}),
-    "sqlite": frozenset({"aiosqlite", "pysqlite"}),
-}
-_RIGHT: Final = (
-    "it must be postgresql://user@host/name or sqlite:///path/to/file, or such a URL of SQLAlchemy, "
-    "postgresql+asyncpg://… or sqlite+aiosqlite:///…"
-)
 # What SQLAlchemy's asyncpg dialect keeps for itself, or calls by another name than PostgreSQL does.
 _SQLALCHEMY_OPTIONS: Final = frozenset(
     {"async_fallback", "prepared_statement_cache_size", "prepared_statement_name_func"}
 )
-
-
-def dialect_of(url: str) -> Dialect:
-    """Which kind of database a URL names. Raises InvalidSetting."""
-    if not is_url(url):
-        raise InvalidSetting(
-            f"database is no URL that can be read (it is not shown, for it may hold a password); {_RIGHT}, "
-            "with special characters of user and password percent-encoded",
-            settings=("database",),
-        )
-    scheme = url.partition(":")[0]
-    name, _, driver = scheme.partition("+")
-    dialect = _DIALECTS.get(name)
-    if dialect is None or (scheme != name and driver not in _SQLALCHEMY_DRIVERS[dialect]):
-        raise InvalidSetting(f"database is a URL that begins with {scheme!r}; {_RIGHT}", settings=("database",))
-    if ":***@" in url:
-        raise InvalidSetting(
-            "database is a URL whose password is '***', as str(engine.url) shows it; "
-            "pass engine.url.render_as_string(hide_password=False)",
-            settings=("database",),
-        )
-    return dialect
 
 
 def sqlite_path(url: str) -> Path:

@@ -1,4 +1,4 @@
-"""Messages that a test has read, and the one assertion about them."""
+"""The messages that a test has read, with the assertion `assert_added`."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Messages(list[StoredMessage]):
         topic: str | None = None,
         times: int | None = None,
     ) -> StoredMessage | None:
-        """Fail unless there is such a message, and give the first.
+        """Fail unless there is such a message, and return the first.
 
-        `what` is an event's class, the name of a type, or an event, whose payload must be the same then. `key=None`
-        asks for a message without a key; without `key` any will do. With `times` there must be exactly so many;
-        `times=0` asks that there is none.
+        `what` is the class of an event, the name of a type, or an event, whose payload must be the same. `key=None`
+        matches messages without a key; without `key` any matches. With `times` there must be exactly so many matches,
+        and none with `times=0`.
         """
         __tracebackhide__ = True
         type, payload = _type_and_payload(what)
@@ -60,9 +60,9 @@ class Messages(list[StoredMessage]):
         if len(found) != times if times is not None else not found:
             wanted = _shown(type, payload, wanted_key, topic)
             there = "\n".join(f"  {_shown(each.type, each.payload, each.key, each.topic)}" for each in self)
-            expected = "at least 1" if times is None else times
+            expected = "at least one" if times is None else str(times or "none")
             raise AssertionError(
-                f"expected {expected}, found {len(found)}: {wanted}\nwhat is there:\n{there or '  nothing'}"
+                f"expected {expected}, found {len(found) or 'none'}: {wanted}\nmessages:\n{there or '  none'}"
             )
         return found[0] if found else None
 

@@ -1,7 +1,7 @@
-"""The pytest plugin: the fixtures `memory_sink` and `deliver`, and a test fails if what it added was never awaited.
+"""The pytest plugin: the fixtures `memory_sink` and `deliver`; and a test that forgot to await `add` fails.
 
-A message that was never added complains while Python throws it away, where an error can't stop anything: it is caught
-here, and the test is failed in its place.
+The object that `add` returns on an async connection warns when it is destroyed without having been awaited. Python
+can't raise an error at that point, so the plugin collects these warnings and fails the test.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from postroad.stores.connections import NeverAwaited
-from postroad.testing import delivering
-from postroad.testing.arriving import MemorySink
+from postroad.testing import delivery
+from postroad.testing.sink import MemorySink
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -32,47 +32,47 @@ def memory_sink() -> MemorySink:
 @pytest.fixture
 def deliver() -> Any:
     """`postroad.testing.deliver`: hand events to a consumer's handlers without a broker."""
-    return delivering.deliver
+    return delivery.deliver
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup() -> Generator[None, object, object]:
-    """A fixture may forget to await, too."""
-    with _nothing_dropped():
+    """A test fails if one of its fixtures forgot to await."""
+    with _all_awaited():
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None, object, object]:
-    """The test itself."""
-    with _nothing_dropped():
+    """A test fails if it forgot to await."""
+    with _all_awaited():
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown() -> Generator[None, object, object]:
-    """And the end of a fixture."""
-    with _nothing_dropped():
+    """The end of a fixture may forget to await, too."""
+    with _all_awaited():
         return (yield)
 
 
 @contextmanager
-def _nothing_dropped() -> Iterator[None]:
-    dropped: list[str] = []
-    others = sys.unraisablehook
+def _all_awaited() -> Iterator[None]:
+    forgotten: list[str] = []
+    previous = sys.unraisablehook
 
-    def keep(what: sys.UnraisableHookArgs) -> None:
-        if isinstance(what.exc_value, NeverAwaited):
-            dropped.append(str(what.exc_value))
+    def collect(unraisable: sys.UnraisableHookArgs) -> None:
+        if isinstance(unraisable.exc_value, NeverAwaited):
+            forgotten.append(str(unraisable.exc_value))
         else:
-            others(what)
+            previous(unraisable)
 
     with warnings.catch_warnings():
         warnings.filterwarnings("error", category=NeverAwaited)
-        sys.unraisablehook = keep
+        sys.unraisablehook = collect
         try:
             yield
         finally:
-            sys.unraisablehook = others
-    if dropped:
-        pytest.fail("\n".join(dropped), pytrace=False)
+            sys.unraisablehook = previous
+    if forgotten:
+        pytest.fail("\n".join(forgotten), pytrace=False)

@@ -1,12 +1,5 @@
-"""The commands of operators, a file for each group of them: a command reads what was typed, asks `insights`, and shows
-the answer. What can't be taken back is asked for first, with the count.
+"""The commands, one file each, named after the command.
+
+A command parses its options and prints what `Admin` returns. One that changes something declares a `Plan`, which
+`runner` previews, confirms, carries out and shows.
 """
-
-from __future__ import annotations
-
-from typing import Final
-
-__all__ = ["LOOK_AND_ACT"]
-
-LOOK_AND_ACT: Final = "Look and act"
-"""Where the help lists them."""

@@ -1,35 +1,40 @@
-"""`postroad dead`: look at what was refused for good, and decide what becomes of it."""
+"""`postroad dead`: inspect, retry and drop dead messages."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec.structs import replace
 
+from postroad.errors import InvalidSetting
 from postroad.lifecycle import State
-from postroad.ops.asking import DryRun, Reason, Who, Yes, actor, given_reason, needed_reason, progress, sure
-from postroad.ops.commands.choosing import (
+from postroad.ops.commands.message import show_message
+from postroad.ops.commands.messages import list_messages
+from postroad.ops.options import FOR_ANY_DATABASE, takes
+from postroad.ops.parsing import (
     AsJson,
     Limit,
+    MessageId,
     OfKey,
     OfSink,
     OfTopic,
     OfType,
     OlderThan,
-    OneId,
     WithError,
-    ask,
-    chosen,
-    named,
+    WithPayload,
+    parse_filter,
+    parse_id_digits,
 )
-from postroad.ops.commands.showing_done import show_done, show_plan
-from postroad.ops.commands.showing_messages import show_listing, show_message
-from postroad.ops.options import FOR_ANY_DATABASE, takes
-from postroad.ops.showing import count
+from postroad.ops.rendering.messages import show_listing
+from postroad.ops.rendering.text import count
+from postroad.ops.runner import Plan, Planning, changes, with_admin
 from postroad.ops.terminal import Command, Group
-from postroad.stores.operating import By
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from postroad.admin import Admin, Count, Filter
     from postroad.ops.settings import Settings
 
 __all__ = ["dead"]
@@ -37,7 +42,7 @@ __all__ = ["dead"]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="The ids of messages, or their last digits.")]
 All = Annotated[bool, typer.Option("--all", help="Every dead message.")]
 
-dead = typer.Typer(cls=Group, no_args_is_help=True, help="Look at dead messages, try them again, or give them up.")
+dead = typer.Typer(cls=Group, no_args_is_help=True, help="Inspect, retry or drop dead messages.")
 
 
 @dead.command("list", cls=Command)
@@ -54,27 +59,21 @@ def list_dead(
     limit: Limit = 100,
     as_json: AsJson = False,
 ) -> None:
-    """List dead messages, the newest first."""
-    which = chosen(state="dead", key=key, type=type, topic=topic, error=error, older=older, sink=sink)
-    listing = ask(settings, lambda insights: insights.messages(which, limit))
+    """List dead messages, newest first."""
+    which = parse_filter(state=State.DEAD, key=key, type=type, topic=topic, error=error, older=older, sink=sink)
+    listing = with_admin(settings, lambda admin: list_messages(admin, which, limit))
     show_listing(listing, "dead message", as_json=as_json)
 
 
 @dead.command("show", cls=Command)
 @takes(*FOR_ANY_DATABASE)
-def show_dead(
-    *,
-    settings: Settings,
-    id: OneId,
-    payload: Annotated[bool, typer.Option("--payload", help="Show the payload, too.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Show a dead message: what was tried, when, and what the broker said."""
-    show_message(settings, named(settings, id), payload=payload, as_json=as_json, must_be=State.DEAD)
+def show_dead(*, settings: Settings, id: MessageId, payload: WithPayload = False, as_json: AsJson = False) -> None:
+    """Show a dead message with its failed attempts and their errors."""
+    show_message(settings, id, payload=payload, as_json=as_json, required=State.DEAD)
 
 
 @dead.command("retry", cls=Command)
-@takes(*FOR_ANY_DATABASE)
+@changes(reason_required=False)
 def retry(
     *,
     settings: Settings,
@@ -86,30 +85,29 @@ def retry(
     older: OlderThan = None,
     sink: OfSink = None,
     all: All = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    reason: Reason = None,
-    who: Who = None,
-    as_json: AsJson = False,
-) -> None:
-    """Let dead messages be tried again, at once and with all their attempts."""
-    which = chosen(
-        ids=[named(settings, id) for id in ids or ()],
-        key=key, type=type, topic=topic, error=error, older=older, sink=sink, all=all,
-    )  # fmt: skip
-    number = ask(settings, lambda insights: insights.dead(which)).number
-    if dry_run:
-        show_plan(f"{count(number, 'dead message')} would be tried again", number, as_json=as_json)
-        return
-    sure(f"Try {count(number, 'dead message')} again?", yes=yes)
-    by = By(actor(who), given_reason(reason))
-    with progress("retrying", number) as told:
-        done = ask(settings, lambda insights: insights.retry(which, by, told))
-    show_done(done, "dead message", "{} will be tried again".format, as_json=as_json)
+) -> Planning:
+    """Retry dead messages, at once and with all their attempts."""
+    which = parse_filter(key=key, type=type, topic=topic, error=error, older=older, sink=sink)
+    digits = _checked(which, ids, all=all)
+
+    async def plan(admin: Admin) -> Plan:
+        chosen, number = await _preview(admin, which, digits)
+        return Plan(
+            changes=number,
+            nothing=_NOTHING,
+            would=f"{_dead(number)} would be retried",
+            question=f"Retry {_dead(number)}?",
+            act=lambda admin, by, on_progress: admin.retry(chosen, by, on_progress=on_progress),
+            thing="dead message",
+            done="{} will be retried".format,
+            progress="retrying",
+        )
+
+    return plan
 
 
 @dead.command("drop", cls=Command)
-@takes(*FOR_ANY_DATABASE)
+@changes(reason_required=True)
 def drop(
     *,
     settings: Settings,
@@ -121,23 +119,45 @@ def drop(
     older: OlderThan = None,
     sink: OfSink = None,
     all: All = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    reason: Reason = None,
-    who: Who = None,
-    as_json: AsJson = False,
-) -> None:
-    """Give dead messages up: they are never published, and deleted in time."""
-    which = chosen(
-        ids=[named(settings, id) for id in ids or ()],
-        key=key, type=type, topic=topic, error=error, older=older, sink=sink, all=all,
-    )  # fmt: skip
-    number = ask(settings, lambda insights: insights.dead(which)).number
-    if dry_run:
-        show_plan(f"{count(number, 'dead message')} would be dropped", number, as_json=as_json)
-        return
-    by = By(actor(who), needed_reason(reason))
-    sure(f"Drop {count(number, 'dead message')}? Nobody will ever receive them.", yes=yes)
-    with progress("dropping", number) as told:
-        done = ask(settings, lambda insights: insights.drop(which, by, told))
-    show_done(done, "dead message", "dropped {}".format, as_json=as_json)
+) -> Planning:
+    """Drop dead messages: they are never published, and retention deletes them."""
+    which = parse_filter(key=key, type=type, topic=topic, error=error, older=older, sink=sink)
+    digits = _checked(which, ids, all=all)
+
+    async def plan(admin: Admin) -> Plan:
+        chosen, number = await _preview(admin, which, digits)
+        return Plan(
+            changes=number,
+            nothing=_NOTHING,
+            would=f"{_dead(number)} would be dropped",
+            question=f"Drop {_dead(number)}? They will never be published.",
+            act=lambda admin, by, on_progress: admin.drop(chosen, by, on_progress=on_progress),
+            thing="dead message",
+            done="dropped {}".format,
+            progress="dropping",
+        )
+
+    return plan
+
+
+_NOTHING = "no dead message matches; `postroad dead list` shows all dead messages"
+
+
+def _checked(which: Filter, ids: Sequence[str] | None, *, all: bool) -> list[str]:
+    """The digits of the ids. Raises InvalidSetting if all dead messages are selected without --all, or with more."""
+    selects = bool(ids) or not which.is_empty
+    if all and selects:
+        raise InvalidSetting("--all selects every dead message; omit it, or what else selects messages")
+    if not all and not selects:
+        raise InvalidSetting("no messages are selected; give ids, options that select messages, or --all")
+    return [parse_id_digits(id) for id in ids or ()]
+
+
+async def _preview(admin: Admin, which: Filter, digits: Sequence[str]) -> tuple[Filter, Count]:
+    ids = [await admin.find_id(each) for each in digits]
+    chosen = replace(which, ids=tuple(ids), state=State.DEAD)
+    return chosen, await admin.preview_dead(chosen)
+
+
+def _dead(number: Count) -> str:
+    return count(number.number, "dead message")

@@ -1,4 +1,4 @@
-"""The OrderFlow story, told by real processes on two SQLite files: no server, and no mercy for the processes.
+"""The demo: two applications and a relay, as real processes on two SQLite files, some of which are killed.
 
     shop process                       relay process, killed twice
     shop.sqlite                        warehouse.sqlite
@@ -6,6 +6,7 @@
     │ orders, declined, log │ ───────▶ │ deliveries │
     └───────────────────────┘          └────────────┘
 
-`plan` is what all of them know, `shop` and `warehouse` are the application, `story` starts and kills them, `audit`
-compares their tables, `screen` and `report` show it. Shop and relay run as `python -m postroad.ops.demo`.
+`plan` is known to all of them, `shop` and `warehouse` are the applications, `story` starts and kills the processes,
+`audit` compares their tables with `verify`, `screen` and `report` print it. Shop and relay are run
+by `python -m postroad.ops.demo`.
 """

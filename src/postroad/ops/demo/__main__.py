@@ -1,4 +1,4 @@
-"""What runs in a process of its own: `python -m postroad.ops.demo shop|relay|drain PLAN`. For `story` only."""
+"""The processes that `story` starts: `python -m postroad.ops.demo shop|relay|drain PLAN`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import msgspec
 
 from postroad.ops.demo.plan import Plan
 from postroad.ops.demo.shop import open_shop
-from postroad.ops.demo.warehouse import run_relay
+from postroad.ops.demo.warehouse import relay_to_warehouse
 
 
 def main(role: str, plan: str) -> None:
-    """Play a role until it is over."""
+    """Run a role until it ends."""
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(message)s")
     known = msgspec.json.decode(plan, type=Plan)
@@ -24,9 +24,9 @@ def main(role: str, plan: str) -> None:
         case "shop":
             asyncio.run(open_shop(known))
         case "relay":
-            sys.exit(asyncio.run(run_relay(known, until_empty=False)))
+            sys.exit(asyncio.run(relay_to_warehouse(known, until_empty=False)))
         case "drain":
-            sys.exit(asyncio.run(run_relay(known, until_empty=True)))
+            sys.exit(asyncio.run(relay_to_warehouse(known, until_empty=True)))
 
 
 def _end_with_the_parent() -> None:

@@ -1,4 +1,4 @@
-"""The audit: compares what the shop's tables say with what the warehouse's table says, and believes nobody else."""
+"""The audit: compares the shop's tables with the warehouse's table, and uses no other source."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+
+from postroad.verify import Arrival, Committed, verify
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,41 +19,41 @@ __all__ = ["Audit", "Books", "Counts", "Entry", "audit", "count", "read_books"]
 
 
 class Entry(NamedTuple):
-    """An order as it stands in a table."""
+    """An order or a delivery, as a row of its table."""
 
     number: int
     customer: str
 
 
 class Books(msgspec.Struct, frozen=True):
-    """The tables as they are."""
+    """The contents of the tables."""
 
     orders: Sequence[Entry]
-    """What was committed."""
+    """The committed orders."""
     declined: int
-    """How many were rolled back."""
+    """How many orders were rolled back."""
     logged: int | None
-    """How many messages are in the log; None when there is none."""
+    """How many messages are in the log; None without an outbox."""
     deliveries: Sequence[Entry]
-    """Every call of the warehouse's handler, as they came."""
+    """Every call of the warehouse's handler, in order."""
 
 
 class Audit(msgspec.Struct, frozen=True):
-    """What the books say together."""
+    """The result of the comparison."""
 
     orders: int
     declined: int
     logged: int | None
     deliveries: int
     lost: int
-    """Orders that never arrived."""
+    """Orders that were never delivered."""
     phantoms: int
-    """What arrived and is no order."""
+    """Deliveries of what is not an order, each counted once."""
     duplicates: int
-    """How often something arrived again."""
+    """Repeated deliveries."""
     customers: int
     disordered: int
-    """Customers whose orders did not arrive, for the first time each, in the order they were placed in."""
+    """Customers whose orders were not delivered in the order in which they were placed, repeated deliveries aside."""
 
     @property
     def passed(self) -> bool:
@@ -61,31 +63,20 @@ class Audit(msgspec.Struct, frozen=True):
 
 
 def audit(books: Books) -> Audit:
-    """Compare the books. Pure."""
-    ordered = {order.number for order in books.orders}
-    first_arrivals = list(dict.fromkeys(books.deliveries))
-    arrived = {delivery.number for delivery in first_arrivals}
+    """Compare the tables, by `verify`. An order's number is its place among the orders of its customer."""
+    orders = [Committed(order.number, order.customer, order.number) for order in books.orders]
+    verdict = verify(orders, [Arrival(delivery.number) for delivery in books.deliveries])
     return Audit(
-        orders=len(ordered),
+        orders=verdict.committed,
         declined=books.declined,
         logged=books.logged,
-        deliveries=len(books.deliveries),
-        lost=len(ordered - arrived),
-        phantoms=len(arrived - ordered),
-        duplicates=len(books.deliveries) - len(first_arrivals),
+        deliveries=verdict.arrived,
+        lost=len(verdict.lost),
+        phantoms=len({phantom.id for phantom in verdict.phantoms}),
+        duplicates=len(books.deliveries) - len(set(books.deliveries)),
         customers=len({order.customer for order in books.orders}),
-        disordered=_disordered(first_arrivals),
+        disordered=len({overtaken.message.key for overtaken in verdict.overtaken}),
     )
-
-
-def _disordered(first_arrivals: Sequence[Entry]) -> int:
-    newest: dict[str, int] = {}
-    disordered = set()
-    for number, customer in first_arrivals:  # an order's number tells when it was placed
-        if number < newest.get(customer, 0):
-            disordered.add(customer)
-        newest[customer] = max(number, newest.get(customer, 0))
-    return len(disordered)
 
 
 # -- reading the tables ----------------------------------------------------------------------------------------------
@@ -102,7 +93,7 @@ _COUNTS = """
 
 
 def read_books(plan: Plan) -> Books:
-    """Read the tables, when all processes have ended."""
+    """Read the tables, after all processes have ended."""
     with closing(_open(plan)) as tables:
         return Books(
             orders=[Entry(*row) for row in tables.execute(_ORDERS)],
@@ -113,20 +104,20 @@ def read_books(plan: Plan) -> Books:
 
 
 class Counts(NamedTuple):
-    """The same tables, counted while the processes are at work."""
+    """The same tables, counted while the processes run."""
 
     orders: int
     declined: int
     arrived: int
-    """How much arrived, orders or not."""
+    """Distinct deliveries, of orders or not."""
     again: int
-    """How often something arrived again."""
+    """Repeated deliveries."""
     under_way: int
-    """Orders that did not arrive yet."""
+    """Orders that are not delivered yet."""
 
 
 def count(plan: Plan) -> Counts:
-    """Have a look."""
+    """Count the tables now."""
     with closing(_open(plan)) as tables:
         return Counts(*tables.execute(_COUNTS).fetchone())
 

@@ -1,4 +1,4 @@
-"""What every process of the demo knows from the start. Pure: the same plan gives the same orders, also after a kill."""
+"""The plan that all processes of the demo share. Pure: the same plan makes the same orders, also after a kill."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from postroad.message import event
 
-__all__ = ["OrderPlaced", "Plan"]
+__all__ = ["LANES", "OrderPlaced", "Plan"]
 
 CUSTOMERS = 32
 LANES = 4
@@ -21,7 +21,7 @@ LONGEST_DRAIN = 4.5
 
 @event("order.placed.v1")
 class OrderPlaced(msgspec.Struct, frozen=True):
-    """What the warehouse hears of an order."""
+    """The event that the warehouse receives."""
 
     order: int
     customer: str
@@ -60,8 +60,8 @@ class Plan(msgspec.Struct, frozen=True):
         block, place = divmod(number - 1, ONE_IN)
         return self._random("declined", block).randrange(ONE_IN) == place
 
-    # The shop is twice as fast as the warehouse, so that the relay always has something under way when it is killed,
-    # and all is over in a few seconds however many orders there are.
+    # The shop is twice as fast as the warehouse, so that the relay always has messages in flight when it is killed;
+    # and the demo takes a few seconds, however many orders there are.
 
     @property
     def handling_seconds(self) -> float:

@@ -1,4 +1,4 @@
-"""The words before and after the story: what is about to happen, what the tables say, and what follows from it."""
+"""Prints the introduction and the result of the audit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["show_audit", "show_title"]
 
 
 def show_title(console: Console, plan: Plan, *, kept: bool) -> None:
-    """What is about to happen, and where."""
+    """Print what the demo does, and where its files are."""
     console.print(Text.assemble("\n", ("postroad demo", "bold"), ": orders, deliveries, and processes that get killed"))
     if plan.sabotage:
         console.print("Sabotage: there is no outbox. The shop itself tells the warehouse, in the")
@@ -32,7 +32,7 @@ def show_title(console: Console, plan: Plan, *, kept: bool) -> None:
 
 
 def show_audit(console: Console, result: Audit, kills: Mapping[str, int]) -> None:
-    """What the tables say, and what follows from it."""
+    """Print the numbers of the audit and its conclusion."""
     console.print(Text.assemble("\n", ("audit", "bold"), ", from the shop's and the warehouse's own tables\n"))
     for line in (*_facts(result), Text(), *_verdicts(result), Text()):
         console.print(line)
@@ -77,7 +77,7 @@ def _verdicts(result: Audit) -> Iterator[Text]:
 def _conclusion(result: Audit, kills: Mapping[str, int]) -> list[str]:
     killed = " and ".join(f"the {who} {_times(number)}" for who, number in kills.items())
     if result.passed:
-        though = f"though SIGKILL hit {killed}." if killed else "but nobody was killed, so this proves little."
+        though = f"though SIGKILL hit {killed}." if killed else "but no process was killed, so this proves little."
         return ["PASSED: nothing lost, nothing made up, each customer's orders in order,", though]
     if result.logged is not None:
         return ["FAILED, and that must not happen.", "Please report it, with the seed and the files (--directory)."]

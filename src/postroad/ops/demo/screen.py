@@ -1,4 +1,4 @@
-"""How the story looks: alive on a terminal, line by line elsewhere. It shows what it is told and decides nothing."""
+"""Prints the progress of the demo: live on a terminal, line by line in a pipe."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STATES = {"running": "green", "killed": "bold red", "running again": "yellow", 
 
 
 class PlainScreen:
-    """One line for each thing that happens, and one for each quarter of the way."""
+    """One line per event, and one per quarter of the orders."""
 
     def __init__(self, console: Console, plan: Plan, expected: int) -> None:
         self.console = console
@@ -36,15 +36,15 @@ class PlainScreen:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """There is nothing to put away."""
+        """Nothing to clean up."""
 
     def say(self, who: str, what: str, style: str = "") -> None:
-        """Somebody did something."""
+        """Print an event."""
         seconds = time.monotonic() - self._began
         self.console.print(Text.assemble(f"{seconds:5.1f} s  ", (f"{who:<7}", _COLOURS[who]), (what, style)))
 
     def show(self, counts: Counts, states: dict[str, str]) -> None:
-        """How far everybody has come."""
+        """Show the progress."""
         quarters = 4 * counts.arrived // self._expected
         if quarters > self._quarters:
             self._quarters = quarters
@@ -52,7 +52,7 @@ class PlainScreen:
 
 
 class LiveScreen(PlainScreen):
-    """The same lines, and below them how far everybody has come right now."""
+    """The same lines, and below them progress bars."""
 
     def __init__(self, console: Console, plan: Plan, expected: int) -> None:
         super().__init__(console, plan, expected)
@@ -81,7 +81,7 @@ class LiveScreen(PlainScreen):
 
 
 def screen_for(console: Console, plan: Plan) -> PlainScreen:
-    """Alive only where something can be drawn again."""
+    """The screen for this console: live if it can redraw lines."""
     kind = LiveScreen if console.is_terminal and not console.is_dumb_terminal else PlainScreen
     return kind(console, plan, max(1, plan.expected))
 

@@ -1,6 +1,6 @@
 """The shop, an ordinary application: it writes its order and adds its message in one transaction.
 
-Or, as sabotage, it does what everybody does before the first night on call: it publishes by itself.
+With --sabotage it makes the classic mistake: it publishes by itself, without an outbox.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _TABLES = """
 
 
 class CardDeclined(Exception):
-    """The customer can't pay; whatever the transaction wrote must be undone."""
+    """The customer can't pay; the transaction must be rolled back."""
 
 
 class Announce(Protocol):
-    """How the shop tells the world about an order."""
+    """Publishes an order."""
 
     def __call__(self, connection: sqlite3.Connection, order: OrderPlaced) -> None:
         """Called inside the order's transaction."""
@@ -55,7 +55,7 @@ async def open_shop(plan: Plan) -> None:
 
 async def _serve(plan: Plan, announce: Announce) -> None:
     with closing(sqlite3.connect(plan.shop_file, timeout=30)) as connection:
-        # SIGKILL takes nothing from the operating system, so only a power cut would need more than this.
+        # What was written survives SIGKILL; only a power failure would need more than this.
         connection.execute("pragma synchronous = normal")
         for number in range(_next_number(connection), plan.orders + 1):
             order = plan.order(number)
@@ -90,7 +90,7 @@ def _through_the_outbox() -> Announce:
 
 
 class Directly:
-    """The classic mistake: send it now, in the background. A rollback can't take it back, and a kill forgets it."""
+    """The classic mistake: publish in the background. A rollback does not undo it, and a kill loses it."""
 
     def __init__(self, warehouse: Warehouse, seconds: float) -> None:
         self._warehouse = warehouse
@@ -104,9 +104,9 @@ class Directly:
         task.add_done_callback(self._under_way.discard)
 
     async def finish(self) -> None:
-        """Wait for what is under way."""
+        """Wait for the publications in flight."""
         await asyncio.gather(*self._under_way)
 
     async def _publish(self, order: OrderPlaced) -> None:
-        await asyncio.sleep(self._seconds)  # the network, the broker, the other side: it takes its time
+        await asyncio.sleep(self._seconds)  # the network and the broker take time
         self._warehouse.record(order)

@@ -1,6 +1,6 @@
-"""The story: who is started and killed, and when. It waits for what the tables say, never for a time.
+"""Starts and kills the processes of the demo. It waits for the contents of the tables, never for a fixed time.
 
-Only `Stage` starts, watches and kills processes; the two stories read as they happen.
+`Stage` starts, watches and kills processes; `_with_outbox` and `_without_outbox` are the two scripts.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from postroad.ops.demo.audit import Counts
     from postroad.ops.demo.screen import PlainScreen
 
-__all__ = ["tell"]
+__all__ = ["run_demo"]
 
 Who = Literal["shop", "relay"]
-LOOK_AGAIN: Final = 0.03
-PATIENCE: Final = 15.0
+POLL_SECONDS: Final = 0.03
+STALLED_SECONDS: Final = 15.0
 _KILLED: Final = -signal.SIGKILL if sys.platform != "win32" else 1
 
 
-def tell(console: Console, *, orders: int, seed: int | None, sabotage: bool, directory: Path | None) -> int:
+def run_demo(console: Console, *, orders: int, seed: int | None, sabotage: bool, directory: Path | None) -> int:
     """Run the demo and show it; 0 when the audit passed, 1 when it did not."""
     with _folder(directory) as folder:
         plan = Plan(str(folder), orders, SystemRandom().randrange(100_000) if seed is None else seed, sabotage)
@@ -94,7 +94,7 @@ def _while_publishing(now: Counts) -> str:
 
 
 class Stage:
-    """The processes of the demo. Whoever leaves the stage leaves none of them behind."""
+    """The processes of the demo. Leaving the context ends all of them."""
 
     def __init__(self, plan: Plan, screen: PlainScreen) -> None:
         self.expected = plan.expected
@@ -112,7 +112,7 @@ class Stage:
             self._end(who)
 
     def start(self, who: Who, words: str, *, role: str | None = None) -> None:
-        """Start a process. Its standard input is a pipe that tells it when this process is gone."""
+        """Start a process. Its standard input is a pipe, which closes when this process ends."""
         command = [sys.executable, "-m", "postroad.ops.demo", role or who, msgspec.json.encode(self._plan).decode()]
         with self._log_of(who).open("ab") as log:
             self._processes[who] = subprocess.Popen(  # noqa: S603 - our own module, our own plan
@@ -120,23 +120,23 @@ class Stage:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is for the story alone, which then ends the others
+                start_new_session=True,  # Ctrl-C goes to this process only, which then ends the others
             )
         self._states[who] = "running again" if self.kills[who] else "running"
         self._screen.say(who, f"{words} (pid {self._processes[who].pid})")
 
     def kill(self, who: Who, when: Callable[[Counts], str]) -> None:
-        """End a process without a warning: it can't finish, save or say anything."""
+        """Kill a process with SIGKILL: it can't finish or save anything."""
         self._check_processes()
         if self._end(who) != _KILLED:
-            self._screen.say(who, "had ended before it could be killed")  # on a very slow machine; the story goes on
+            self._screen.say(who, "had ended before it could be killed")  # on a very slow machine; the demo goes on
             return
         self.kills[who] += 1
         self._states[who] = "killed"
         self._screen.say(who, f"killed with SIGKILL {when(count(self._plan))}", "bold red")
 
     def wait_until(self, condition: Callable[[Counts], bool]) -> None:
-        """Watch until the tables say so, or until nothing has moved for so long that the audit must speak."""
+        """Wait until the counts satisfy the condition, or have not changed for STALLED_SECONDS."""
         before, moved = None, time.monotonic()
         while True:
             now = count(self._plan)
@@ -146,13 +146,15 @@ class Stage:
             self._check_processes()
             if now != before:
                 before, moved = now, time.monotonic()
-            elif time.monotonic() - moved > PATIENCE:
-                self._screen.say("story", f"nothing has moved for {PATIENCE:.0f} s; going on to the audit", "bold red")
+            elif time.monotonic() - moved > STALLED_SECONDS:
+                self._screen.say(
+                    "story", f"nothing has changed for {STALLED_SECONDS:.0f} s; going on to the audit", "bold red"
+                )
                 return
-            time.sleep(LOOK_AGAIN)
+            time.sleep(POLL_SECONDS)
 
     def wait_for_end(self, who: Who, words: str) -> None:
-        """Watch until a process has ended by itself."""
+        """Wait until a process has ended by itself."""
         process = self._processes[who]
         self.wait_until(lambda _: process.poll() is not None)
         self._check_processes()
@@ -172,7 +174,7 @@ class Stage:
         for who, process in self._processes.items():
             if process.poll() not in (None, 0):
                 lines = self._log_of(who).read_text(encoding="utf-8", errors="replace").split("\n")
-                last = next((line for line in reversed(lines) if line.strip()), "it said nothing")
+                last = next((line for line in reversed(lines) if line.strip()), "it printed nothing")
                 raise DemoFailed(f"the demo's {who} ended by itself with code {process.returncode}: {last}")
 
     def _log_of(self, who: str) -> Path:
@@ -180,7 +182,7 @@ class Stage:
 
 
 class DemoFailed(PostroadError):
-    """A process of the demo did not do its part."""
+    """A process of the demo failed."""
 
 
 @contextmanager

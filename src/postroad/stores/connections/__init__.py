@@ -1,22 +1,18 @@
-"""What users already have: their connections, and two hands to run a statement with them, one sync and one async.
+"""Runs statements on the connections that users already have, sync and async.
 
-One file per driver says what differs. Whatever the driver, the errors of postroad are the same, and any other error
-stays the driver's own: users catch those to retry. Nothing here commits, and nothing opens a connection of its own.
+One file per driver has its adapter. Whatever the driver, the errors of postroad are the same, and any other error stays
+the driver's own: users catch those to retry. Nothing here commits, and nothing opens a connection of its own.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from postroad.errors import NoTransaction
-from postroad.stores.connections.hand import State
-from postroad.stores.connections.kinds import hand_for
-from postroad.stores.connections.missing import as_not_migrated
+from postroad.stores.connections.adapter import State
+from postroad.stores.connections.errors import as_ours
+from postroad.stores.connections.kinds import adapter_for
 from postroad.stores.connections.pending import Call, NeverAwaited, Pending
-from postroad.stores.connections.refused import as_refused
 from postroad.stores.connections.typed import AsyncConnection, SyncConnection
-from postroad.stores.memory import MemoryTransaction
-from postroad.stores.statements import add_rows, add_rows_and_later, cancel_message
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -24,8 +20,8 @@ if TYPE_CHECKING:
 
     from postroad.message import NewRow
     from postroad.schedule import Cancellation, Later
-    from postroad.stores.connections.hand import Hand, Tongue
-    from postroad.stores.statements import Question, Statement
+    from postroad.stores.connections.adapter import ConnectionAdapter
+    from postroad.stores.statements import Query, Statement, Statements
 
 __all__ = [
     "AsyncConnection",
@@ -34,9 +30,9 @@ __all__ = [
     "State",
     "SyncConnection",
     "add_through",
-    "ask_through",
+    "begin_example",
     "cancel_through",
-    "idiom_of",
+    "query_through",
     "reported_through",
     "state_through",
 ]
@@ -53,95 +49,66 @@ _CANCEL = Call("outbox.cancel", undone="nothing was canceled for")
 def add_through(
     connection: Any, schema: str, rows: Sequence[NewRow], result: T, *, later: Sequence[Later] = ()
 ) -> T | Pending[T]:
-    """Write rows to the log, and beside it what is for later, in the connection's own transaction, now or when it is
-    awaited, and give the result.
+    """Write rows to the log, and `later` to the scheduled messages, in the connection's own transaction, now or when
+    awaited, and return the result.
     """
-    if isinstance(connection, MemoryTransaction):
-        return _add_in_memory(connection, rows, later, result)
     cls: type = type(connection)
-    hand = hand_for(cls)
-    target = hand.ready(connection)
+    adapter = adapter_for(cls)
+    target = adapter.ready(connection)
     statements: Sequence[Statement] = ()
     if later:
-        statements = add_rows_and_later(*hand.tongue(target), schema, rows, later)
+        statements = adapter.sql_style(target).statements(schema).add_later(rows, later)
     elif rows:
-        statements = (add_rows(*hand.tongue(target), schema, rows),)
-    if hand.is_async:
-        return Pending(lambda: _run_async(hand, connection, statements, schema, result), _ADD, result)
-    with _ErrorsNamed(schema):
+        statements = (adapter.sql_style(target).statements(schema).add(rows),)
+    if adapter.is_async:
+        return Pending(lambda: _run_async(adapter, connection, statements, schema, result), _ADD, result)
+    with _OurErrors(schema):
         for statement in statements:
-            hand.run(target, statement)
+            adapter.run(target, statement)
     return result
 
 
-async def _run_async(hand: Hand, connection: Any, statements: Sequence[Statement], schema: str, result: T) -> T:
-    target = hand.ready(connection)  # asked again: the transaction may have ended since `add` was called
-    with _ErrorsNamed(schema):
+async def _run_async(
+    adapter: ConnectionAdapter, connection: Any, statements: Sequence[Statement], schema: str, result: T
+) -> T:
+    target = adapter.ready(connection)  # checked again: the transaction may have ended since `add` was called
+    with _OurErrors(schema):
         for statement in statements:
-            await hand.run(target, statement)
+            await adapter.run(target, statement)
     return result
 
 
-# -- asking ----------------------------------------------------------------------------------------------------------
+# -- querying --------------------------------------------------------------------------------------------------------
 
 
 def cancel_through(connection: Any, schema: str, id: UUID) -> Cancellation | Pending[Cancellation]:
-    """Take a message back in the connection's own transaction, now or when it is awaited, unless it is too late."""
-    if isinstance(connection, MemoryTransaction):
-        return _still_open(connection).cancel(id)
-    return ask_through(connection, schema, lambda tongue: cancel_message(*tongue, schema, id), _CANCEL, id)
+    """Cancel a message in the connection's own transaction, now or when awaited, unless it is too late."""
+    return query_through(connection, schema, lambda statements: statements.cancel(id), _CANCEL, id)
 
 
-def ask_through(
-    connection: Any, schema: str, question: Callable[[Tongue], Question[T]], call: Call, about: object
+def query_through(
+    connection: Any, schema: str, query: Callable[[Statements], Query[T]], call: Call, about: object
 ) -> T | Pending[T]:
-    """What the database answers in the connection's own transaction, now or when it is awaited."""
+    """Run a query in the connection's own transaction, now or when awaited, and return its result."""
     cls: type = type(connection)
-    hand = hand_for(cls)
-    target = hand.ready(connection)
-    asked = question(hand.tongue(target))
-    if hand.is_async:
-        return Pending(lambda: _ask_async(hand, connection, asked, schema), call, about)
-    with _ErrorsNamed(schema):
-        return asked.answer(hand.ask(target, asked.statements))
+    adapter = adapter_for(cls)
+    target = adapter.ready(connection)
+    wanted = query(adapter.sql_style(target).statements(schema))
+    if adapter.is_async:
+        return Pending(lambda: _query_async(adapter, connection, wanted, schema), call, about)
+    with _OurErrors(schema):
+        return wanted.result(adapter.fetch(target, wanted.statements))
 
 
-def reported_through(connection: Any) -> bool | Awaitable[bool | None] | None:
-    """What `state_through` has to know from before `first_time`: see `Hand.reported`."""
-    cls: type = type(connection)
-    hand = hand_for(cls)
-    return _connected(hand, connection) if hand.connect else hand.reported(connection)
+async def _query_async(adapter: ConnectionAdapter, connection: Any, wanted: Query[T], schema: str) -> T:
+    target = adapter.ready(connection)
+    with _OurErrors(schema):
+        return wanted.result(await adapter.fetch(target, wanted.statements))
 
 
-async def _connected(hand: Hand, connection: Any) -> bool | None:
-    assert hand.connect is not None  # noqa: S101 - asked before
-    await hand.connect(connection)
-    return hand.reported(connection)
-
-
-def state_through(connection: Any, before: bool | None) -> State:
-    """The state of the transaction in which `first_time` was asked, as far as the driver knows it."""
-    cls: type = type(connection)
-    hand = hand_for(cls)
-    state = hand.state(connection)
-    return State.KEPT if state is State.OPEN and before is False and hand.reported(connection) else state
-
-
-def idiom_of(connection: Any) -> str:
-    """How a `begin` for connections of this kind is written."""
-    cls: type = type(connection)
-    return hand_for(cls).idiom
-
-
-async def _ask_async(hand: Hand, connection: Any, asked: Question[T], schema: str) -> T:
-    target = hand.ready(connection)
-    with _ErrorsNamed(schema):
-        return asked.answer(await hand.ask(target, asked.statements))
-
-
-class _ErrorsNamed:
-    """Around a statement: errors that our tables are missing, and those that our SQL raises, become our own. A class,
-    because `add` is called often.
+class _OurErrors:
+    """Turns a driver's error about our tables, or one that our SQL raised, into an error of postroad. A class and not a
+    generator, because `add` is called often.
     """
 
     __slots__ = ("_schema",)
@@ -153,20 +120,36 @@ class _ErrorsNamed:
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if isinstance(error, Exception):
-            named = as_refused(error, self._schema) or as_not_migrated(error, self._schema)
-            if named is not None:
-                raise named from error
+            ours = as_ours(error, self._schema)
+            if ours is not None:
+                raise ours from error
 
 
-# -- in memory -------------------------------------------------------------------------------------------------------
+# -- the state of a transaction --------------------------------------------------------------------------------------
 
 
-def _add_in_memory(transaction: MemoryTransaction, rows: Sequence[NewRow], later: Sequence[Later], result: T) -> T:
-    _still_open(transaction).add(rows, later)
-    return result
+def reported_through(connection: Any) -> bool | Awaitable[bool | None] | None:
+    """The value of `ConnectionAdapter.reported` before `first_time`, for `state_through` to compare with."""
+    cls: type = type(connection)
+    adapter = adapter_for(cls)
+    return _connected(adapter, connection) if adapter.connect else adapter.reported(connection)
 
 
-def _still_open(transaction: MemoryTransaction) -> MemoryTransaction:
-    if not transaction.open:
-        raise NoTransaction("this transaction of the memory store has ended; begin another")
-    return transaction
+async def _connected(adapter: ConnectionAdapter, connection: Any) -> bool | None:
+    assert adapter.connect is not None  # noqa: S101 - checked by the caller
+    await adapter.connect(connection)
+    return adapter.reported(connection)
+
+
+def state_through(connection: Any, before: bool | None) -> State:
+    """The state of the transaction in which `first_time` was run, as far as the driver knows it."""
+    cls: type = type(connection)
+    adapter = adapter_for(cls)
+    state = adapter.state(connection)
+    return State.KEPT if state is State.OPEN and before is False and adapter.reported(connection) else state
+
+
+def begin_example(connection: Any) -> str:
+    """An example of a `begin` for connections of this kind."""
+    cls: type = type(connection)
+    return adapter_for(cls).begin_example

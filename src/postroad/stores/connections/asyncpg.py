@@ -1,11 +1,12 @@
-"""asyncpg. It is in a transaction only when it was told to be."""
+"""asyncpg. A connection is in a transaction only inside `connection.transaction()`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from postroad.errors import ConnectionClosed, NoTransaction
-from postroad.stores.connections.hand import Hand, State, Tongue
+from postroad.stores.connections.adapter import ConnectionAdapter, SQLStyle, State
+from postroad.stores.dialects import POSTGRESQL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ASYNCPG", "asyncpg_reported", "asyncpg_state"]
 
-_TONGUE = Tongue("postgresql", "$1")
+_STYLE = SQLStyle(POSTGRESQL, "$1")
 
 
 def _check(connection: Any) -> Any:
@@ -36,16 +37,16 @@ def _run(connection: Any, statement: Statement) -> Any:
     return connection.execute(statement.sql, *statement.values)
 
 
-async def _ask(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
+async def _fetch(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
     return [
         [tuple(row) for row in await connection.fetch(statement.sql, *statement.values)] for statement in statements
     ]
 
 
 def asyncpg_state(connection: Any) -> State:
-    """The driver knows whether there is a transaction; it does not tell whether an error has aborted it."""
+    """The driver knows whether there is a transaction; it does not know whether an error has aborted it."""
     try:
-        if connection.is_closed():  # by a handler, or lost: the driver does not tell which
+        if connection.is_closed():  # by a handler, or lost: the driver does not know which
             return State.LOST
         return State.OPEN if connection.is_in_transaction() else State.ENDED
     except Exception:  # a pool's proxy raises when its connection was given back
@@ -53,16 +54,16 @@ def asyncpg_state(connection: Any) -> State:
 
 
 def asyncpg_reported(connection: Any) -> bool | None:
-    """See `Hand.reported`. Servers before PostgreSQL 14 don't report it."""
+    """See `ConnectionAdapter.reported`. Servers before PostgreSQL 14 don't report it."""
     value = getattr(connection.get_settings(), "default_transaction_read_only", None)
     return None if value is None else bool(value == "on")
 
 
-ASYNCPG = Hand(
+ASYNCPG = ConnectionAdapter(
     _check,
-    lambda _: _TONGUE,
+    lambda _: _STYLE,
     _run,
-    _ask,
+    _fetch,
     asyncpg_state,
     "@asynccontextmanager async def begin(): async with pool.acquire() as connection, connection.transaction(): "
     "yield connection",

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from postroad.errors import ConnectionClosed, NoTransaction, UnknownConnection
-from postroad.stores.connections.hand import Hand, State, Tongue
+from postroad.errors import ConnectionClosed, NoTransaction, UnsupportedConnection
+from postroad.stores.connections.adapter import ConnectionAdapter, SQLStyle, State
 from postroad.stores.connections.psycopg import psycopg_reported, psycopg_state
 from postroad.stores.connections.sqlite import sqlite_state
+from postroad.stores.dialects import POSTGRESQL, SQLITE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from postroad.stores.statements import Rows, Statement
 
 __all__ = ["DJANGO"]
 
-# Django's cursors take %s on every database.
-_TONGUES = {"postgresql": Tongue("postgresql", "%s"), "sqlite": Tongue("sqlite", "%s")}
+
+class Driver(NamedTuple):
+    """What is below Django: the style of its cursors, which take %s on every database, and its driver's state."""
+
+    sql_style: SQLStyle
+    state: Callable[[Any], State]
+    """See `ConnectionAdapter`; given the driver's connection."""
+    reported: Callable[[Any], bool | None] | None = None
+    """See `ConnectionAdapter`; given the driver's connection. None: nothing is ever reported."""
+
+
+_DRIVERS = {
+    POSTGRESQL.name: Driver(SQLStyle(POSTGRESQL, "%s"), psycopg_state, psycopg_reported),
+    SQLITE.name: Driver(SQLStyle(SQLITE, "%s"), sqlite_state),
+}
 
 
 def _check(connection: Any) -> Any:
@@ -25,7 +39,7 @@ def _check(connection: Any) -> Any:
         if connection.closed_in_transaction:
             raise ConnectionClosed("Django's connection was closed inside its transaction")
         return connection
-    # A connection that is not open yet will be what the settings say.
+    # A connection that is not open yet will have the autocommit mode of the settings.
     opened = connection.connection is not None
     if connection.autocommit if opened else connection.settings_dict["AUTOCOMMIT"]:
         raise NoTransaction(
@@ -35,13 +49,13 @@ def _check(connection: Any) -> Any:
     return connection
 
 
-def _tongue(connection: Any) -> Tongue:
-    tongue = _TONGUES.get(connection.vendor)
-    if tongue is None:
-        raise UnknownConnection(
-            f"Django is used with {connection.vendor} here, and postroad knows it with {' and '.join(_TONGUES)}"
+def _sql_style(connection: Any) -> SQLStyle:
+    driver = _DRIVERS.get(connection.vendor)
+    if driver is None:
+        raise UnsupportedConnection(
+            f"Django is used with {connection.vendor} here; postroad supports {' and '.join(_DRIVERS)}"
         )
-    return tongue
+    return driver.sql_style
 
 
 def _run(connection: Any, statement: Statement) -> None:
@@ -49,7 +63,7 @@ def _run(connection: Any, statement: Statement) -> None:
         (cursor.executemany if statement.repeated else cursor.execute)(statement.sql, statement.values)
 
 
-def _ask(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
+def _fetch(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
     with connection.cursor() as cursor:
         return [_rows(cursor, statement) for statement in statements]
 
@@ -62,23 +76,23 @@ def _rows(cursor: Any, statement: Statement) -> Rows:
 def _state(connection: Any) -> State:
     if connection.connection is None:
         return State.ENDED
-    of_driver = psycopg_state if connection.vendor == "postgresql" else sqlite_state
-    state = of_driver(connection.connection)
+    state = _DRIVERS[connection.vendor].state(connection.connection)
     return State.ABORTED if state is State.OPEN and connection.needs_rollback else state
 
 
 def _reported(connection: Any) -> bool | None:
-    if connection.vendor != "postgresql":
+    reported = _DRIVERS[connection.vendor].reported
+    if reported is None:
         return None
     connection.ensure_connection()
-    return psycopg_reported(connection.connection)
+    return reported(connection.connection)
 
 
-DJANGO = Hand(
+DJANGO = ConnectionAdapter(
     _check,
-    _tongue,
+    _sql_style,
     _run,
-    _ask,
+    _fetch,
     _state,
     "@contextmanager def begin(): with transaction.atomic(): yield connection",
     reported=_reported,

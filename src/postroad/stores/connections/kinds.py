@@ -1,72 +1,63 @@
-"""Which hand a connection needs. Its class says which driver it comes from; no driver is imported to find out.
+"""Which adapter a connection needs. Its class says which driver it comes from; no driver is imported to find out.
 
-That driver is loaded already, or the object could not exist.
+An adapter's module is imported when the first connection of its kind is used. The driver is loaded by then, or the
+object could not exist.
 """
 
 from __future__ import annotations
 
 from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from postroad.errors import UnknownConnection
-from postroad.stores.connections.asyncpg import ASYNCPG
-from postroad.stores.connections.django import DJANGO
-from postroad.stores.connections.psycopg import PSYCOPG, PSYCOPG_ASYNC
-from postroad.stores.connections.sqlalchemy import (
-    ASYNC_CONNECTION,
-    ASYNC_SCOPED_SESSION,
-    ASYNC_SESSION,
-    CONNECTION,
-    SCOPED_SESSION,
-    SESSION,
-)
-from postroad.stores.connections.sqlite import AIOSQLITE, SQLITE3
+from postroad.errors import UnsupportedConnection
 
 if TYPE_CHECKING:
-    from postroad.stores.connections.hand import Hand
+    from postroad.stores.connections.adapter import ConnectionAdapter
 
-__all__ = ["hand_for"]
+__all__ = ["adapter_for"]
 
-# The package and the name of a class that the connection's class is, or comes from.
-_HANDS = {
-    ("sqlite3", "Connection"): SQLITE3,
-    ("aiosqlite", "Connection"): AIOSQLITE,
-    ("asyncpg", "Connection"): ASYNCPG,
-    ("asyncpg", "PoolConnectionProxy"): ASYNCPG,
-    ("psycopg", "Connection"): PSYCOPG,
-    ("psycopg", "AsyncConnection"): PSYCOPG_ASYNC,
-    ("sqlalchemy", "Connection"): CONNECTION,
-    ("sqlalchemy", "AsyncConnection"): ASYNC_CONNECTION,
-    ("sqlalchemy", "Session"): SESSION,
-    ("sqlalchemy", "AsyncSession"): ASYNC_SESSION,
-    ("sqlalchemy", "scoped_session"): SCOPED_SESSION,
-    ("sqlalchemy", "async_scoped_session"): ASYNC_SCOPED_SESSION,
-    ("django", "BaseDatabaseWrapper"): DJANGO,
-    ("django", "ConnectionProxy"): DJANGO,
+# (package, class name) of a connection's class or of one of its base classes → (module in this folder, its adapter).
+_ADAPTERS = {
+    ("sqlite3", "Connection"): ("sqlite", "SQLITE3"),
+    ("aiosqlite", "Connection"): ("sqlite", "AIOSQLITE"),
+    ("asyncpg", "Connection"): ("asyncpg", "ASYNCPG"),
+    ("asyncpg", "PoolConnectionProxy"): ("asyncpg", "ASYNCPG"),
+    ("psycopg", "Connection"): ("psycopg", "PSYCOPG"),
+    ("psycopg", "AsyncConnection"): ("psycopg", "PSYCOPG_ASYNC"),
+    ("sqlalchemy", "Connection"): ("sqlalchemy", "CONNECTION"),
+    ("sqlalchemy", "AsyncConnection"): ("sqlalchemy", "ASYNC_CONNECTION"),
+    ("sqlalchemy", "Session"): ("sqlalchemy", "SESSION"),
+    ("sqlalchemy", "AsyncSession"): ("sqlalchemy", "ASYNC_SESSION"),
+    ("sqlalchemy", "scoped_session"): ("sqlalchemy", "SCOPED_SESSION"),
+    ("sqlalchemy", "async_scoped_session"): ("sqlalchemy", "ASYNC_SCOPED_SESSION"),
+    ("django", "BaseDatabaseWrapper"): ("django", "DJANGO"),
+    ("django", "ConnectionProxy"): ("django", "DJANGO"),
+    ("postroad", "MemoryTransaction"): ("memory", "MEMORY"),
 }
 
-# What is easily given by mistake, and what to do instead.
+# What is easily passed by mistake, and what to do instead.
 _HINTS = {
     (
         "asyncpg",
         "Pool",
-    ): "an asyncpg pool is no connection; use one of its own: async with pool.acquire() as connection",
-    ("psycopg_pool", "ConnectionPool"): "a psycopg pool is no connection; use one of its own: "
+    ): "an asyncpg pool is not a connection; use one of its connections: async with pool.acquire() as connection",
+    ("psycopg_pool", "ConnectionPool"): "a psycopg pool is not a connection; use one of its connections: "
     "with pool.connection() as connection",
-    ("psycopg_pool", "AsyncConnectionPool"): "a psycopg pool is no connection; use one of its own: "
+    ("psycopg_pool", "AsyncConnectionPool"): "a psycopg pool is not a connection; use one of its connections: "
     "async with pool.connection() as connection",
-    ("psycopg", "BaseCursor"): "a psycopg cursor is no connection; use its own: cursor.connection",
-    ("sqlite3", "Cursor"): "an sqlite3 cursor is no connection; use its own: cursor.connection",
-    ("aiosqlite", "Cursor"): "an aiosqlite cursor is no connection; give the connection that it was made from",
-    ("sqlalchemy", "Engine"): "a SQLAlchemy engine is no connection; use one of its own: "
+    ("psycopg", "BaseCursor"): "a psycopg cursor is not a connection; use its connection: cursor.connection",
+    ("sqlite3", "Cursor"): "an sqlite3 cursor is not a connection; use its connection: cursor.connection",
+    ("aiosqlite", "Cursor"): "an aiosqlite cursor is not a connection; pass the connection that it was made from",
+    ("sqlalchemy", "Engine"): "a SQLAlchemy engine is not a connection; use one of its connections: "
     "with engine.begin() as connection",
-    ("sqlalchemy", "AsyncEngine"): "a SQLAlchemy engine is no connection; use one of its own: "
+    ("sqlalchemy", "AsyncEngine"): "a SQLAlchemy engine is not a connection; use one of its connections: "
     "async with engine.begin() as connection",
-    ("sqlalchemy", "sessionmaker"): "a sessionmaker is no session; let it make one: with Session.begin() as session",
-    ("sqlalchemy", "async_sessionmaker"): "a sessionmaker is no session; let it make one: "
+    ("sqlalchemy", "sessionmaker"): "a sessionmaker is not a session; let it make one: with Session.begin() as session",
+    ("sqlalchemy", "async_sessionmaker"): "a sessionmaker is not a session; let it make one: "
     "async with Session.begin() as session",
     ("django", "BaseConnectionHandler"): "Django's connections are several; say which: connections['default']",
-    ("django", "CursorWrapper"): "a Django cursor is no connection; use django.db.connection",
+    ("django", "CursorWrapper"): "a Django cursor is not a connection; use django.db.connection",
 }
 
 _SUPPORTED = (
@@ -77,16 +68,20 @@ _SUPPORTED = (
 
 
 @cache
-def hand_for(cls: type) -> Hand:
-    """How to run statements with connections of this class. Raises UnknownConnection."""
+def adapter_for(cls: type) -> ConnectionAdapter:
+    """The adapter for connections of this class. Raises UnsupportedConnection."""
     names = _names(cls)
     for name in names:
-        if name in _HANDS:
-            return _HANDS[name]
+        if name in _ADAPTERS:
+            module, adapter = _ADAPTERS[name]
+            found: ConnectionAdapter = getattr(import_module(f"postroad.stores.connections.{module}"), adapter)
+            return found
     for name in names:
         if name in _HINTS:
-            raise UnknownConnection(_HINTS[name])
-    raise UnknownConnection(f"{cls.__module__}.{cls.__qualname__} is no connection that postroad knows; {_SUPPORTED}")
+            raise UnsupportedConnection(_HINTS[name])
+    raise UnsupportedConnection(
+        f"{cls.__module__}.{cls.__qualname__} is not a connection that postroad supports; {_SUPPORTED}"
+    )
 
 
 def _names(cls: type) -> list[tuple[str, str]]:

@@ -6,7 +6,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from postroad.errors import ConnectionClosed, NoTransaction
-from postroad.stores.connections.hand import Hand, State, Tongue
+from postroad.stores.connections.adapter import ConnectionAdapter, SQLStyle, State
+from postroad.stores.dialects import POSTGRESQL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,34 +35,34 @@ def check_psycopg(connection: Any) -> Any:
 
 
 def _in_transaction(connection: Any) -> bool:
-    # In a pipeline libpq says only that something is under way, a BEGIN or anything else. psycopg itself knows how many
+    # In a pipeline libpq reports only that a statement is under way, a BEGIN or another. psycopg itself knows how many
     # `connection.transaction()` it is in.
     return connection.pgconn.transaction_status in _IN_TRANSACTION or getattr(connection, "_num_transactions", 0) > 0
 
 
-def _tongue(connection: Any) -> Tongue:
-    return _tongue_of_cursors(connection.cursor_factory)
+def _sql_style(connection: Any) -> SQLStyle:
+    return _style_of_cursors(connection.cursor_factory)
 
 
 @cache
-def _tongue_of_cursors(cursor: type) -> Tongue:
+def _style_of_cursors(cursor: type) -> SQLStyle:
     """Users choose the cursors that `execute` makes: raw ones take PostgreSQL's own placeholders."""
     raw = any(base.__name__.endswith("RawCursorMixin") for base in cursor.__mro__)
-    return Tongue("postgresql", "$1" if raw else "%s")
+    return SQLStyle(POSTGRESQL, "$1" if raw else "%s")
 
 
 def _run(connection: Any, statement: Statement) -> Any:
     return connection.execute(statement.sql, statement.values)
 
 
-def _ask(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
+def _fetch(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
     from psycopg.rows import tuple_row
 
     with connection.cursor(row_factory=tuple_row) as cursor:
         return [cursor.execute(statement.sql, statement.values).fetchall() for statement in statements]
 
 
-async def _ask_async(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
+async def _fetch_async(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
     from psycopg.rows import tuple_row
 
     async with connection.cursor(row_factory=tuple_row) as cursor:
@@ -69,7 +70,7 @@ async def _ask_async(connection: Any, statements: Sequence[Statement]) -> list[R
 
 
 def psycopg_state(connection: Any) -> State:
-    """As libpq has heard from the server; in a pipeline it has not yet. psycopg 2, below Django, is asked too."""
+    """As the server has reported it to libpq; in a pipeline it has not yet. Also for psycopg 2, below Django."""
     if getattr(connection, "broken", connection.closed == _BROKEN):
         return State.LOST
     if connection.closed:
@@ -83,18 +84,18 @@ def psycopg_state(connection: Any) -> State:
 
 
 def psycopg_reported(connection: Any) -> bool | None:
-    """See `Hand.reported`. Servers before PostgreSQL 14 don't report it."""
+    """See `ConnectionAdapter.reported`. Servers before PostgreSQL 14 don't report it."""
     value = connection.info.parameter_status("default_transaction_read_only")
     return None if value is None else bool(value == "on")
 
 
-_IDIOM = "begin=pool.connection, or lambda: psycopg.connect(...), without autocommit"
-PSYCOPG = Hand(check_psycopg, _tongue, _run, _ask, psycopg_state, _IDIOM, reported=psycopg_reported)
-PSYCOPG_ASYNC = Hand(
+_BEGIN = "begin=pool.connection, or lambda: psycopg.connect(...), without autocommit"
+PSYCOPG = ConnectionAdapter(check_psycopg, _sql_style, _run, _fetch, psycopg_state, _BEGIN, reported=psycopg_reported)
+PSYCOPG_ASYNC = ConnectionAdapter(
     check_psycopg,
-    _tongue,
+    _sql_style,
     _run,
-    _ask_async,
+    _fetch_async,
     psycopg_state,
     "begin=pool.connection, of an AsyncConnectionPool without autocommit",
     is_async=True,

@@ -1,19 +1,20 @@
-"""SQLAlchemy 2: its sessions and connections, sync and async. The statement goes to the driver as it is.
+"""SQLAlchemy 2: its sessions and connections, sync and async. Statements go to the driver unchanged.
 
-A session is flushed before it adds, so that the message's position comes after the rows that it tells of; what an async
-object does happens in its sync one, inside SQLAlchemy's own `run_sync`.
+A session is flushed before it adds, so that the message comes after the rows that it is about. An async session or
+connection runs the functions of its sync counterpart, in SQLAlchemy's `run_sync`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from postroad.errors import ConnectionClosed, NoTransaction, UnknownConnection
+from postroad.errors import ConnectionClosed, NoTransaction, UnsupportedConnection
+from postroad.stores.connections.adapter import ConnectionAdapter, SQLStyle, State
 from postroad.stores.connections.asyncpg import asyncpg_reported, asyncpg_state
-from postroad.stores.connections.hand import Hand, State, Tongue
-from postroad.stores.connections.passing import is_passing
+from postroad.stores.connections.errors import is_retryable
 from postroad.stores.connections.psycopg import check_psycopg, psycopg_reported, psycopg_state
 from postroad.stores.connections.sqlite import check_in_its_thread, check_sqlite3, sqlite_state
+from postroad.stores.dialects import POSTGRESQL, SQLITE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,23 +27,23 @@ T = TypeVar("T")
 
 
 class Driver(NamedTuple):
-    """What is below SQLAlchemy."""
+    """The driver below SQLAlchemy."""
 
-    tongue: Tongue
+    sql_style: SQLStyle
     check: Callable[[Any, Any], object]
     """Raises NoTransaction; given SQLAlchemy's wrapper around the driver's connection, and that connection."""
     state: Callable[[Any], State]
-    """See `Hand`; given the driver's connection."""
+    """See `ConnectionAdapter`; given the driver's connection."""
     reported: Callable[[Any], bool | None] = lambda _: None
-    """See `Hand`; given the driver's connection."""
+    """See `ConnectionAdapter`; given the driver's connection."""
 
 
-def _tongue(of_a_dialect: Any) -> Tongue:
-    return _driver_of(of_a_dialect.dialect).tongue
+def _sql_style(connection_or_engine: Any) -> SQLStyle:
+    return _driver_of(connection_or_engine.dialect).sql_style
 
 
 def _check_driver(connection: Any) -> None:
-    """Refuse what commits by itself. SQLAlchemy's own `begin` changes nothing about that in AUTOCOMMIT."""
+    """Refuse a connection in autocommit mode. With AUTOCOMMIT, SQLAlchemy's `begin` starts no transaction."""
     driver = _driver_of(connection.dialect)
     pooled = connection.connection
     driver.check(pooled.dbapi_connection, pooled.driver_connection)
@@ -52,8 +53,8 @@ def _driver_of(dialect: Any) -> Driver:
     driver = _DRIVERS.get((dialect.name, dialect.driver))
     if driver is None:
         known = ", ".join(f"{name}+{driver}" for name, driver in _DRIVERS)
-        raise UnknownConnection(
-            f"SQLAlchemy is used with {dialect.name}+{dialect.driver} here, and postroad knows it with {known}"
+        raise UnsupportedConnection(
+            f"SQLAlchemy is used with {dialect.name}+{dialect.driver} here; postroad supports {known}"
         )
     return driver
 
@@ -72,11 +73,11 @@ def _check_aiosqlite(wrapper: Any, driver: Any) -> None:
 
 _DRIVERS = {
     ("postgresql", "psycopg"): Driver(
-        Tongue("postgresql", "%s"), lambda _, driver: check_psycopg(driver), psycopg_state, psycopg_reported
+        SQLStyle(POSTGRESQL, "%s"), lambda _, driver: check_psycopg(driver), psycopg_state, psycopg_reported
     ),
-    ("postgresql", "asyncpg"): Driver(Tongue("postgresql", "$1"), _check_asyncpg, asyncpg_state, asyncpg_reported),
-    ("sqlite", "pysqlite"): Driver(Tongue("sqlite", "?"), lambda _, driver: check_sqlite3(driver), sqlite_state),
-    ("sqlite", "aiosqlite"): Driver(Tongue("sqlite", "?"), _check_aiosqlite, sqlite_state),
+    ("postgresql", "asyncpg"): Driver(SQLStyle(POSTGRESQL, "$1"), _check_asyncpg, asyncpg_state, asyncpg_reported),
+    ("sqlite", "pysqlite"): Driver(SQLStyle(SQLITE, "?"), lambda _, driver: check_sqlite3(driver), sqlite_state),
+    ("sqlite", "aiosqlite"): Driver(SQLStyle(SQLITE, "?"), _check_aiosqlite, sqlite_state),
 }
 
 
@@ -93,11 +94,11 @@ def _state_of_session(session: Any) -> State:
         return State.ENDED
     if not session.is_active:  # an error in a flush has aborted it
         cause = getattr(session.get_transaction(), "_rollback_exception", None)
-        return State.LOST if cause is not None and is_passing(cause) else State.ABORTED
+        return State.LOST if cause is not None and is_retryable(cause) else State.ABORTED
     try:
         return _state(session.connection())  # without I/O: the transaction that it had has a connection
     except Exception as error:
-        return State.LOST if is_passing(error) else State.ENDED
+        return State.LOST if is_retryable(error) else State.ENDED
 
 
 def _reported(connection: Any) -> bool | None:
@@ -118,7 +119,7 @@ def _ready_connection(connection: Any) -> Any:
         _check_driver(connection)
         return connection
     # What SQLAlchemy would do by itself before the INSERT. An application's "begin" listeners run now, and only then
-    # does the driver's state tell the truth.
+    # is the driver's state right.
     begun = connection.begin()
     try:
         _check_driver(connection)
@@ -131,7 +132,7 @@ def _ready_connection(connection: Any) -> Any:
 def _ready_session(session: Any) -> Any:
     connection = _connection_of(session)
     _check_driver(connection)
-    if not getattr(session, "_flushing", False):  # inside a flush, as in its events, what is to come first came first
+    if not getattr(session, "_flushing", False):  # its events may add, and a flush can't be nested
         session.flush()
     return connection
 
@@ -141,7 +142,7 @@ def _connection_of(session: Any) -> Any:
         connection = session.connection()
     except Exception as error:
         if (why := _why_not(session, error)) is error:
-            raise  # an error that is its own cause hides what the driver said
+            raise  # `raise error from error` would hide the driver's message
         raise why from error
     if connection.closed:
         raise ConnectionClosed("the SQLAlchemy session's connection is closed")
@@ -149,10 +150,10 @@ def _connection_of(session: Any) -> Any:
 
 
 def _why_not(session: Any, error: Exception) -> Exception:
-    """SQLAlchemy's refusals that are ours too; any other error stays what it is."""
+    """The error of postroad for an error of SQLAlchemy that means the same; any other error unchanged."""
     name, words = type(error).__name__, str(error)
     if name == "UnboundExecutionError":
-        return UnknownConnection(
+        return UnsupportedConnection(
             "the SQLAlchemy session has no engine of its own, only some for its classes; add to the connection of one: "
             "outbox.add(session.connection(bind_arguments={'mapper': Order}), ...), after session.flush()"
         )
@@ -172,7 +173,7 @@ def _run(connection: Any, statement: Statement) -> None:
     connection.exec_driver_sql(statement.sql, values)
 
 
-def _ask(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
+def _fetch(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
     return [_rows(connection.exec_driver_sql(statement.sql, tuple(statement.values))) for statement in statements]
 
 
@@ -180,18 +181,22 @@ def _rows(result: Any) -> Rows:
     return [tuple(row) for row in result] if result.returns_rows else []
 
 
-_SESSION_IDIOM = "begin=Session.begin, of a sessionmaker Session"
-_CONNECTION_IDIOM = "begin=engine.begin"
-CONNECTION = Hand(_ready_connection, _tongue, _run, _ask, _state, _CONNECTION_IDIOM, reported=_reported)
-SESSION = Hand(_ready_session, _tongue, _run, _ask, _state_of_session, _SESSION_IDIOM, reported=_reported_to_session)
+_SESSION_BEGIN = "begin=Session.begin, of a sessionmaker Session"
+_CONNECTION_BEGIN = "begin=engine.begin"
+CONNECTION = ConnectionAdapter(
+    _ready_connection, _sql_style, _run, _fetch, _state, _CONNECTION_BEGIN, reported=_reported
+)
+SESSION = ConnectionAdapter(
+    _ready_session, _sql_style, _run, _fetch, _state_of_session, _SESSION_BEGIN, reported=_reported_to_session
+)
 # A scoped session stands for the session of the thread or task that calls it.
-SCOPED_SESSION = Hand(
+SCOPED_SESSION = ConnectionAdapter(
     lambda scoped: _ready_session(scoped()),
-    _tongue,
+    _sql_style,
     _run,
-    _ask,
+    _fetch,
     lambda scoped: _state_of_session(scoped()),
-    _SESSION_IDIOM,
+    _SESSION_BEGIN,
     reported=lambda scoped: _reported_to_session(scoped()),
 )
 
@@ -207,14 +212,14 @@ def _started(connection: Any) -> Any:
     return connection
 
 
-def _tongue_of_session(session: Any) -> Tongue:
+def _session_style(session: Any) -> SQLStyle:
     try:
-        return _tongue(session.get_bind())
-    except UnknownConnection:
+        return _sql_style(session.get_bind())
+    except UnsupportedConnection:
         raise
     except Exception as error:
         if (why := _why_not(session, error)) is error:
-            raise  # an error that is its own cause hides what the driver said
+            raise  # `raise error from error` would hide the driver's message
         raise why from error
 
 
@@ -230,47 +235,64 @@ def _run_async_connection(connection: Any, statement: Statement) -> Any:
     return connection.run_sync(_within_connection, _run, statement)
 
 
-def _ask_async_connection(connection: Any, statements: Sequence[Statement]) -> Any:
-    return connection.run_sync(_within_connection, _ask, statements)
+def _fetch_async_connection(connection: Any, statements: Sequence[Statement]) -> Any:
+    return connection.run_sync(_within_connection, _fetch, statements)
 
 
 def _run_async_session(session: Any, statement: Statement) -> Any:
     return session.run_sync(_within_session, _run, statement)
 
 
-def _ask_async_session(session: Any, statements: Sequence[Statement]) -> Any:
-    return session.run_sync(_within_session, _ask, statements)
+def _fetch_async_session(session: Any, statements: Sequence[Statement]) -> Any:
+    return session.run_sync(_within_session, _fetch, statements)
 
 
-ASYNC_CONNECTION = Hand(
+def _fetch_unchecked_connection(connection: Any, statements: Sequence[Statement]) -> Any:
+    return connection.run_sync(_fetch, statements)
+
+
+def _fetch_unchecked_session(session: Any, statements: Sequence[Statement]) -> Any:
+    return session.run_sync(_flush_and_fetch, statements)
+
+
+def _flush_and_fetch(session: Any, statements: Sequence[Statement]) -> list[Rows]:
+    connection = _connection_of(session)
+    session.flush()
+    return _fetch(connection, statements)
+
+
+ASYNC_CONNECTION = ConnectionAdapter(
     _started,
-    _tongue,
+    _sql_style,
     _run_async_connection,
-    _ask_async_connection,
+    _fetch_async_connection,
     lambda connection: _state(connection.sync_connection),
-    _CONNECTION_IDIOM,
+    _CONNECTION_BEGIN,
     is_async=True,
     reported=lambda connection: _reported(connection.sync_connection),
+    fetch_unchecked=_fetch_unchecked_connection,
 )
-ASYNC_SESSION = Hand(
+ASYNC_SESSION = ConnectionAdapter(
     lambda session: session,
-    _tongue_of_session,
+    _session_style,
     _run_async_session,
-    _ask_async_session,
+    _fetch_async_session,
     lambda session: _state_of_session(session.sync_session),
-    _SESSION_IDIOM,
+    _SESSION_BEGIN,
     is_async=True,
     reported=lambda session: _reported_to_session(session.sync_session),
     connect=lambda session: session.connection(),
+    fetch_unchecked=_fetch_unchecked_session,
 )
-ASYNC_SCOPED_SESSION = Hand(
+ASYNC_SCOPED_SESSION = ConnectionAdapter(
     lambda scoped: scoped(),
-    _tongue_of_session,
+    _session_style,
     _run_async_session,
-    _ask_async_session,
+    _fetch_async_session,
     lambda scoped: _state_of_session(scoped().sync_session),
-    _SESSION_IDIOM,
+    _SESSION_BEGIN,
     is_async=True,
     reported=lambda scoped: _reported_to_session(scoped().sync_session),
     connect=lambda scoped: scoped().connection(),
+    fetch_unchecked=_fetch_unchecked_session,
 )

@@ -1,4 +1,4 @@
-"""sqlite3 and aiosqlite. Python begins a transaction before an INSERT by itself, unless it was told not to."""
+"""sqlite3 and aiosqlite. Python begins a transaction before an INSERT by itself, except in autocommit mode."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from postroad.errors import ConnectionClosed, NoTransaction
-from postroad.stores.connections.hand import Hand, State, Tongue
+from postroad.stores.connections.adapter import ConnectionAdapter, SQLStyle, State
+from postroad.stores.dialects import SQLITE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AIOSQLITE", "SQLITE3", "check_in_its_thread", "check_sqlite3", "sqlite_state"]
 
-_TONGUE = Tongue("sqlite", "?")
+_STYLE = SQLStyle(SQLITE, "?")
 
 
 def check_sqlite3(connection: Any) -> Any:
@@ -39,10 +40,10 @@ def _run_sqlite3(connection: Any, statement: Statement) -> None:
     connection.executemany(statement.sql, statement.values)
 
 
-def _ask_sqlite3(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
+def _fetch_sqlite3(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
     # Closed also after an error: while a traceback keeps an open cursor, a closed connection keeps its locks.
     with closing(connection.cursor()) as cursor:
-        cursor.row_factory = None  # tuples, whatever the connection was told to give
+        cursor.row_factory = None  # tuples, whatever row type the user has set
         return [cursor.execute(statement.sql, statement.values).fetchall() for statement in statements]
 
 
@@ -54,8 +55,8 @@ def _check_aiosqlite(connection: Any) -> Any:
     return connection
 
 
-# From Python 3.12 on, sqlite3 tells its `autocommit` to the connection's own thread only, and aiosqlite has no way to
-# ask. So its queue is used directly: check and INSERT are one visit to that thread, as a plain executemany would be.
+# From Python 3.12 on, `autocommit` can be read only in the connection's own thread, and aiosqlite has no call for that.
+# So its queue is used directly: check and INSERT are one visit to that thread, as a plain executemany would be.
 
 
 def _run_aiosqlite(connection: Any, statement: Statement) -> Awaitable[None]:
@@ -67,13 +68,18 @@ def _check_and_run(connection: Any, statement: Statement) -> None:
     _run_sqlite3(check_sqlite3(connection), statement)
 
 
-def _ask_aiosqlite(connection: Any, statements: Sequence[Statement]) -> Awaitable[list[Rows]]:
-    within: Awaitable[list[Rows]] = connection._execute(_check_and_ask, connection._conn, statements)  # noqa: SLF001
+def _fetch_aiosqlite(connection: Any, statements: Sequence[Statement]) -> Awaitable[list[Rows]]:
+    within: Awaitable[list[Rows]] = connection._execute(_check_and_fetch, connection._conn, statements)  # noqa: SLF001
     return within
 
 
-def _check_and_ask(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
-    return _ask_sqlite3(check_sqlite3(connection), statements)
+def _check_and_fetch(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
+    return _fetch_sqlite3(check_sqlite3(connection), statements)
+
+
+def _fetch_unchecked(connection: Any, statements: Sequence[Statement]) -> Awaitable[list[Rows]]:
+    within: Awaitable[list[Rows]] = connection._execute(_fetch_sqlite3, connection._conn, statements)  # noqa: SLF001
+    return within
 
 
 def check_in_its_thread(connection: Any) -> Awaitable[Any]:
@@ -83,28 +89,29 @@ def check_in_its_thread(connection: Any) -> Awaitable[Any]:
 
 
 def sqlite_state(connection: Any) -> State:
-    """Whether it is in a transaction; a savepoint tells whether that is the same one."""
+    """Whether it is in a transaction; a savepoint shows whether that is the same one."""
     try:
         return State.OPEN if connection.in_transaction else State.ENDED
     except Exception:  # it was closed
         return State.ENDED
 
 
-SQLITE3 = Hand(
+SQLITE3 = ConnectionAdapter(
     check_sqlite3,
-    lambda _: _TONGUE,
+    lambda _: _STYLE,
     _run_sqlite3,
-    _ask_sqlite3,
+    _fetch_sqlite3,
     sqlite_state,
     "@contextmanager def begin(): with closing(sqlite3.connect(path)) as connection, connection: yield connection",
 )
-AIOSQLITE = Hand(
+AIOSQLITE = ConnectionAdapter(
     _check_aiosqlite,
-    lambda _: _TONGUE,
+    lambda _: _STYLE,
     _run_aiosqlite,
-    _ask_aiosqlite,
+    _fetch_aiosqlite,
     sqlite_state,
     "@asynccontextmanager async def begin(): async with aiosqlite.connect(path) as connection: yield connection; "
     "await connection.commit()",
     is_async=True,
+    fetch_unchecked=_fetch_unchecked,
 )

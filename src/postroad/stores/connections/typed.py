@@ -1,7 +1,7 @@
 """What type checkers know about connections: the shape of each, so that no driver has to be installed.
 
-A shape has just enough to tell its connection from its siblings: `__enter__` or `__aenter__` tells sync from async, and
-pools, engines and cursors lack what the rest asks for. An import for type checkers would not do: where a driver is
+A shape has just enough to distinguish its connection from the others: `__enter__` or `__aenter__` separates sync from
+async, and pools, engines and cursors lack the rest. An import for type checkers would not do: where a driver is
 missing, its classes are Any to them, and Any would be taken for every kind at once.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["AsyncConnection", "SyncConnection"]
 
 
-class InMemory(Protocol):
+class MemoryConnection(Protocol):
     """A transaction of a MemoryStore."""
 
     rows: list[NewRow]
@@ -108,5 +108,5 @@ class Django(Protocol):
     def vendor(self) -> str: ...
 
 
-SyncConnection = SQLite3 | Psycopg | SQLAlchemySession | SQLAlchemyConnection | Django | InMemory
+SyncConnection = SQLite3 | Psycopg | SQLAlchemySession | SQLAlchemyConnection | Django | MemoryConnection
 AsyncConnection = AsyncPG | AsyncPsycopg | AioSQLite | SQLAlchemyAsyncSession | SQLAlchemyAsyncConnection

@@ -1,14 +1,14 @@
--- Named queries for PostgreSQL. The same names stand in ../sqlite/queries.sql where the idea is the same.
--- {size} and {contents} stand for expressions in ../../queries.py: the contents of a row that is too large are never
+-- Named queries for PostgreSQL. ../sqlite/queries.sql has the same names for the same purposes.
+-- {size} and {contents} are expressions in ../../dialects/postgresql.py: the contents of a row that is too large are never
 -- fetched.
--- A store's own connections look names up in pg_catalog alone. What runs on a connection of the application's (adding,
--- canceling, the inbox) says pg_catalog itself, where a name is not PostgreSQL's in any case: there another role's schema
--- may be on the search_path. Where PostgreSQL has an operator of exactly these types, it is found first.
+-- A store's own connections have only pg_catalog on their search_path. Queries on an application's connection (add, cancel,
+-- the inbox) qualify every name that another role could shadow, because that role's schema may be on the search_path
+-- there. An operator of pg_catalog with exactly these types is found first, and needs no qualification.
 
 -- name: add
--- Adding a message again is a no-op; another one with its id is an error. `on conflict` names no column, because that would
--- take the right to read it.
--- Headers go as text: an application may have told its driver to encode what it sends as json.
+-- Adding the same message again is a no-op; another message with its id is an error. `on conflict` names no column, because
+-- that would need the right to read it.
+-- Headers are sent as text: the application may have set a JSON encoder on its driver.
 with new as materialized (
     select $1::uuid as id, $2::text as topic, $3::text as key, $4::smallint as slot, $5::text as type,
            $6::bytea as payload, $7::text as content_type, $8::text as headers),
@@ -40,8 +40,8 @@ select {schema}.check_same(pg_catalog.array_agg(id), pg_catalog.array_agg(topic)
 having pg_catalog.count(*) > 0
 
 -- name: add_later
--- As add_many, and what has a time goes to `scheduled`: $9 says when, $10 in how long, in microseconds.
--- The clock, not the transaction's beginning: of two that are to wait equally long, the first one added is due first.
+-- As add_many; a message with $9 (due at) or $10 (due in), in microseconds, goes to `scheduled`.
+-- clock_timestamp(), not now(): of two messages with the same delay, the one that was added first is due first.
 with new as materialized (
     select *, coalesce(timestamptz 'epoch' + (at operator(pg_catalog.*) interval '1 microsecond'),
                        pg_catalog.clock_timestamp() + (wait operator(pg_catalog.*) interval '1 microsecond')) as due_at
@@ -74,20 +74,21 @@ having pg_catalog.count(*) > 0
 select {schema}.cancel($1::uuid)
 
 -- name: scheduled_due_in
--- Seconds until something is due; below zero when it is already. A difference of two epochs, because an infinite time
--- can't be subtracted from.
+-- Seconds until the first scheduled message is due; negative if it is overdue. A difference of two epochs, because nothing
+-- can be subtracted from an infinite time.
 select (extract(epoch from min(due_at)) - extract(epoch from clock_timestamp()))::float8 from {schema}.scheduled
 
 -- name: try_to_move
--- One at a time, until the transaction ends: two would change the order of a key's messages. $1: how long the statements
--- of the transaction wait for a lock.
+-- One transaction at a time moves scheduled messages: two would change the order of a key's messages. $1: how long the
+-- statements of the transaction wait for a lock.
 select set_config('lock_timeout', $1, true) is not null
   from {schema}.locks where name = 'scheduled' for update skip locked
 
 -- name: move_scheduled
--- Move what is due into the log, where it gets its positions: in order, and at most $1; of the ids $2, unless that is null.
--- Who is being canceled is passed over. An id that was added to the log meanwhile is there already; if that is another message, `taken_ids` says so.
--- `due_in`: seconds until the next.
+-- Move at most $1 due messages into the log, in order; only those with an id of $2, unless that is null. Messages that a
+-- transaction is canceling are skipped. A message whose id is in the log already is dropped; if the one in the log is
+-- another message, `taken_ids` has the id.
+-- `due_in`: seconds until the next message is due.
 with due as materialized (
     select id from {schema}.scheduled
      where due_at <= now() and ($2::uuid[] is null or id = any($2))
@@ -116,22 +117,22 @@ select count(*) as moved,
   from taken
 
 -- name: due_by_role
--- For each role, the ids of what is due, in order, and at most $1.
+-- For each role, the ids of its due messages, in order, at most $1.
 select array(select s.id from {schema}.scheduled s
               where s.due_at <= now() and s.added_by is not distinct from role.added_by
               order by s.due_at, s.number limit $1)
   from (select distinct added_by from {schema}.scheduled where due_at <= now()) role
 
 -- name: schema_version
--- How far the schema has been migrated, and how old a client may be.
+-- The last migration that was applied, and the oldest client that may use the schema.
 select (select max(version) from {schema}.migrations) as version,
        (select min_client from {schema}.installation) as min_client
 
 -- name: blockers
--- Sessions that keep ours waiting, which are those of this role and of every role that relays run as. Any role may call its
--- sessions as ours are called, so the name alone does not count. Given are those for which one of our sessions waits now; and unless $1 is null, those that have
--- had rows of the tables $2 locked for longer than $1 seconds, which our statements pass over.
--- A prepared transaction has no process. A role without pg_read_all_stats is not told how old others' transactions are.
+-- Sessions that block ours: those that one of our sessions waits for now; and unless $1 is null, those that have held row
+-- locks in the tables $2 for longer than $1 seconds, which our statements skip. Our sessions are those of this role and of
+-- the roles of relays: any role may use our application_name, so the name alone does not count.
+-- A prepared transaction has no process. A role without pg_read_all_stats can't see how old other transactions are.
 with ours as materialized (
     select a.* from pg_stat_activity a
      where a.datname = current_database() and a.application_name like 'postroad%'
@@ -158,7 +159,7 @@ select pid, usename::text as role, coalesce(application_name, '') as application
  order by xact_start nulls last, pid
 
 -- name: table_users
--- The processes that a migration waits for: they have locked a table of ours in a way that excludes changes to it.
+-- The processes that a migration waits for: they hold a lock on one of our tables that excludes a change of the table.
 select pg_catalog.string_agg(distinct pg_catalog.concat('server process ', l.pid, ' (role ', a.usename, ')'), ', ')
   from pg_catalog.pg_locks l
   join pg_catalog.pg_class c on c.oid = l.relation
@@ -167,12 +168,12 @@ select pg_catalog.string_agg(distinct pg_catalog.concat('server process ', l.pid
    and l.database = (select oid from pg_catalog.pg_database where datname = pg_catalog.current_database())
 
 -- name: server_process
--- Who serves this connection. Behind a pooler it is not the one that the connection was told at its beginning.
+-- The server process of this connection. Behind a pooler it differs from the one that the driver was given at connect.
 select pg_catalog.pg_backend_pid()
 
 -- name: borrow_session
--- Behind a pooler a session is ours for one transaction: what other connections set once is set in each, and each asks
--- whether the server has been started anew, or has gone through a crash, which makes it forget its statistics.
+-- Behind a pooler a session is ours for one transaction: what other connections set once is set in each transaction, and
+-- each checks whether the server was restarted, or has recovered from a crash, which resets its statistics.
 select pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
        pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', true),
        pg_catalog.set_config('enable_seqscan', 'off', true), pg_catalog.set_config('jit', 'off', true),
@@ -180,9 +181,9 @@ select pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
        {schema}.server_started() as started
 
 -- name: server_facts
--- What decides whether this server's log may be read, and whether it is the one that was asked before: asked on every
--- new connection, and whenever a lane is loaded. A restore makes primary keys after all data is there.
--- A row from the future has a transaction id of another cluster.
+-- Whether this server's log may be read, and whether it is the same server as before: run on every new connection, and
+-- whenever a lane is loaded. pg_restore makes primary keys after it has loaded all data.
+-- A row with a transaction id that this cluster has not assigned yet comes from another cluster.
 select pg_is_in_recovery() as standby,
        exists (select from pg_subscription_rel where srrelid = '{schema}.outbox'::regclass) as subscribed,
        (select system_identifier from pg_control_system())
@@ -192,15 +193,15 @@ select pg_is_in_recovery() as standby,
        {schema}.server_started() as started
 
 -- name: lock_for_restore
--- No writer, reader or relay in between. In the order in which server_facts takes its locks.
+-- Exclude every writer, reader and relay. In the order in which server_facts takes its locks.
 lock table {schema}.installation, {schema}.outbox, {schema}.lanes in access exclusive mode
 
 -- name: restore
--- The log came from another cluster: make its transaction ids and the cursors' snapshots this cluster's, in one
--- statement that sees both as they were. What a lane had not dealt with although it lay behind its cursor, it owes.
--- Owed rows get this transaction's id and become late again for the lanes that owe, whose new snapshot does not see it;
--- all else is old history. A snapshot written by hand is right because the lock leaves no other writer, and new rows get
--- positions behind every cursor.
+-- The log came from another cluster: convert its transaction ids and the cursors' snapshots to this cluster's, in one
+-- statement that sees both as they were. A lane owes the rows behind its cursor that it had not dealt with. Owed rows get
+-- this transaction's id and become late again for the lanes that owe them, whose new snapshot does not show it; all other
+-- rows become visible to every snapshot. A snapshot can be written by hand here because the lock excludes other writers,
+-- and new rows get positions after every cursor.
 with owed as materialized (
     select o.position, l.sink, l.lane
       from {schema}.outbox o
@@ -220,7 +221,7 @@ cursors as (
 update {schema}.installation set system_identifier = (select system_identifier from pg_control_system())
 
 -- name: load_lane
--- Beginning is a write: an owner that can't write finds out before it publishes. The last column: is its sink paused?
+-- Loading writes, so an owner that can't write fails before it publishes. The last column: whether the sink is paused.
 update {schema}.lanes
    set version = version + 1
  where sink = $1 and lane = $2 and owner = $3 and epoch = $4
@@ -230,29 +231,29 @@ returning sink, lane, first_slot, last_slot, owner, epoch, version,
 
 -- name: log_end
 -- A statement of its own, after load_lane: the snapshot of a statement that waited for the lane's row is older than the
--- wait, and the transaction that had the row may have read on meanwhile.
+-- wait, and the transaction that held the row may have read further in between.
 select coalesce(max(position), 0) from {schema}.outbox
 
 -- name: is_current
--- Whether a lane is as it was loaded, for an owner that has nothing to write.
+-- Whether a lane is unchanged since it was loaded, for an owner that has nothing to write.
 select exists (select from {schema}.lanes
                 where sink = $1 and lane = $2 and owner = $3 and epoch = $4 and version = $5)
    and not exists (select from {schema}.deferred where sink = $1 and lane = $2 and not noticed)
 
 -- name: notice
--- The lane is being loaded, with what was canceled by now.
+-- The lane is being loaded, with everything that was canceled so far.
 update {schema}.deferred set noticed = true where sink = $1 and lane = $2 and not noticed
 
 -- name: read_page
--- One snapshot: late rows, next rows, and a last row whose position is the log's end, whose topic is that snapshot, and
--- whose key is the lane's version, unless the lane is another's: a change of the lane before these rows were added is
--- not overlooked. When retention has emptied the log, its end is H; it lies below H only when the sequence does, and that
--- is so in a database that was put back to an earlier time. While the lane has to notice that something was canceled,
--- its version is one that no lease has.
+-- In one snapshot: late rows, next rows, and a last row whose position is the log's end, whose topic is that snapshot, and
+-- whose key is the lane's version (null if another relay owns the lane), so a change of the lane before these rows were
+-- added is seen. When retention has emptied the log, its end is H; it is below H only if the sequence is, which means that
+-- the database was restored to an earlier time. While the lane has not noticed a cancellation, the version is one that
+-- no lease has.
 -- $1 and $2: the slots; $3: position H; $4 and $5: xmax and xip of snapshot S; $6: rows; $7: bytes;
 -- $8 to $11: sink, lane, owner and epoch.
--- Late is what lies behind H and S does not see: an xid at or above its xmax, or one that was in progress. The planner
--- can't estimate ranges of xid8 and would walk the primary key, so the late branch hides it behind "position + 0".
+-- A row is late if its position is at most H and S does not show it: its xid is at or above xmax, or was in progress. The
+-- planner can't estimate ranges of xid8 and would walk the primary key, so the late branch hides it behind "position + 0".
 -- The rows come in the order of the branches, each in its own: without parallel workers that is what Append does.
 with statement as materialized (select pg_current_snapshot() as snapshot)
 select position, id, topic, key, slot, type, {contents}, created_at
@@ -284,11 +285,11 @@ select coalesce(
        null, null, null, null, null, null
 
 -- name: read_late_page
--- More late rows than fit on a page: go on behind the last one, seeing what the first look saw.
+-- More late rows than fit on a page: continue after the last one, with the snapshot of the first page.
 -- $1 and $2: the slots; $3: position H; $4 and $5: xmax and xip of snapshot S; $6: rows; $7: bytes;
 -- $8 to $11: sink, lane, owner and epoch; $12: late position; $13: late snapshot. The last row is that of read_page.
--- Here the primary key is the right way, because the rows of one huge transaction lie together; "is true" hides the
--- index on xid, by which every page would look at all late rows that are left.
+-- Here the primary key is the right index, because the rows of one huge transaction lie together; "is true" hides the
+-- index on xid, with which every page would read all late rows that are left.
 select position, id, topic, key, slot, type, {contents}, created_at
   from (select *, sum(size) over (order by position rows between unbounded preceding and 1 preceding) as bytes_before
           from (select *, {size} as size from {schema}.outbox
@@ -311,29 +312,29 @@ select coalesce(
        null, null, null, null, null, null
 
 -- name: settle
--- A pure cursor move need not wait for the disk: after a crash of the server it is gone, and the last pages go out
--- again. But behind a pooler ($10) nobody notices a crash, so nothing may be gone after it.
--- Zero rows changed: the lane is not as it was loaded.
-with unhurried as materialized (
+-- Moving only the cursor need not wait for the disk: after a crash of the server the move is lost, and the last pages are
+-- published again. Behind a pooler ($10) a crash goes unnoticed, so there the commit is durable.
+-- Zero rows changed: the lane has changed since it was loaded.
+with async_commit as materialized (
     select set_config('synchronous_commit',
                       case when $10::boolean then current_setting('synchronous_commit') else 'off' end, true))
 update {schema}.lanes
    set position = $6, snapshot = $7::text::pg_snapshot, late_position = $8, late_snapshot = $9::text::pg_snapshot,
        version = version + 1
-  from unhurried
+  from async_commit
  where sink = $1 and lane = $2 and owner = $3 and epoch = $4 and version = $5
 
 -- name: settle_and_note
--- The same, with a row that says when the lane had come so far. $11: published; $12: refused, since the last such row.
--- What is noted within one moment is one row.
-with unhurried as materialized (
+-- The same, with a row of progress. $11: published; $12: refused, since the last such row. Two at the same moment become
+-- one row.
+with async_commit as materialized (
     select set_config('synchronous_commit',
                       case when $10::boolean then current_setting('synchronous_commit') else 'off' end, true)),
 settled as (
     update {schema}.lanes
        set position = $6, snapshot = $7::text::pg_snapshot, late_position = $8, late_snapshot = $9::text::pg_snapshot,
            version = version + 1
-      from unhurried
+      from async_commit
      where sink = $1 and lane = $2 and owner = $3 and epoch = $4 and version = $5
     returning sink, lane, position, snapshot)
 insert into {schema}.progress as p (sink, lane, position, snapshot, published, refused)
@@ -349,16 +350,16 @@ on conflict (sink, lane, position, at) do update
    set published = p.published + excluded.published, refused = p.refused + excluded.refused
 
 -- name: fence
--- The first statement of what a lane records or claims: no one else writes for this lane until it is committed.
--- Zero rows changed: the lane is not as it was loaded.
+-- The first statement of a transaction that records or claims for a lane: it locks the lane's row until the commit.
+-- Zero rows changed: the lane has changed since it was loaded.
 update {schema}.lanes
    set position = $6, snapshot = $7::text::pg_snapshot, late_position = $8, late_snapshot = $9::text::pg_snapshot,
        version = version + 1
  where sink = $1 and lane = $2 and owner = $3 and epoch = $4 and version = $5
 
 -- name: put_back
--- What was being sent when the lane was lost, or forgot: the broker may have it. Only the head of a key is due, and not if
--- a person holds it.
+-- Messages that were being sent when the lane was lost or reloaded: the broker may have them. Only the head of a key becomes
+-- due, unless an operator holds the key.
 with sent as (
     select position, attempts,
            exists (select from {schema}.holds h where h.sink = d.sink and h.key in (d.key, split_part(d.key, chr(31), 1))) as held,
@@ -374,9 +375,10 @@ update {schema}.deferred d
  where d.sink = $1 and d.position = sent.position
 
 -- name: scope_keys
--- What belongs together is written as the lane keeps it in order: by key, or by key and source ($3), as base.line says.
--- Rows that a person made have the key alone, and the setting may have been another one.
--- A row that an application is canceling is passed over. Text without its escapes can't be asked for where it has a NUL.
+-- Rewrite the keys of deferred rows as the lane keeps them in order: by key, or by key and source ($3), as
+-- base.key_and_source does.
+-- Rows that an operator made have the key only, and the setting may have been changed.
+-- A row that an application is canceling is skipped. ->> fails on a text with a NUL, hence the test for \u0000.
 with these as (
     select position from {schema}.deferred
      where sink = $1 and lane = $2 and (strpos(key, chr(31)) = 0) = $3::boolean
@@ -392,11 +394,11 @@ update {schema}.deferred d
    and o.position = d.position and ($3 or d.key <> o.key)
 
 -- name: holds
--- The keys that a person holds, in some slots.
+-- The keys of some slots that an operator holds.
 select key from {schema}.holds where sink = $1 and slot between $2 and $3
 
 -- name: ahead
--- What a person has decided about before the lane has read it, once it is forgotten what the lane has passed.
+-- Messages that an operator has decided about before the lane has read them; rows that the lane has passed are deleted.
 with lane as materialized (select l as it, late_position, late_snapshot from {schema}.lanes l where sink = $1 and lane = $2),
 over as (
     delete from {schema}.ahead a
@@ -425,7 +427,7 @@ select freed.key, head.position
                  order by position limit 1) head
 
 -- name: routes
--- What messages of a lane wait for, and the first message of each that nothing else holds, nor a person.
+-- The blocked routes of a lane, and the first message of each that waits for nothing else and is not held by an operator.
 select route, min(position) as position
   from {schema}.deferred d
  where sink = $1 and lane = $2 and route is not null and state = 'held'
@@ -435,8 +437,8 @@ select route, min(position) as position
  group by route
 
 -- name: make_due
--- Let these be due, if they are held. $2: positions; $3: also those that wait for a route; $4: in how many seconds. What an
--- application is canceling is locked and passed over; gives true if there was any.
+-- Make held messages due. $2: positions; $3: also those that wait for a route; $4: in how many seconds. Rows that an
+-- application is canceling are locked and skipped; returns true if there were any.
 with these as materialized (
     select position as place, now() + make_interval(secs => after) as due
       from unnest($2::bigint[], $4::float8[]) as these (position, after)),
@@ -453,13 +455,13 @@ select exists (select from {schema}.deferred, these
                   and position not in (select position from held))
 
 -- name: due_in
--- Seconds until something is due. $3: or has been.
+-- Seconds until a message is due. $3: or is overdue.
 select extract(epoch from min(due_at) - clock_timestamp())::float8
   from {schema}.deferred
  where sink = $1 and lane = $2 and due_at is not null and ($3 or due_at > now())
 
 -- name: defer
--- What is there of a message is replaced; when it failed first is kept, and so is its error unless there is another.
+-- An existing row is replaced; the time of its first failure is kept, and so is its error unless there is a new one.
 -- $3 and on: the columns.
 insert into {schema}.deferred (
        sink, lane, position, key, state, attempts, due_at, route, error, blocks, unsure, first_failed_at, last_failed_at)
@@ -476,7 +478,7 @@ on conflict (position, sink) do update
        last_failed_at = coalesce(excluded.last_failed_at, deferred.last_failed_at)
 
 -- name: hold_behind
--- As `defer`, with next to nothing to say of each. $3: positions; $4: keys; $5: those up to here are unsure.
+-- As `defer`, for messages that are only held. $3: positions; $4: keys; $5: those up to this position are unsure.
 insert into {schema}.deferred (sink, lane, position, key, state, blocks, unsure)
 select $1, $2, position, key, 'held', true, position <= $5::bigint
   from unnest($3::bigint[], $4::text[]) as new (position, key)
@@ -490,7 +492,7 @@ select $1, position, attempt, now(), error
   from unnest($2::bigint[], $3::integer[], $4::text[]) as failed (position, attempt, error)
 
 -- name: forget_published
--- They are in trouble no more; when that was is the only thing that is kept.
+-- They are no longer deferred; the time of delivery is kept.
 with forgotten as (
     delete from {schema}.deferred where sink = $1 and position = any($2) returning position),
 rewound as (
@@ -500,14 +502,14 @@ select $1, position from forgotten
 on conflict (position, sink) do update set delivered_at = excluded.delivered_at
 
 -- name: claim
--- Mark what may go now, and read it. $1: sink; $2: lane; $3: epoch; $4: rows; $5: routes; $6: followers of a key;
+-- Mark the messages that may be sent now, and read them. $1: sink; $2: lane; $3: epoch; $4: rows; $5: routes; $6: followers of a key;
 -- $7: bytes.
--- `due` and `routed` are heads of their keys, if they have one. That is asked for with min(position), because for "not
--- exists" a planner without fresh statistics compares every due row with every row of the lane. One more than wanted is
--- looked for, to know whether any were left. Behind a head that was only held go those that merely waited for it, in an
--- unbroken line: a message of the key that waits for something of its own ends it. One that asks for a route goes alone.
--- Rows that an application is canceling are locked: they are passed over, and so is what waits for them, because their
--- transaction may be rolled back. `locked` says that there were some. No statement of a lane waits for an application.
+-- `due` and `routed` are heads of their keys, if they have one. Heads are found with min(position), because for "not exists"
+-- a planner without fresh statistics compares every due row with every row of the lane. One row more than wanted is read,
+-- to know whether any are left. A head that was only held takes along the messages that merely waited for it, up to the
+-- first one of the key that waits for something of its own. A message that probes a blocked route is sent by itself.
+-- Rows that an application is canceling are locked: they are skipped, and so are the messages behind them, because their
+-- transaction may be rolled back. `locked`: there were some. No statement of a lane waits for an application.
 -- A row is locked before its state counts: the application may have canceled it since this statement began.
 with due as materialized (
     select position, key, state, due_at, route from {schema}.deferred d
@@ -593,16 +595,16 @@ select o.position, o.id, o.topic, o.key, o.slot, o.type, {contents}, o.created_a
  order by o.position
 
 -- name: forget_gone
--- Messages in trouble that somebody has deleted from the log by hand.
+-- Deferred messages that were deleted from the log by hand.
 delete from {schema}.deferred d
  where sink = $1 and lane = $2
    and not exists (select from {schema}.outbox o where o.position = d.position)
 
 -- name: delete_passed
--- Of the rows after a position, delete what every lane that reads them has passed, as the lanes are now, unless a
--- message in trouble refers to it. A message in trouble is recorded with the cursor that passes it, so one statement
--- can't see the one without the other.
--- Age is the beginning of a row's transaction, so it never decides alone. $1: after; $2: rows; $3: age; $4: of this key
+-- Of the rows after a position, delete those that every lane has passed, as the lanes are now, unless a deferred message
+-- refers to them. A deferred message is recorded in the transaction that moves the cursor past it, so one statement can't
+-- see one without the other.
+-- A row's age counts from the beginning of its transaction, so it never decides by itself. $1: after; $2: rows; $3: age; $4: of this key
 -- only, or null.
 with batch as materialized (
     select position, xid, slot, created_at < now() - $3::interval as old
@@ -633,16 +635,17 @@ select (select count(*) from deleted) as deleted, coalesce(max(position), $1) as
   from batch
 
 -- name: begin_nap
--- Gives nothing while somebody else changes the marks. A crash takes the nap with it, so no disk is waited for.
--- $1 and $2: the slots; $3: their marks; $4: the channel; $5: seconds; $6: the process of the session that listens.
-with unhurried as materialized (
+-- Returns no row while another transaction changes the marks. A nap does not survive a crash, so the commit need not
+-- wait for the disk. $1 and $2: the slots; $3: their marks; $4: the channel; $5: seconds; $6: the server process of the
+-- LISTEN connection.
+with async_commit as materialized (
     select set_config('synchronous_commit', 'off', true)),
-alone as materialized (
-    select name from unhurried, {schema}.locks where name = 'naps' for update of locks skip locked),
+lock as materialized (
+    select name from async_commit, {schema}.locks where name = 'naps' for update of locks skip locked),
 marked as materialized (
     select setval('{schema}.napping'::regclass,
                   coalesce(pg_sequence_last_value('{schema}.napping'::regclass), 0) | $3::bigint)
-      from alone)
+      from lock)
 insert into {schema}.naps (first_slot, last_slot, marks, channel, until, listener)
 select $1::smallint, $2::smallint, $3, $4::text, clock_timestamp() + $5::float8 * interval '1 second', $6::integer from marked
 returning id
@@ -655,7 +658,7 @@ delete from {schema}.naps
 select {schema}.wipe_marks()
 
 -- name: writers
--- Whoever adds holds this lock from before the trigger looks for marks until after the commit can be seen.
+-- A transaction that adds holds this lock from before the trigger checks the marks until after its commit is visible.
 -- A prepared transaction has no process.
 select virtualtransaction, pid is null as prepared
   from pg_locks
@@ -664,7 +667,7 @@ select virtualtransaction, pid is null as prepared
    and database = (select oid from pg_database where datname = current_database())
 
 -- name: forget_progress
--- Of the first $2 rows that are older than $1, the last one of each lane loses its time, and the others go.
+-- Of the first $2 rows that are older than $1, the last one of each lane loses its time, and the others are deleted.
 with old as materialized (
     select sink, lane, position, at, row_number() over (partition by sink, lane order by position desc, at desc) as number
       from (select sink, lane, position, at from {schema}.progress
@@ -681,14 +684,13 @@ undated as (
        and p.at > '-infinity')
 select count(*) from forgotten
 
--- name: try_alone
--- One retention at a time is enough, until the transaction ends. It need not wait for the disk: what a crash brings back
--- is deleted again.
+-- name: try_to_clean
+-- One transaction at a time deletes. Its commit need not be durable: rows that a crash brings back are deleted again.
 select true, set_config('synchronous_commit', 'off', true)
   from {schema}.locks where name = 'retention' for update skip locked
 
 -- name: lock_row_holder
--- The transaction that has locked a row of `locks`, as people find it. $1: the row's name.
+-- The transaction that has locked a row of `locks`, for an error message. $1: the row's name.
 select 'server process ' || l.pid || ' (role ' || coalesce(a.usename, '?')
        || coalesce(', ' || nullif(a.application_name, ''), '') || ')'
   from {schema}.locks k
@@ -697,30 +699,29 @@ select 'server process ' || l.pid || ' (role ' || coalesce(a.usename, '?')
  where k.name = $1
 
 -- name: first_time
--- Gives a row with this transaction's id when the consumer sees the message for the first time, and none when it was
--- processed before.
--- The values are used once and in order: some drivers' placeholders have no numbers.
+-- Returns a row with this transaction's id if the consumer sees the message for the first time, and none if it was
+-- processed before. Values are used once and in order: some drivers' placeholders have no numbers.
 select true, pg_catalog.pg_current_xact_id()::text
- where {schema}.first_time($1::text, $2::text, $3::text, $4::text, $5::text)
+ where {schema}.first_time($1::text, $2::text, $3::text, $4::text)
 
 -- name: first_times
--- The same for many in one statement: the ids that are new.
-select pg_catalog.unnest({schema}.first_times($1::text, $2::text, $3::text[], $4::text[], $5::text[])),
+-- The same for many in one statement; returns the ids that are new.
+select pg_catalog.unnest({schema}.first_times($1::text, $2::text, $3::text[], $4::text[])),
        pg_catalog.pg_current_xact_id()::text
 
 -- name: open_inbox
--- Whether the tables are there, and the consumer's name may be used.
+-- Raises an error if the tables are missing, or the consumer's name belongs to another role.
 select {schema}.open_inbox($1::text)
 
 -- name: write_probe
--- The id of this transaction, by which it is seen later whether it was committed.
+-- The id of this transaction, which tells later whether it was committed.
 select pg_current_xact_id()::text
 
--- name: look_at_probe
+-- name: read_probe
 select pg_xact_status($1::text::xid8)
 
 -- name: same_transaction
--- Gives a row when this is the transaction $1, and raises an error when a statement has failed in it.
+-- Returns a row if this is the transaction $1, and raises an error if a statement has failed in it.
 select 1 where pg_catalog.pg_current_xact_id_if_assigned()::text = $1::text
 
 -- name: undo_first_times

@@ -1,12 +1,12 @@
--- Named queries about lanes and who has them. The same names stand in ../postgresql/leases.sql where the idea is the same.
--- A lane is free when it has no owner, or when its lease is over. Times are microseconds since 1970.
+-- Named queries about lane ownership and lease expiry. ../postgresql/leases.sql has the same names where the idea is the
+-- same. A lane is free when it has no owner, or when its lease has expired. Times are microseconds since 1970.
 
 -- name: clock
 select cast((julianday('now') - 2440587.5) * 86400000000 as integer)
 
 -- name: create_sink
--- A relay is being started for this sink, and would deliver to ?2. Gives where the sink delivers to. ?3: a sink that has
--- no destination may get this one.
+-- A relay with the destination ?2 is being started for this sink. Returns the sink's destination. ?3: a sink without a
+-- destination may get this one.
 insert into {schema}_sinks as s (sink, destination) values (?1, ?2)
 on conflict (sink) do update
    set served_at = cast((julianday('now') - 2440587.5) * 86400000000 as integer),
@@ -17,7 +17,7 @@ returning destination
 select destination from {schema}_sinks where sink = ?1
 
 -- name: create_lanes
--- Equal ranges of slots. "oldest" begins before the first row, "now" behind the last.
+-- Equal ranges of slots. "oldest" starts before the first row, "now" after the last.
 with recursive numbers (n) as (select 0 union all select n + 1 from numbers where n + 1 < ?2)
 insert into {schema}_lanes (sink, lane, first_slot, last_slot, position)
 select ?1, n, n * 1024 / ?2, (n + 1) * 1024 / ?2 - 1,
@@ -26,24 +26,24 @@ select ?1, n, n * 1024 / ?2, (n + 1) * 1024 / ?2 - 1,
  where not exists (select 1 from {schema}_lanes where sink = ?1)
 
 -- name: undate_lanes
--- A new sink that begins at "now": nobody knows when what lies behind it was published, if it was.
+-- A new sink that starts at "now": the time at which earlier rows were published, if they were, is not known.
 insert or ignore into {schema}_progress (sink, lane, position, at, published, refused)
 select sink, lane, position, 0, 0, 0 from {schema}_lanes where sink = ?1 and epoch = 0 and position > 0
 
--- name: beat
--- Say that a relay lives. ?1: owner; ?2: sink; ?3: host; ?4: pid; ?5: version; ?6: until when; ?7: now.
+-- name: heartbeat
+-- Register a relay, or extend its registration. ?1: owner; ?2: sink; ?3: host; ?4: pid; ?5: version; ?6: until when; ?7: now.
 insert into {schema}_relays (owner, sink, host, pid, version, alive_until, heartbeat_at)
 values (?1, ?2, ?3, ?4, ?5, ?6, ?7)
 on conflict (owner) do update
    set heartbeat_at = ?7, beats = beats + 1, alive_until = ?6
 
--- name: renew
+-- name: renew_leases
 -- Renew the leases of a relay's lanes. ?1: owner; ?2: sink; ?3: until when.
 update {schema}_leases
    set lease_until = ?3
  where sink = ?2 and lane in (select lane from {schema}_lanes where sink = ?2 and owner = ?1)
 
--- name: look
+-- name: list_lanes
 -- Every lane of a sink, its owner and epoch, and whether it is free. ?1: sink; ?2: now.
 select lane, owner, epoch,
        owner is null or not exists (select 1 from {schema}_leases e
@@ -53,40 +53,41 @@ select lane, owner, epoch,
  order by lane
 
 -- name: peers
--- The relays of a sink that live. ?1: sink; ?2: now.
+-- The live relays of a sink. ?1: sink; ?2: now.
 select owner, beats from {schema}_relays where sink = ?1 and alive_until > ?2 order by started_at, owner
 
 -- name: take_lanes
--- Take this lane. Every taking raises the epoch.
+-- Take this lane, which raises its epoch.
 update {schema}_lanes
    set owner = ?2, epoch = epoch + 1, version = version + 1
  where sink = ?1 and lane = ?3
 returning sink, lane, first_slot, last_slot, owner, epoch, version, position,
           (select schema_version from pragma_schema_version)
 
--- name: note_lease
+-- name: save_lease
 insert into {schema}_leases (sink, lane, lease_until) values (?1, ?2, ?3)
 on conflict (sink, lane) do update set lease_until = ?3
 
--- name: give_up
--- The owner gives a lane up. Owner and epoch are fence enough: nothing is written that could be out of date.
+-- name: release_lane
+-- The owner releases a lane. Owner and epoch are fence enough: nothing is written that could be out of date.
 update {schema}_lanes
    set owner = null, version = version + 1
  where sink = ?1 and lane = ?2 and owner = ?3 and epoch = ?4
 
 -- name: free_lanes
--- Take this owner's lanes from it. Its fence fails from here on.
+-- Free all lanes of this owner. Its writes fail from here on.
 update {schema}_lanes set owner = null, version = version + 1 where owner = ?1
 
--- name: leave
+-- name: deregister
 -- The relay ends.
 delete from {schema}_relays where owner = ?1
 
--- name: note_served
+-- name: save_served_at
 update {schema}_sinks set served_at = ?2 where sink = ?1
 
--- name: forget
--- Relays that died more than a day ago, but the last one of a sink: it says when the sink was last served. ?1: now.
+-- name: forget_dead_relays
+-- Deletes relays that died more than a day ago, except the last one of a sink: it tells when the sink was last served.
+-- ?1: now.
 delete from {schema}_relays
  where alive_until < ?1 - 86400000000
    and exists (select 1 from {schema}_relays later

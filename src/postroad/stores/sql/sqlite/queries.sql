@@ -1,8 +1,8 @@
--- Named queries for SQLite. The same names stand in ../postgresql/queries.sql where the idea is the same.
--- {size} and {contents} stand for expressions in ../../queries.py, as there.
+-- Named queries for SQLite. ../postgresql/queries.sql has the same names for the same purposes.
+-- {size} and {contents} are expressions in ../../dialects/sqlite.py.
 
 -- name: add
--- Adding a message again is a no-op; another one with its id is an error, by the payload's NOT NULL: nothing is ever
+-- Adding the same message again is a no-op; another message with its id violates the payload's NOT NULL, so nothing is ever
 -- updated here.
 insert into {schema}_outbox as o (id, topic, key, slot, type, payload, content_type, headers)
 values (?, ?, ?, ?, ?, ?, ?, ?)
@@ -12,18 +12,18 @@ on conflict (id) do update set payload = null
                json_extract(excluded.headers, '$.source'))
 
 -- name: add_moved
--- A scheduled message that is due. Gives nothing when its id is in the log already.
+-- Put a due message into the log. Returns no row if its id is there already.
 insert into {schema}_outbox (id, topic, key, slot, type, payload, content_type, headers)
 values (?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (id) do nothing
 returning 1
 
 -- name: has_another
--- Whether the log has a message with an id, and another payload.
+-- Whether the log has another message with this id.
 select 1 from {schema}_outbox where id = ? and payload <> ?
 
 -- name: add_later
--- As add, for what has a time: when, or in how long, in microseconds.
+-- As add, for a scheduled message: due at, or due in, in microseconds.
 insert into {schema}_scheduled as s (id, topic, key, slot, type, payload, content_type, headers, due_at)
 values (?, ?, ?, ?, ?, ?, ?, ?,
         coalesce(?, cast((julianday('now') - 2440587.5) * 86400000000 as integer) + ?))
@@ -33,12 +33,12 @@ on conflict (id) do update set payload = null
                json_extract(excluded.headers, '$.source'))
 
 -- name: cancel_scheduled
--- The first step of canceling, and a write whatever it finds: from here on there is no other writer.
+-- The first step of canceling. It writes even if it finds nothing: from here on there is no other writer.
 delete from {schema}_scheduled where id = ?
 returning 1
 
 -- name: cancel_deferred
--- Only what every lane that reads it has passed, and none has sent, nor may have.
+-- Only if every lane that reads the message has passed it, and none has sent it or may have sent it.
 update {schema}_deferred
    set state = 'canceled', blocks = 0, due_at = null, route = null, epoch = null
  where state in ('retrying', 'held', 'dead')
@@ -55,7 +55,7 @@ update {schema}_deferred
 returning 1
 
 -- name: raise_versions
--- Let the lanes load again, if the statement before has changed something for them.
+-- Make the lanes load again, if the statement before has changed something for them.
 update {schema}_lanes
    set version = version + 1
  where changes() > 0
@@ -63,7 +63,7 @@ update {schema}_lanes
 returning 1
 
 -- name: cancel
--- The last step: is it in the log, and is it canceled for every lane that reads it?
+-- The last step: whether the message is in the log, and whether it is canceled for every lane that reads it.
 select count(*),
        coalesce(max(exists (select 1 from {schema}_lanes l where o.slot between l.first_slot and l.last_slot)
                     and not exists (select 1 from {schema}_lanes l
@@ -75,12 +75,12 @@ select count(*),
  where id = ?
 
 -- name: scheduled_due_in
--- Seconds until the first of them is due; 0 or less when one is.
+-- Seconds until the first scheduled message is due; 0 or less if one is due.
 select (min(due_at) - (julianday('now') - 2440587.5) * 86400000000) / 1e6 from {schema}_scheduled
  where due_at < 253370764800000000
 
 -- name: move_scheduled
--- Take out what is due, at most ?1; the rows come in no order. `add_moved` puts them into the log.
+-- Take out at most ?1 due messages, in no order. `add_moved` puts them into the log.
 delete from {schema}_scheduled
  where id in (select id from {schema}_scheduled
                where due_at <= (julianday('now') - 2440587.5) * 86400000000
@@ -88,14 +88,14 @@ delete from {schema}_scheduled
 returning due_at, number, id, topic, key, slot, type, payload, content_type, headers
 
 -- name: schema_version
--- How far the schema has been migrated, and how old a client may be.
+-- The last migration that was applied, and the oldest client that may use the schema.
 select (select max(version) from {schema}_migrations) as version,
        (select min_client from {schema}_installation) as min_client
 
 -- name: load_lane
--- Beginning is a write: an owner that can't write finds out before it publishes. The last columns: is its sink
--- paused, and when is it? Before them: the file's schema version. A backup that is copied into the file raises it (as
--- does any change of the schema), so a lane that was loaded before has another one, and its fence fails.
+-- Loading writes, so an owner that can't write fails before it publishes. The last columns: whether the sink is paused, and
+-- the time. Before them: the file's schema version. Copying a backup into the file raises it (as does any change of the
+-- schema), so a lane that was loaded before has another one, and its fence fails.
 update {schema}_lanes
    set version = version + 1
  where sink = ?1 and lane = ?2 and owner = ?3 and epoch = ?4
@@ -108,16 +108,16 @@ returning sink, lane, first_slot, last_slot, owner, epoch, version, position,
 select coalesce(max(position), 0) from {schema}_outbox
 
 -- name: is_current
--- Whether a lane is as it was loaded, for an owner that has nothing to write.
+-- Whether a lane is unchanged since it was loaded, for an owner that has nothing to write.
 select exists (select 1 from {schema}_lanes
                 where sink = ?1 and lane = ?2 and owner = ?3 and epoch = ?4 and version = ?5
                   and ?6 = (select schema_version from pragma_schema_version))
 
 -- name: read_page
--- Next rows, and a last row whose position is the highest that was ever given out (which a backup may have taken back)
--- and whose key is the lane's version, unless the lane is another's.
+-- Next rows, and a last row whose position is the highest that was ever assigned (a backup may have lowered it) and whose
+-- key is the lane's version (null if another relay owns the lane).
 -- ?1 and ?2: the slots; ?3: position; ?4: rows; ?5: bytes; ?6 to ?10: sink, lane, owner, epoch and incarnation.
--- Where the page ends is found out from the lengths; only then are payloads read.
+-- The end of the page is found from the lengths; payloads are read only then.
 with sized as (
     select position, {size} as size from {schema}_outbox
      where position > ?3 and slot between ?1 and ?2
@@ -139,22 +139,23 @@ select coalesce((select seq from sqlite_sequence where name = '{schema}_outbox')
        null, null, null, null, null, null
 
 -- name: settle
--- Zero rows changed: the lane is not as it was loaded.
+-- Zero rows changed: the lane has changed since it was loaded.
 update {schema}_lanes
    set position = ?6, version = version + 1
  where sink = ?1 and lane = ?2 and owner = ?3 and epoch = ?4 and version = ?5
    and ?7 = (select schema_version from pragma_schema_version)
 
 -- name: note_progress
--- How far the lane has come, within its transaction. ?3: published; ?4: refused. What is noted within one moment (a clock
--- may tick in milliseconds) is one row.
+-- How far the lane has come, within its transaction. ?3: published; ?4: refused. Two at the same moment (a clock may tick in
+-- milliseconds) become one row.
 insert into {schema}_progress (sink, lane, position, published, refused)
 select sink, lane, position, ?3, ?4 from {schema}_lanes where sink = ?1 and lane = ?2
 on conflict (sink, lane, position, at) do update
    set published = published + excluded.published, refused = refused + excluded.refused
 
 -- name: fence
--- The first statement of what a lane records or claims. Gives the time; nothing when the lane is not as it was loaded.
+-- The first statement of a transaction that records or claims for a lane. Returns the time; no row if the lane has changed
+-- since it was loaded.
 update {schema}_lanes
    set position = ?6, version = version + 1
  where sink = ?1 and lane = ?2 and owner = ?3 and epoch = ?4 and version = ?5
@@ -162,8 +163,8 @@ update {schema}_lanes
 returning cast((julianday('now') - 2440587.5) * 86400000000 as integer)
 
 -- name: put_back
--- What was being sent when the lane was lost, or forgot: the broker may have it. Only the head of a key is due, and not if
--- a person holds it. ?3: now.
+-- Messages that were being sent when the lane was lost or reloaded: the broker may have them. Only the head of a key becomes
+-- due, unless an operator holds the key. ?3: now.
 update {schema}_deferred
    set state = iif(attempts > 0
                      and not exists (select 1 from {schema}_holds h
@@ -189,18 +190,18 @@ update {schema}_deferred
                 where o.position = {schema}_deferred.position and (?3 or o.key <> {schema}_deferred.key))
 
 -- name: holds
--- The keys that a person holds, in some slots.
+-- The keys of some slots that an operator holds.
 select key from {schema}_holds where sink = ?1 and slot between ?2 and ?3
 
 -- name: forget_ahead
--- What a person decided about before the lane had read it, and the lane has passed.
+-- Delete the rows that the lane has passed.
 delete from {schema}_ahead
  where sink = ?1 and lane = ?2
    and (position <= (select position from {schema}_lanes where sink = ?1 and lane = ?2)
         or not exists (select 1 from {schema}_outbox o where o.position = {schema}_ahead.position))
 
 -- name: ahead
--- What a person has decided about before the lane has read it.
+-- Messages that an operator has decided about before the lane has read them.
 select position from {schema}_ahead where sink = ?1 and lane = ?2
 
 -- name: heads
@@ -217,7 +218,7 @@ select key, position
  order by position limit 1
 
 -- name: routes
--- What messages of a lane wait for, and the first message of each that nothing else holds, nor a person.
+-- The blocked routes of a lane, and the first message of each that waits for nothing else and is not held by an operator.
 select route, min(position) as position
   from {schema}_deferred d
  where sink = ?1 and lane = ?2 and route is not null and state = 'held'
@@ -227,18 +228,18 @@ select route, min(position) as position
  group by route
 
 -- name: make_due
--- Let this one be due, if it is held. ?2: position; ?3: also if it waits for a route; ?4: when.
+-- Make a held message due. ?2: position; ?3: also if it waits for a route; ?4: when.
 update {schema}_deferred
    set due_at = ?4
  where sink = ?1 and position = ?2 and state = 'held' and (?3 or route is null)
    and (due_at is null or due_at > ?4)
 
 -- name: due_in
--- Microseconds from ?3, which is now, until something is due; ?4: and it is due later than this.
+-- Microseconds from ?3, which is now, until a message is due that is due later than ?4.
 select min(due_at) - ?3 from {schema}_deferred where sink = ?1 and lane = ?2 and due_at > ?4
 
 -- name: defer
--- What is there of a message is replaced; when it failed first is kept, and so is its error unless there is another.
+-- An existing row is replaced; the time of its first failure is kept, and so is its error unless there is a new one.
 -- ?3: now; ?4 and on: the columns.
 insert into {schema}_deferred (
        sink, lane, position, key, state, attempts, due_at, route, error, blocks, unsure, first_failed_at, last_failed_at)
@@ -261,12 +262,12 @@ delete from {schema}_deferred where sink = ?1 and position = ?2
 delete from {schema}_rewound where sink = ?1 and position = ?2
 
 -- name: note_delivered
--- When a message was published that had been in trouble. ?3: now.
+-- When a message was published that had been deferred. ?3: now.
 insert into {schema}_delivered (sink, position, delivered_at) values (?1, ?2, ?3)
 on conflict (position, sink) do update set delivered_at = excluded.delivered_at
 
 -- name: find_due
--- What is due, and is the head of its key if it has one. ?3: now; ?4: rows.
+-- Due messages that are the head of their key, if they have one. ?3: now; ?4: rows.
 select position, key, state, due_at, route from {schema}_deferred d
  where sink = ?1 and lane = ?2 and due_at <= ?3 and state in ('retrying', 'held')
    and position = coalesce((select min(position) from {schema}_deferred head
@@ -274,7 +275,7 @@ select position, key, state, due_at, route from {schema}_deferred d
  order by due_at, position limit ?4
 
 -- name: find_routed
--- What waits for a route, and is the head of its key if it has one. ?3: route; ?4: rows.
+-- Messages that wait for a route and are the head of their key, if they have one. ?3: route; ?4: rows.
 select position, key, state, due_at, route from {schema}_deferred d
  where sink = ?1 and lane = ?2 and route = ?3 and state in ('retrying', 'held')
    and not exists (select 1 from {schema}_holds h where h.sink = ?1 and h.key in (d.key, substr(d.key, 1, instr(d.key || char(31), char(31)) - 1)))
@@ -283,7 +284,7 @@ select position, key, state, due_at, route from {schema}_deferred d
  order by position limit ?4
 
 -- name: find_followers
--- What follows a head, and whether it waits for nothing of its own. ?3: key; ?4: the head's position; ?5: rows.
+-- Messages behind a head, and whether each waits for nothing else. ?3: key; ?4: the head's position; ?5: rows.
 select position, state = 'held' and due_at is null and route is null as goes
   from {schema}_deferred
  where sink = ?1 and lane = ?2 and key = ?3 and blocks and position > ?4
@@ -303,13 +304,13 @@ select position, id, topic, key, slot, type, {contents}, created_at
   from (select *, {size} as size from {schema}_outbox where position = ?1)
 
 -- name: forget_gone
--- Messages in trouble that somebody has deleted from the log by hand.
+-- Deferred messages that were deleted from the log by hand.
 delete from {schema}_deferred
  where sink = ?1 and lane = ?2
    and not exists (select 1 from {schema}_outbox o where o.position = {schema}_deferred.position)
 
 -- name: look_at_batch
--- How far a batch of retention goes, whether anything in it is old enough, and how far all lanes have come. ?1: after;
+-- The last position of a batch of retention, whether a row in it is old enough, and how far all lanes have come. ?1: after;
 -- ?2: rows; ?3: microseconds.
 select coalesce(max(position), ?1) as through,
        coalesce(max(created_at <= (julianday('now') - 2440587.5) * 86400000000 - ?3), 0) as more,
@@ -317,8 +318,8 @@ select coalesce(max(position), ?1) as through,
   from (select position, created_at from {schema}_outbox where position > ?1 order by position limit ?2)
 
 -- name: delete_passed
--- Of the rows up to a position, delete what every lane that reads them has passed, as the lanes are now, unless a
--- message in trouble refers to it. ?1: after; ?2: through; ?3: microseconds; ?4: of this key only, or null.
+-- Of the rows up to a position, delete those that every lane has passed, as the lanes are now, unless a deferred message
+-- refers to them. ?1: after; ?2: through; ?3: microseconds; ?4: of this key only, or null.
 delete from {schema}_outbox
  where position > ?1 and position <= ?2
    and created_at <= (julianday('now') - 2440587.5) * 86400000000 - ?3
@@ -332,7 +333,7 @@ delete from {schema}_outbox
                       and d.state in ('retrying', 'sending', 'held', 'dead'))
 
 -- name: delete_finished
--- What is in a final state goes with its message.
+-- A deferred row in a final state is deleted with its message.
 delete from {schema}_deferred
  where position > ?1 and position <= ?2
    and not exists (select 1 from {schema}_outbox o where o.position = {schema}_deferred.position)
@@ -344,12 +345,12 @@ delete from {schema}_attempts
 
 -- name: tick
 -- The relay's lanes, and which of them have something to look at.
-select lane, epoch, version, position < coalesce((select max(position) from {schema}_outbox), 0) as stirred
+select lane, epoch, version, position < coalesce((select max(position) from {schema}_outbox), 0) as has_work
   from {schema}_lanes
  where sink = ?1 and owner = ?2
 
 -- name: data_version
--- Another number whenever another connection, of this process or any other, has committed something.
+-- A number that changes whenever another connection, of this process or any other, has committed.
 pragma data_version
 
 -- name: delete_delivered
@@ -375,39 +376,31 @@ delete from {schema}_progress where sink = ?1 and lane = ?2 and position = ?3 an
 update {schema}_progress set at = 0 where sink = ?1 and lane = ?2 and position = ?3 and at = ?4
 
 -- name: first_time
--- Gives the id and the row's time when the consumer sees it for the first time, and nothing when it was processed before.
--- Before migration 9 a UUID was noted without its source; that counts for every source.
+-- Returns the id and the row's time if the consumer sees it for the first time, and no row if it was processed before.
 insert into {schema}_inbox (consumer, id, type)
-select ?, ?, ?
- where not exists (select 1 from {schema}_inbox
-                    where consumer = ? and id = ?
-                      and processed_at < (select strftime('%s', applied_at) * 1000000 from {schema}_migrations
-                                           where version = 9))
+values (?, ?, ?)
 on conflict do nothing
 returning id, processed_at
 
 -- name: first_times
--- The same for many, given as a JSON array of ids, types, and what may have been noted instead of the id.
+-- The same for many, given as a JSON array of ids and types.
 insert into {schema}_inbox (consumer, id, type)
 select wanted.consumer, json_extract(value, '$[0]'), json_extract(value, '$[1]')
   from (select ? as consumer, ? as messages) wanted, json_each(wanted.messages)
- where not exists (select 1 from {schema}_inbox i
-                    where i.consumer = wanted.consumer and i.id = json_extract(value, '$[2]')
-                      and i.processed_at < (select strftime('%s', applied_at) * 1000000 from {schema}_migrations
-                                             where version = 9))
+ where true -- without it SQLite would read "on" as the beginning of a join's condition
 on conflict do nothing
 returning id, processed_at
 
 -- name: open_inbox
--- Whether the tables are there.
+-- Raises an error if the tables are missing.
 select i.id, a.id from {schema}_inbox i, {schema}_inbox_attempts a where i.consumer = ? limit 0
 
 -- name: write_probe
--- Something by which it is seen whether a transaction is committed.
+-- A row that tells later whether the transaction was committed.
 insert into {schema}_inbox (consumer, id, type) values (?, ?, '')
 returning id
 
--- name: look_at_probe
+-- name: read_probe
 delete from {schema}_inbox where consumer = ? and id = ?
 returning id
 
@@ -416,19 +409,19 @@ returning id
 savepoint postroad_handler
 
 -- name: same_transaction
--- Raises an error when the transaction that was marked has ended.
+-- Raises an error if the transaction that was marked has ended.
 release postroad_handler
 
 -- name: undo_first_times
--- A handler has failed. If it has committed its transaction by itself, the inbox's rows are there, and the messages would
--- count as processed. The first value is their time: rows of another transaction, which came later, stay.
+-- Called after a handler has failed. If the handler has committed its transaction by itself, the inbox's rows are there and
+-- are deleted. The first value is their time: rows of a later transaction stay.
 delete from {schema}_inbox
  where processed_at = ? and consumer = ? and id in (select value from json_each(?))
 returning id
 
 -- name: begin_attempt
--- Before the handler of a message that was delivered before: what is found running had ended with its process.
--- Gives nothing when the message was processed. One that had been given up begins anew: somebody has sent it again.
+-- Called before the handler of a redelivered message. An attempt that is still marked as running ended with its process.
+-- Returns no row if the message was processed. A dead letter begins anew: it was sent again.
 insert into {schema}_inbox_attempts as a (consumer, id, type, running)
 select ?, ?, ?, 1
  where not exists (select 1 from {schema}_inbox i where i.consumer = ? and i.id = ?)
@@ -441,12 +434,12 @@ on conflict (consumer, id) do update
 returning attempts, crashes, error
 
 -- name: end_attempt
--- In the handler's own transaction: it is undone when that is rolled back, or its process dies.
+-- Called in the handler's own transaction: undone if that is rolled back, or its process dies.
 update {schema}_inbox_attempts set running = 0 where consumer = ? and id = ?
 returning id
 
 -- name: fail_attempt
--- Gives nothing when the message was processed after all: of a lost COMMIT nobody knows.
+-- Returns no row if the message was processed after all: the answer to a COMMIT may be lost.
 insert into {schema}_inbox_attempts as a (consumer, id, type, error, attempts)
 select ?, ?, ?, ?, 1
  where not exists (select 1 from {schema}_inbox i where i.consumer = ? and i.id = ?)
@@ -465,7 +458,7 @@ on conflict (consumer, id) do update
 returning attempts
 
 -- name: forget_processed
--- A batch of what a consumer has processed long ago, older than so many microseconds.
+-- Delete a batch of messages that a consumer has processed longer ago than so many microseconds.
 delete from {schema}_inbox
  where rowid in (
        select rowid from {schema}_inbox

@@ -1,5 +1,6 @@
--- What it takes to look and to act: retry, drop, skip, poison, hold, release, pause, resume, rewind, cleanup, and a sink's end. What an operator
--- changes by a command is in the audit, to which lines can only be added. Payloads are not readable; see payloads.sql.
+-- What an operator needs to look and to act: retry, drop, skip, poison, hold, release, pause, resume, rewind, cleanup, and
+-- removing a sink. Every change by a command is in the audit, to which lines can only be added. Payloads are not readable;
+-- see payloads.sql.
 grant usage on schema {schema} to {role};
 grant select on {schema}.migrations to {role};
 grant select on {schema}.installation to {role};

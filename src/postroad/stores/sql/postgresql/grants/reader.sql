@@ -1,4 +1,4 @@
--- What it takes to look, and nothing more: status, messages, relays, the audit. Payloads are not readable; see payloads.sql.
+-- What a reader needs, and nothing more: status, messages, relays, the audit. Payloads are not readable; see payloads.sql.
 grant usage on schema {schema} to {role};
 grant select on {schema}.migrations to {role};
 grant select on {schema}.installation to {role};

@@ -1,0 +1,216 @@
+"""One message: call its handler, count a failure, decide when to retry, or send it to the dead-letter queue.
+
+- An attempt counts when the handler failed. An outage of the database or the broker counts no attempt.
+- A message is in the dead-letter queue, durably, before it is acked.
+- What has happened to a message is remembered until it is written to the database: an outage repeats no step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from postroad import events
+from postroad.consumer.attempts import CRASHED, cut
+from postroad.consumer.errors import InboxUnavailable, MessageBusy, TransactionLost
+from postroad.consumer.pauses import longer
+from postroad.errors import BrokerUnavailable, Refusal
+from postroad.message import new_id
+from postroad.received import Unreadable
+from postroad.stores.connections.errors import is_lock_timeout, is_transient
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from postroad.brokers.base import Subscriber
+    from postroad.consumer.attempts import Attempts, PriorAttempts
+    from postroad.consumer.handler_transaction import HandlerTransaction
+    from postroad.consumer.model import ConsumerOptions, OpenDelivery, Summary
+    from postroad.listeners import Listeners
+    from postroad.received import Received
+
+__all__ = ["CONSUMER_HEADER", "DeliveryProcessor", "is_failure"]
+
+MOST_LOSSES: Final = 5
+"""How often a message's transaction may be lost before that counts: its handler may be what breaks the connection."""
+CONSUMER_HEADER: Final = "postroad-consumer"
+"""The header of a dead letter that names the consumer."""
+
+
+class DeliveryProcessor:
+    """Processes single messages; several calls may run at once. Keeps `summary` up to date."""
+
+    def __init__(
+        self,
+        options: ConsumerOptions,
+        subscriber: Subscriber,
+        transaction: HandlerTransaction,
+        attempts: Attempts,
+        *,
+        summary: Summary,
+        listeners: Listeners,
+        stopping: asyncio.Event,
+    ) -> None:
+        self._options = options
+        self._subscriber = subscriber
+        self._transaction = transaction
+        self._attempts = attempts
+        self._summary = summary
+        self._listeners = listeners
+        self._stopping = stopping
+        self._one_suspect = asyncio.Lock()
+        self._marked: dict[str, PriorAttempts] = {}
+        """By identity: messages whose attempt this run has marked as begun, and not yet as ended."""
+
+    async def attempt(self, item: OpenDelivery) -> float | None:
+        """Attempt the message: returns None when it is done and can be acked, else seconds until the next try.
+
+        Raises InboxUnavailable when no message can be processed now.
+        """
+        item.waits_for = None
+        try:
+            message = item.message
+            if item.dead_letter_reason is not None or message is None:
+                return await self._dead_letter(item)
+            await self._transaction.undo([message])
+            if item.failure is not None:
+                return await self._count_failure(item, message, item.failure)
+            if item.suspect:
+                return await self._handle_suspect(item, message)
+            return await self._handle(item, message)
+        except MessageBusy as busy:
+            if is_transient(busy) and not is_lock_timeout(busy):  # some drivers connect only when they are first used
+                item.waits_for, item.waits_because = "database", str(busy)
+            item.pause = longer(item.pause)
+            retry_ms = item.pause * 1000
+            self._listeners.emit(events.MessageBusy(*self._names(item), reason=cut(str(busy)), retry_ms=retry_ms))
+        except BrokerUnavailable as outage:  # of the dead-letter queue; other messages go on
+            item.waits_for, item.waits_because = "dead letters", str(outage)
+            item.pause = longer(item.pause)
+            retry_ms = item.pause * 1000
+            self._listeners.emit(events.ConsumerWaiting(self._options.consumer, reason=str(outage), retry_ms=retry_ms))
+        return item.pause
+
+    async def attempt_batch(self, items: Sequence[OpenDelivery]) -> None:
+        """Handle all of them in one transaction. Raises what `HandlerTransaction.handle_batch` raises."""
+        handled = await self._transaction.handle_batch([item.message for item in items if item.message is not None])
+        self._summary.handled += handled
+        self._summary.duplicates += len(items) - handled
+
+    async def _handle(self, item: OpenDelivery, message: Received) -> float | None:
+        began = time.monotonic()
+        try:
+            first = await self._transaction.handle(message, marked=message.identity in self._marked)
+        except (InboxUnavailable, MessageBusy):
+            raise
+        except Unreadable as error:
+            item.dead_letter_reason = str(error)
+            return await self._dead_letter(item)
+        except BaseException as error:
+            if not is_failure(error):
+                raise
+            item.losses += isinstance(error, TransactionLost)
+            if isinstance(error, TransactionLost) and item.losses <= MOST_LOSSES:
+                raise MessageBusy(str(error)) from error
+            item.failure = cut(str(error) if isinstance(error, TransactionLost) else f"{type(error).__name__}: {error}")
+            return await self._count_failure(item, message, item.failure)
+        self._marked.pop(message.identity, None)
+        if not first:
+            self._ignore_duplicate(item)
+            return None
+        self._summary.handled += 1
+        if self._listeners.wants(events.MessageHandled):
+            duration_ms = (time.monotonic() - began) * 1000
+            self._listeners.emit(events.MessageHandled(*self._names(item), duration_ms=duration_ms))
+        return None
+
+    async def _handle_suspect(self, item: OpenDelivery, message: Received) -> float | None:
+        """Messages that were being handled when a process crashed are tried one at a time. The others wait and are not
+        marked yet, so that only the one that crashes the process again is blamed.
+        """
+        async with self._one_suspect:
+            if self._stopping.is_set():
+                return 0.0
+            # A mark of this run is no crash: the message has met an outage since, or came again in another session.
+            prior = self._marked.get(message.identity) or await self._attempts.begin(message)
+            if prior is None:
+                self._ignore_duplicate(item)
+                return None
+            self._marked[message.identity] = prior
+            item.message = message = msgspec.structs.replace(message, attempt=prior.attempts + 1)
+            if prior.attempts and self._retry_in(prior.attempts, prior.error or "") is None:
+                crashed = f"{CRASHED}, {prior.crashes} times"
+                item.dead_letter_reason = crashed if prior.crashes else prior.error or ""
+            elif prior.crashes:
+                return await self._handle(item, message)
+        return await (self._handle(item, message) if item.dead_letter_reason is None else self._dead_letter(item))
+
+    async def _count_failure(self, item: OpenDelivery, message: Received, reason: str) -> float | None:
+        await self._transaction.undo([message])
+        attempts = await self._attempts.count_failure(message, reason)
+        item.failure = None
+        self._marked.pop(message.identity, None)
+        if attempts is None:
+            self._ignore_duplicate(item)
+            return None
+        self._summary.failed += 1
+        item.message = msgspec.structs.replace(message, attempt=attempts + 1)
+        retry_in = self._retry_in(attempts, reason)
+        if retry_in is None:
+            item.dead_letter_reason = reason
+            return await self._dead_letter(item)
+        names, retry_ms = self._names(item), retry_in * 1000
+        self._listeners.emit(events.HandlerFailed(*names, attempt=attempts, reason=reason, retry_ms=retry_ms))
+        return retry_in
+
+    async def _dead_letter(self, item: OpenDelivery) -> float | None:
+        """Into the dead-letter queue first, durably; then recorded in the database; the ack comes last."""
+        message, reason = item.message, item.dead_letter_reason or ""
+        identity = str(new_id()) if message is None else message.identity
+        type = "" if message is None else message.type
+        if item.dead_letter_id is None:
+            consumer = self._options.consumer
+            headers = {CONSUMER_HEADER: consumer, "postroad-reason": cut(reason), "postroad-identity": identity}
+            await self._subscriber.dead_letter(item.delivery, headers)
+            item.dead_letter_id = identity
+        await self._attempts.record_dead(item.dead_letter_id, type, reason)
+        self._marked.pop(item.dead_letter_id, None)
+        self._summary.dead += 1
+        self._listeners.emit(
+            events.MessageDeadLettered(
+                self._options.consumer, id=item.dead_letter_id, message_type=type, reason=cut(reason)
+            )
+        )
+        return None
+
+    async def unmark_all(self) -> None:
+        """Remove the marks of attempts that ended because the consumer was stopped. If this fails, they will look like
+        crashes.
+        """
+        await asyncio.gather(
+            self._transaction.undo_all(), *map(self._attempts.unmark, self._marked), return_exceptions=True
+        )
+
+    def _ignore_duplicate(self, item: OpenDelivery) -> None:
+        self._summary.duplicates += 1
+        if self._listeners.wants(events.DuplicateIgnored):
+            self._listeners.emit(events.DuplicateIgnored(*self._names(item)))
+
+    def _retry_in(self, attempts: int, reason: str) -> float | None:
+        pause = self._options.retry.retry_in(attempts, Refusal(0, reason))
+        return None if pause is None else pause.total_seconds()
+
+    def _names(self, item: OpenDelivery) -> tuple[str, str, str]:
+        message, consumer = item.message, self._options.consumer
+        return (consumer, message.id, message.type) if message else (consumer, "", "")
+
+
+def is_failure(error: BaseException) -> bool:
+    """Whether the handler failed. A CancelledError counts too, unless the consumer cancelled the handler's task."""
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is None or not task.cancelling()
+    return isinstance(error, Exception)

@@ -1,0 +1,200 @@
+"""One transaction of a handler: inbox → decode → handler → check, for one message or a batch.
+
+A handler that commits its transaction by itself commits the inbox row too. When it then fails, or the check finds out,
+that row must be deleted, or the next attempt would take the message for one that was processed before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from postroad.consumer.errors import (
+    HandlerTimedOut,
+    InboxUnavailable,
+    MessageBusy,
+    TransactionEnded,
+    TransactionLost,
+)
+from postroad.consumer.transaction_check import ENDED, check_transaction
+from postroad.correlation import trusted_traceparent
+from postroad.message import correlated
+from postroad.stores.connections import State, reported_through, state_through
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Sequence
+    from contextlib import AbstractContextManager
+
+    from postroad.consumer.attempts import Attempts
+    from postroad.consumer.registry import HandlerRegistry
+    from postroad.consumer.transactions import Steps, Transactions
+    from postroad.inbox import FirstTimes, Inbox
+    from postroad.received import Received
+
+__all__ = ["HandlerTransaction", "following"]
+
+
+class HandlerTransaction:
+    """Calls a consumer's handlers, each message or batch in one transaction with its inbox rows."""
+
+    def __init__(
+        self,
+        consumer: str,
+        inbox: Inbox,
+        handlers: HandlerRegistry,
+        transactions: Transactions,
+        attempts: Attempts,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """`timeout` is how many seconds a call of an async handler may take, None for any number."""
+        self._timeout = timeout
+        self._consumer = consumer
+        self._inbox = inbox
+        self._handlers = handlers
+        self._transactions = transactions
+        self._attempts = attempts
+        self._failed: dict[str, Any] = {}
+        """By identity: the transaction in which a handler failed, where the handler may have committed it."""
+
+    @property
+    def unfinished(self) -> int:
+        """How many handlers run in threads, also those whose tasks were cancelled."""
+        return self._transactions.unfinished
+
+    async def handle(self, message: Received, *, marked: bool = False) -> bool:
+        """Begin, record the message in the inbox, call its handler, commit; False when it was processed before.
+
+        `marked`: this attempt was marked as begun; the mark is removed in the same transaction. Raises
+        InboxUnavailable, MessageBusy, TransactionLost, Unreadable, or what the handler raised. Nothing is committed
+        then, unless the handler did so itself; see `undo`.
+        """
+        try:
+            return bool(await self._transactions.run(partial(self._handle, message, marked)))
+        except Exception:
+            await self._try_to_undo([message])
+            raise
+
+    async def handle_batch(self, messages: Sequence[Received]) -> int:
+        """The same for a batch, with one inbox statement; how many of them were new."""
+        try:
+            return int(await self._transactions.run(partial(self._handle_batch, messages)))
+        except Exception:
+            await self._try_to_undo(messages)
+            raise
+
+    # -- in a transaction --------------------------------------------------------------------------------------------
+
+    def _handle(self, message: Received, marked: bool, tx: Any) -> Steps:
+        reported, recorded = yield from self._record(tx, [message], marked=marked)
+        if not recorded.new[0]:
+            return False
+        event = self._handlers.event(message)
+        try:
+            with following(message):
+                yield self._result(self._handlers.call(event, tx, message))
+            yield from check_transaction(self._transactions, tx, reported, recorded.transaction)
+        except BaseException as error:
+            self._fail(error, tx, reported, recorded, [message])
+            raise
+        return True
+
+    def _handle_batch(self, messages: Sequence[Received], tx: Any) -> Steps:
+        reported, recorded = yield from self._record(tx, messages)
+        found = [message for message, first in zip(messages, recorded.new, strict=True) if first]
+        events = [(self._handlers.event(message), message) for message in found]
+        if not events:
+            return 0
+        try:
+            yield self._result(self._handlers.call_batch(events, tx))
+            yield from check_transaction(self._transactions, tx, reported, recorded.transaction)
+        except BaseException as error:
+            self._fail(error, tx, reported, recorded, messages)
+            raise
+        return len(events)
+
+    def _record(self, tx: Any, messages: Sequence[Received], *, marked: bool = False) -> Steps:
+        """Record the messages in the inbox. An error here is not the handler's fault."""
+        arrived = [(message.id, message.type, message.source) for message in messages]
+        try:
+            reported = yield reported_through(tx)
+            recorded = yield self._inbox.record(tx, arrived, consumer=self._consumer)
+            if marked:  # after the inbox, which waits for other transactions no longer than its lock_timeout
+                yield self._attempts.end(tx, messages[0])
+        except Exception as error:
+            raise MessageBusy(f"{type(error).__name__}: {error}") from error
+        return reported, recorded
+
+    def _result(self, called: Any) -> Any:
+        """What a handler returned: an async one's coroutine within its time limit, a sync one's result checked."""
+        return self._in_time(called) if self._transactions.is_async else self._handlers.check_result(called)
+
+    async def _in_time(self, handler: Awaitable[None]) -> None:
+        """Cancel a handler that takes too long: it has failed, even if it hides that it was cancelled."""
+        if self._timeout is None:
+            return await handler
+        try:
+            async with asyncio.timeout(self._timeout) as limit:
+                await handler
+        finally:
+            if limit.expired():
+                raise HandlerTimedOut(
+                    f"the handler took longer than handler_timeout, {self._timeout:g} s, and was cancelled"
+                ) from None
+
+    # -- after a failure ---------------------------------------------------------------------------------------------
+
+    def _fail(
+        self, error: BaseException, tx: Any, reported: bool | None, recorded: FirstTimes, messages: Sequence[Received]
+    ) -> None:
+        """The handler or the check has failed. Raises TransactionLost or TransactionEnded where the state of the
+        connection explains more than the error does.
+        """
+        state = state_through(tx, reported)
+        if state is not State.KEPT:
+            new = [message.identity for message, first in zip(messages, recorded.new, strict=True) if first]
+            self._failed |= dict.fromkeys(new, recorded.transaction)
+        if isinstance(error, Exception) and not isinstance(error, TransactionLost | TransactionEnded | HandlerTimedOut):
+            reason = f"{type(error).__name__}: {error}"
+            if state is State.LOST:
+                raise TransactionLost(reason) from error
+            if state is State.ENDED:
+                raise TransactionEnded(f"{ENDED} ({reason})") from error
+
+    async def undo(self, messages: Sequence[Received]) -> None:
+        """Make sure that messages whose handler failed don't count as processed. Raises InboxUnavailable or
+        MessageBusy; call it again then.
+        """
+        if self._failed:
+            await self._undo([message.identity for message in messages])
+
+    async def _try_to_undo(self, messages: Sequence[Received]) -> None:
+        with suppress(InboxUnavailable, MessageBusy):  # tried again before anything else is done with the messages
+            await self.undo(messages)
+
+    async def undo_all(self) -> None:
+        """The same for every message whose handler failed. Raises InboxUnavailable or MessageBusy."""
+        await self._undo(list(self._failed))
+
+    async def _undo(self, identities: Sequence[str]) -> None:
+        of_transaction: dict[Any, list[str]] = {}
+        for identity in identities:
+            if identity in self._failed:
+                of_transaction.setdefault(self._failed[identity], []).append(identity)
+        for transaction, failed in of_transaction.items():
+            await self._transactions.undo(transaction, self._consumer, failed)
+            for identity in failed:
+                self._failed.pop(identity, None)  # another undo may have ended during the await
+
+
+def following(message: Received) -> AbstractContextManager[None]:
+    """What is added to an outbox inside this block gets the message's correlation id and trace, and its id as the
+    causation id. Handlers of single messages run inside such a block; those of batches open one for each message.
+    """
+    return correlated(
+        message.correlation_id or message.id,
+        traceparent=trusted_traceparent(message.headers.get("traceparent")),
+        causation_id=message.id,
+    )

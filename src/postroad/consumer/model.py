@@ -1,0 +1,81 @@
+"""The values that a consumer's parts share: its options, a delivery that is not acked yet, and the summary. No I/O."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from postroad.consumer.pauses import FIRST_PAUSE
+
+if TYPE_CHECKING:
+    from postroad.brokers.base import Delivery
+    from postroad.consumer.outages import Dependency
+    from postroad.received import Received
+    from postroad.retry import RetryPolicy
+
+__all__ = ["ConsumerOptions", "OpenDelivery", "Summary"]
+
+
+class ConsumerOptions(msgspec.Struct, frozen=True):
+    """How a consumer works."""
+
+    consumer: str
+    concurrency: int
+    keep_order: bool
+    retry: RetryPolicy
+    grace: float
+
+
+class OpenDelivery(msgspec.Struct, eq=False):
+    """A delivery that is not acked yet, and what has happened to it so far.
+
+    What happened is kept here until it is written to the database: an outage in between repeats no step.
+    """
+
+    delivery: Delivery
+    message: Received | None
+    """None when it can't be read."""
+    key: str | None
+    """Deliveries with the same key are processed one after the other."""
+    dead_letter_reason: str | None = None
+    """Why it becomes a dead letter, once that is decided."""
+    dead_letter_id: str | None = None
+    """It is in the dead-letter queue, under this identity."""
+    suspect: bool = False
+    """It was delivered before, or was a dead letter: it may have crashed a process, so its attempts are marked."""
+    no_batch: bool = False
+    """It is processed alone, never in a batch."""
+    failure: str | None = None
+    """Why its handler failed, until that attempt is counted."""
+    losses: int = 0
+    """How often its transaction was lost."""
+    waits_for: Dependency | None = None
+    """What was unavailable at the last try; None when it waits for something else."""
+    waits_because: str = ""
+    """Why that was unavailable."""
+    pause: float = FIRST_PAUSE
+    """Seconds until the next try when the message is busy, or the dead-letter queue is unavailable."""
+
+
+class Summary(msgspec.Struct):
+    """What a consumer did."""
+
+    handled: int = 0
+    duplicates: int = 0
+    """Messages that had been processed before."""
+    failed: int = 0
+    """Attempts that failed."""
+    dead: int = 0
+    """Messages that went to the dead-letter queue."""
+    abandoned: int = 0
+    """Handlers that were still running when the consumer ended."""
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        rate = f" ({self.handled / self.seconds:,.0f}/s)" if self.seconds > 0 and self.handled else ""
+        text = f"{self.handled:,} handled"
+        text += f", {self.dead:,} dead-lettered" if self.dead else ""
+        text += f", {self.duplicates:,} processed before" if self.duplicates else ""
+        text += f", {self.failed:,} {'attempt' if self.failed == 1 else 'attempts'} failed" if self.failed else ""
+        return f"{text} in {self.seconds:.2f} s{rate}"

@@ -1,0 +1,34 @@
+"""`postroad demo`: an example with two applications and a relay, with an audit at the end."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 - options are read from annotations
+from typing import Annotated
+
+import typer
+
+from postroad.ops.terminal import output
+
+__all__ = ["demo"]
+
+
+def demo(
+    *,
+    orders: Annotated[
+        int, typer.Option("--orders", metavar="N", min=20, max=5000, help="How many orders customers try to place.")
+    ] = 400,
+    seed: Annotated[
+        int | None, typer.Option("--seed", metavar="S", help="Repeat a run: the same customers, the same rollbacks.")
+    ] = None,
+    sabotage: Annotated[
+        bool,
+        typer.Option("--sabotage", help="Make the classic mistake: publish without an outbox, before the commit."),
+    ] = False,
+    directory: Annotated[
+        Path | None, typer.Option("--directory", metavar="DIR", help="Keep the files in this directory.")
+    ] = None,
+) -> None:
+    """Run an example: a shop, a relay that is killed twice, and an audit. Needs no server and ends by itself."""
+    from postroad.ops.demo.story import run_demo
+
+    raise typer.Exit(run_demo(output(), orders=orders, seed=seed, sabotage=sabotage, directory=directory))

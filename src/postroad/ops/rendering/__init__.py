@@ -1,0 +1,1 @@
+"""How results look: safe text, tables, messages. Nothing here reads the database."""

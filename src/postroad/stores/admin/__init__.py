@@ -1,0 +1,6 @@
+"""What operators see and change, written once for all databases.
+
+`admin` is the API: one class, composed of functions on named queries. `contract` has its values, `inspect` and `status`
+read, `preview` tells what a change would do, `change`, `cleanup` and `rewind` make changes, `audit` records them.
+`session` is what a database provides: `postgresql` and `sqlite` implement it.
+"""

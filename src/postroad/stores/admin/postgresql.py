@@ -1,0 +1,123 @@
+"""Named queries for `Admin` on PostgreSQL, on the connections of a store, which checks each of them."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import asyncpg
+
+from postroad.config import DEFAULT_SCHEMA
+from postroad.errors import StoreUnavailable
+from postroad.stores.admin.session import Rows
+from postroad.stores.postgresql import PostgreSQLStore
+from postroad.stores.postgresql_pool import holder_named, in_transaction
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+
+    from postroad.stores.admin.session import Query
+    from postroad.stores.base import Blocker, Cleaned
+    from postroad.stores.leases import RelayStatus
+
+__all__ = ["PostgreSQLAdminDatabase", "as_parameters"]
+
+LOCK_TIMEOUT_MS: Final = 2000
+
+
+class PostgreSQLAdminDatabase:
+    """See `AdminDatabase` for the contract. `connections` calls run at the same time; further ones wait."""
+
+    removals: ClassVar[Sequence[str]] = (
+        "remove_deferred", "remove_attempts", "remove_progress", "remove_delivered", "remove_holds", "remove_pauses",
+        "remove_ahead", "remove_rewound", "remove_relays", "remove_lanes", "remove_sink",
+    )  # fmt: skip
+
+    def __init__(self, url: str, *, schema: str = DEFAULT_SCHEMA, connections: int = 1) -> None:
+        self._pool = Pool(url, schema=schema, connections=connections)
+
+    async def open(self) -> None:
+        """Connect, and check the server and the schema."""
+        await self._pool.open()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._pool.close()
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[Query]:
+        """Borrow a connection."""
+        async with self._pool.borrowed() as connection:
+            yield self._query_on(connection)
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[Query]:
+        """Borrow a connection for one transaction.
+
+        It holds locks on lanes, which blocks their relays, so it waits for other locks only LOCK_TIMEOUT_MS.
+        """
+        async with (
+            self._pool.borrowed() as connection,
+            holder_named(connection, self._pool.sql, "retention"),
+            in_transaction(connection),
+        ):
+            await connection.execute(f"set local lock_timeout = '{LOCK_TIMEOUT_MS}ms'")
+            yield self._query_on(connection)
+
+    def _query_on(self, connection: Any) -> Query:
+        async def query(name: str, *values: Any) -> Sequence[Sequence[Any]]:
+            try:
+                rows: Sequence[Sequence[Any]] = await connection.fetch(self._pool.sql[name], *as_parameters(values))
+            except asyncpg.LockNotAvailableError as error:
+                if blockers := await self._pool.blockers(longer_than=timedelta(0)):
+                    raise _locked(blockers) from error
+                raise
+            return rows
+
+        return query
+
+    async def delete_passed(self, *, after: int, older_than: timedelta, batch: int, key: str | None = None) -> Cleaned:
+        """Run one batch of retention."""
+        return await self._pool.delete_passed(after=after, older_than=older_than, batch=batch, key=key)
+
+    async def blockers(self, *, longer_than: timedelta) -> Sequence[Blocker]:
+        """List the sessions that have held locks which relays need for longer than this."""
+        return await self._pool.blockers(longer_than=longer_than)
+
+    async def relays(self) -> Sequence[RelayStatus]:
+        """List the relays of all sinks."""
+        return await self._pool.leases.relays()
+
+
+class Pool(PostgreSQLStore):
+    """The connections of a store, lent out."""
+
+    @property
+    def sql(self) -> Mapping[str, str]:
+        """The named queries."""
+        return self._sql
+
+    @asynccontextmanager
+    async def borrowed(self) -> AsyncIterator[Any]:
+        """Borrow a connection. Waits while all of them are in use."""
+        async with self._connection() as connection:
+            yield connection
+
+
+def _locked(blockers: Sequence[Blocker]) -> StoreUnavailable:
+    names = "; ".join(map(str, blockers))
+    return StoreUnavailable(
+        f"messages or lanes are locked by {names}. Nothing was changed: try again when that transaction has ended"
+    )
+
+
+def as_parameters(values: Iterable[Any]) -> list[Any]:
+    """Convert values for the driver: `Rows` become one array per column."""
+    parameters: list[Any] = []
+    for value in values:
+        if isinstance(value, Rows):
+            parameters += (list(column) for column in zip(*value.rows, strict=True))
+        else:
+            parameters.append(value)
+    return parameters

@@ -1,0 +1,118 @@
+"""What a change would do, for an operator who is asked to confirm it. Nothing here changes anything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from postroad.errors import NotFound
+from postroad.lifecycle import FINAL, Mover, State, may_move
+from postroad.stores.admin.contract import Count, Filter, KeyPreview
+from postroad.stores.admin.inspect import count_messages, list_messages, message_history
+from postroad.stores.admin.names import check_sink, nearest
+from postroad.stores.admin.status import status_report
+from postroad.stores.leases import NOWHERE, sink_removed, still_served, wrong_destination
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from uuid import UUID
+
+    from postroad.stores.admin.contract import MessageRow, SinkReport
+    from postroad.stores.admin.session import Query
+
+__all__ = [
+    "no_message",
+    "preview_dead",
+    "preview_hold",
+    "preview_move",
+    "preview_retarget",
+    "preview_skip_key",
+    "sink_report",
+    "unserved_sink",
+]
+
+_NEWEST: Final = 1000
+"""A key is searched for among this many of the newest messages."""
+
+
+async def preview_dead(query: Query, which: Filter) -> Count:
+    """How many dead messages match."""
+    await check_sink(query, which.sink)
+    for id in which.ids:
+        await _at_sinks(query, id, which.sink, {State.DEAD}, "retried or dropped")
+    return await count_messages(query, msgspec.structs.replace(which, state=State.DEAD, all=False))
+
+
+async def preview_move(query: Query, id: UUID, sink: str | None, target: State, verb: str) -> Sequence[MessageRow]:
+    """The message at each sink where an operator may move it to this state."""
+    await check_sink(query, sink)
+    states = {state for state in State if may_move(state, target, Mover.OPERATOR)}
+    return await _at_sinks(query, id, sink, states, verb)
+
+
+async def _at_sinks(
+    query: Query, id: UUID, sink: str | None, states: Collection[State], verb: str
+) -> Sequence[MessageRow]:
+    message = await message_history(query, id, payload_bytes=0)
+    if message is None:
+        raise no_message(id)
+    rows = [each.row for each in message.sinks if sink in {None, each.row.sink}]
+    possible = [row for row in rows if row.state in states]
+    if not possible:
+        where = ", ".join(f"{row.state} at sink {row.sink!r}" for row in rows) or "not in the log of a sink yet"
+        needed = " or ".join(state for state in State if state in states)
+        raise NotFound(f"message {id} is {where}; only a message that is {needed} can be {verb}")
+    return possible
+
+
+def no_message(id: UUID) -> NotFound:
+    """The error for an id that no message has."""
+    return NotFound(f"there is no message {id}; it was never committed, or it was delivered and deleted since")
+
+
+async def preview_hold(query: Query, sink: str, key: str) -> KeyPreview:
+    """What holding a key would hold back."""
+    await check_sink(query, sink)
+    found = await list_messages(query, Filter(sink=sink, key=key), _NEWEST, below=None)
+    waiting = sum(row.state not in FINAL and row.state is not State.DEAD for row in found.messages)
+    if found.messages:
+        return KeyPreview(waiting, known=True, similar=None)
+    recent = await list_messages(query, Filter(sink=sink), _NEWEST, below=None)
+    keys = {row.key for row in recent.messages if row.key is not None}
+    return KeyPreview(0, known=False, similar=nearest(key, keys))
+
+
+async def preview_skip_key(query: Query, sink: str, key: str) -> int:
+    """How many messages of a key are retrying, held or dead."""
+    await check_sink(query, sink)
+    states = (State.RETRYING, State.HELD, State.DEAD)
+    counts = [await count_messages(query, Filter(sink=sink, key=key, state=state)) for state in states]
+    return sum(count.number for count in counts)
+
+
+async def unserved_sink(query: Query, sink: str) -> SinkReport:
+    """A sink that no relay serves. Raises NotFound if one does."""
+    report = await sink_report(query, sink)
+    if report.relays:
+        raise still_served(sink, report.relays)
+    return report
+
+
+async def sink_report(query: Query, sink: str) -> SinkReport:
+    """The state of one sink."""
+    await check_sink(query, sink)
+    for report in (await status_report(query)).sinks:
+        if report.sink == sink:
+            return report
+    raise sink_removed(sink)
+
+
+async def preview_retarget(query: Query, sink: str, destination: str) -> SinkReport:
+    """A sink whose destination could be changed to this one."""
+    report = await unserved_sink(query, sink)
+    if report.destination == destination:
+        raise NotFound(f"sink {sink!r} delivers to {destination} already")
+    if destination == NOWHERE:
+        raise wrong_destination(sink, report.destination, destination)
+    return report
