@@ -186,7 +186,7 @@ async def test_the_last_relay_of_a_sink_is_kept_because_it_says_when_the_sink_wa
     leases = log.store.leases
     before, last = (identity("other") for _ in range(2))
     await leases.heartbeat(before, -25 * LONG)
-    await leases.heartbeat(last, -25 * LONG)
+    await leases.heartbeat(last, -24.5 * LONG)
     await leases.heartbeat(A, LONG)
     await leases.heartbeat(A, LONG)
     assert {relay.owner for relay in await leases.relays()} == {last.owner, A.owner}

@@ -200,7 +200,7 @@ def test_another_schema(tmp_path: Path) -> None:
 
 
 def test_an_unknown_connection() -> None:
-    with pytest.raises(UnsupportedConnection, match="no connection that postroad knows"):
+    with pytest.raises(UnsupportedConnection, match="not a connection that postroad supports"):
         outbox_messages(object())  # type: ignore[call-overload]
 
 

@@ -91,7 +91,10 @@ update {schema}_sinks set served_at = ?2 where sink = ?1
 delete from {schema}_relays
  where alive_until < ?1 - 86400000000
    and exists (select 1 from {schema}_relays later
-                where later.sink = {schema}_relays.sink and later.heartbeat_at > {schema}_relays.heartbeat_at)
+                where later.sink = {schema}_relays.sink
+                  -- SQLite's clock has milliseconds, and two relays may send a heartbeat in one.
+                  and (later.heartbeat_at, later.alive_until, later.owner)
+                      > ({schema}_relays.heartbeat_at, {schema}_relays.alive_until, {schema}_relays.owner))
 
 -- name: relays
 -- Every relay. ?1: now.
