@@ -8,6 +8,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from benchmarks.payload import PAYLOAD_SQL, key_sql, payload, transactions
+from postroad.brokers.registry import publisher_for
 from postroad.config import DEFAULT_SCHEMA
 from postroad.message import new_id, slot_of
 from postroad.stores import store_for
@@ -45,15 +46,16 @@ def create_log(server: PostgreSQL) -> str:
     return url
 
 
-def create_sinks(url: str, sinks: Sequence[str], *, start: Start = "oldest") -> None:
-    """Let these sinks exist, with cursors, before what they are going to read."""
+def create_sinks(url: str, sinks: Sequence[str], *, start: Start = "oldest", to: str = "null://") -> None:
+    """Create these sinks, with cursors, before the messages that they are going to deliver there."""
+    destination = publisher_for(to).destination
 
     async def create() -> None:
         store = store_for(url)
         await store.open()
         try:
             for sink in sinks:
-                await store.leases.create(sink, "null://", lanes=LANES, start=start)
+                await store.leases.create(sink, destination, lanes=LANES, start=start)
         finally:
             await store.close()
 

@@ -49,28 +49,33 @@ def run(server: PostgreSQL, plan: Plan) -> Section:
         f"One bad key with {followers:,} followers, and as many messages of {OTHERS:,} other keys",
         ["", "messages/s", "CPU each", "peak memory"],
     )
-    sinks = [f"{name} {number}" for name in ("memory", "rabbitmq") for number in range(plan.rounds(ROUNDS))]
-    others = _log(server, followers, sinks, key="key")
-    mixed = _log(server, 2 * followers, sinks, key=f"case when n % 2 = 0 then '{BAD}' else key end")
-    memory = _turns(server, others, mixed, sinks[: len(sinks) // 2], to=MEMORY, followers=followers)
-    _describe(section, "memory", memory)
-    section.notes.append(f"To a publisher in memory the other keys keep {memory.share():.0%} of their rate.")
     try:
-        broker = RabbitMQ()
+        broker: RabbitMQ | None = RabbitMQ()
     except ServerMissing as missing:
         section.notes.append(f"Without RabbitMQ: {missing}")
+        broker = None
+    sinks = {MEMORY: [f"memory {number}" for number in range(plan.rounds(ROUNDS))]}
+    if broker is not None:
+        sinks[broker.url()] = [f"rabbitmq {number}" for number in range(plan.rounds(ROUNDS))]
+    others = _log(server, followers, sinks, key="key")
+    mixed = _log(server, 2 * followers, sinks, key=f"case when n % 2 = 0 then '{BAD}' else key end")
+    memory = _turns(server, others, mixed, sinks[MEMORY], to=MEMORY, followers=followers)
+    _describe(section, "memory", memory)
+    section.notes.append(f"To a publisher in memory the other keys keep {memory.share():.0%} of their rate.")
+    if broker is None:
         return section
     with broker:
         asyncio.run(_bind(broker.url()))
-        rabbitmq = _turns(server, others, mixed, sinks[len(sinks) // 2 :], to=broker.url(), followers=followers)
+        rabbitmq = _turns(server, others, mixed, sinks[broker.url()], to=broker.url(), followers=followers)
     _describe(section, "RabbitMQ", rabbitmq)
     section.at_least("of their rate is what the other keys keep", 0.8, rabbitmq.share(), "{:.0%}")
     return section
 
 
-def _log(server: PostgreSQL, messages: int, sinks: list[str], *, key: str) -> str:
+def _log(server: PostgreSQL, messages: int, sinks: dict[str, list[str]], *, key: str) -> str:
     url = create_log(server)
-    create_sinks(url, sinks)
+    for to, names in sinks.items():
+        create_sinks(url, names, to=to)
     key = key.replace("key", f"'key-' || (n::bigint * 7919 % {OTHERS})::text")
     server.psql(url, ";".join(fill_sql(first, last, key=key) for first, last in transactions(messages)))
     return url

@@ -37,10 +37,10 @@ class Drained(msgspec.Struct, frozen=True):
         return self.outcome.rate
 
 
-def log(server: PostgreSQL, messages: int, keys: int, sinks: list[str]) -> str:
+def log(server: PostgreSQL, messages: int, keys: int, sinks: list[str], *, to: str = "null://") -> str:
     """A backlog that every one of these sinks has yet to read: they were there before it. The database's URL."""
     url = create_log(server)
-    create_sinks(url, sinks)
+    create_sinks(url, sinks, to=to)
     fill(server, url, messages, keys=keys)
     return url
 

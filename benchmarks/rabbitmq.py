@@ -70,7 +70,8 @@ def run(server: PostgreSQL, plan: Plan) -> Section:
         section.notes.append(f"Left out: {missing}")
         return section
     sinks = [f"round {number}" for number in range(plan.rounds(5))]
-    logs = {UNKEYED: draining.log(server, messages, 0, sinks), KEYED: draining.log(server, messages, KEYS, sinks)}
+    logs = {UNKEYED: draining.log(server, messages, 0, sinks, to=broker.url())}
+    logs[KEYED] = draining.log(server, messages, KEYS, sinks, to=broker.url())
     with broker:
         section.notes.append(f"RabbitMQ {broker.ctl('version').strip()}, on the same machine, a durable classic queue")
         _describe(section, asyncio.run(_in_turns(server, broker.url(), logs, sinks, messages)))
