@@ -12,6 +12,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
+import psycopg
+
 from tests.services.server import Server, ServerMissing, free_port, output_of
 
 ShutdownMode = Literal["smart", "fast", "immediate"]
@@ -74,7 +76,12 @@ class PostgreSQL(Server):
 
     @property
     def running(self) -> bool:
-        return self.data.exists() and self._execute("pg_ctl", "status", "-D", str(self.data)).returncode == 0
+        # As `pg_ctl status` sees it, without a new process: that took 60 ms, in nearly every test.
+        try:
+            os.kill(int((self.data / "postmaster.pid").read_text().split("\n", 1)[0]), 0)
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+        return True
 
     def url(self, database: str = "postgres", user: str = "postgres") -> str:
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
@@ -82,14 +89,21 @@ class PostgreSQL(Server):
     def create_database(self) -> str:
         """A fresh database; returns its URL."""
         name = f"test_{uuid.uuid4().hex[:12]}"
-        self.psql(self.url(), f"create database {name}")
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute(f"create database {name}")
         return self.url(name)
 
     def drop_database(self, url: str) -> None:
         """Drop a database of create_database(), whoever is still connected to it and whatever is prepared in it."""
-        ours = "from pg_prepared_xacts where database = current_database()"
-        self.psql(url, rf"select format('rollback prepared %L', gid) {ours} \gexec")
-        self.psql(self.url(), f"drop database {url.rpartition('/')[2]} with (force)")
+        name = url.rpartition("/")[2]
+        with psycopg.connect(self.url(name), autocommit=True) as connection:
+            rows = connection.execute(
+                "select format('rollback prepared %L', gid) from pg_prepared_xacts where database = current_database()"
+            ).fetchall()
+            for (rollback,) in rows:
+                connection.execute(rollback)
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute(f"drop database {name} with (force)")
 
     def guard(self, role: str, password: str) -> None:
         """Create a role that has to give its password, by TCP and by socket. Restarts the server."""
