@@ -1,9 +1,12 @@
 """The real servers, one of each per session, started by the first test that needs it."""
 
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -17,9 +20,16 @@ from tests.services.server import Server, ServerMissing
 AnyServer = TypeVar("AnyServer", bound=Server)
 
 
+MEMORY = Path("/dev/shm")
+ENOUGH_MEMORY = 6 << 30  # the servers of three workers use up to 3 GB
+
+
 def pytest_configure() -> None:
-    # Told to end, as by `timeout`, Python would leave the servers running; interrupted, it stops them.
+    # When terminated, as by `timeout`, Python would leave the servers running; interrupted, it stops them.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Files in memory: a disk takes most of the time that a new schema needs, and tests kill servers, not machines.
+    if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ENOUGH_MEMORY:
+        os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
 
 @contextmanager

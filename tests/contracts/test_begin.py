@@ -192,8 +192,8 @@ async def test_pools_are_taken(url: str) -> None:
 
 
 async def test_the_probe_needs_no_more_than_the_rights_of_an_application(url: str, postgresql15: PostgreSQL) -> None:
-    postgresql15.psql(url, "drop role if exists prober; create role prober login")
-    postgresql15.psql(url, grants_script("prober"))
+    postgresql15.execute(url, "drop role if exists prober; create role prober login")
+    postgresql15.execute(url, grants_script("prober"))
     as_prober = url.replace("postgres@", "prober@")
     begin, _, _ = asyncpg_transactions(as_prober)
     it: Consumer[Any] = Consumer(MemoryQueue(), name="stock", begin=begin)
@@ -201,7 +201,7 @@ async def test_the_probe_needs_no_more_than_the_rights_of_an_application(url: st
     assert (await consumed(it)).handled == 0
     maker: Any = async_sessionmaker(engine(as_prober, "asyncpg"))
     await refused(maker, is_async=True, match="an async_sessionmaker, which does not commit")
-    postgresql15.psql(url, "drop owned by prober; drop role prober")
+    postgresql15.execute(url, "drop owned by prober; drop role prober")
 
 
 # -- on SQLite, and everywhere ---------------------------------------------------------------------------------------

@@ -262,7 +262,7 @@ async def test_what_was_added_in_silence_arrives_with_the_next_tick(log: Postgre
 async def test_a_half_full_queue_of_notifications_gets_no_more(postgresql18: PostgreSQL) -> None:
     """A full one would make the application's commit fail. From 17 on its size can be set, and so can be tested."""
     postgresql18.start()
-    postgresql18.psql(postgresql18.url(), "alter system set max_notify_queue_pages = 64")
+    postgresql18.execute(postgresql18.url(), "alter system set max_notify_queue_pages = 64")
     try:
         postgresql18.restart()
         log = await PostgreSQLLog.fresh(postgresql18)
@@ -286,7 +286,7 @@ async def test_a_half_full_queue_of_notifications_gets_no_more(postgresql18: Pos
         writer.terminate()
     finally:
         postgresql18.start()
-        postgresql18.psql(postgresql18.url(), "alter system reset max_notify_queue_pages")
+        postgresql18.execute(postgresql18.url(), "alter system reset max_notify_queue_pages")
         postgresql18.restart()
 
 

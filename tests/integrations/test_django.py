@@ -244,7 +244,7 @@ def guarded_site(guarded: PostgreSQL, tmp_path: Path, monkeypatch: pytest.Monkey
     """A project whose database wants the password of its user; a password file and a service file are there."""
     url = guarded.create_database()
     name = urlsplit(url).path[1:]
-    guarded.psql(url, f"alter database {name} owner to shop")
+    guarded.execute(url, f"alter database {name} owner to shop")
     passwords = tmp_path / "passwords"
     passwords.write_text(f"*:*:*:*:{GUARDED_PASSWORD}\n")
     passwords.chmod(0o600)
@@ -301,7 +301,7 @@ def test_the_check_of_a_user_without_rights(guarded_site: Site, guarded: Postgre
     guarded_site.database |= {"PASSWORD": GUARDED_PASSWORD}
     guarded_site.manage("postroad_migrate")
     url = guarded.url(guarded_site.database["NAME"])
-    guarded.psql(url, "alter table postroad.migrations owner to postgres; revoke all on postroad.migrations from shop")
+    guarded.execute(url, "alter table postroad.migrations owner to postgres; revoke all on postroad.migrations from shop")
     said = guarded_site.manage("check", "--database", "default")
     assert "(postroad.W001)" in said
     assert "the version of the postroad tables in 'postroad' can't be read: permission denied" in said

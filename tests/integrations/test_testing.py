@@ -53,7 +53,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def pg_url(postgresql15: PostgreSQL) -> str:
     url = asyncio.run(PostgreSQLLog.fresh(postgresql15)).url
-    postgresql15.psql(url, "drop table if exists orders cascade; create table orders (id integer, note text)")
+    postgresql15.execute(url, "drop table if exists orders cascade; create table orders (id integer, note text)")
     return url
 
 

@@ -155,7 +155,7 @@ async def test_a_cursor_is_on_disk_when_it_was_settled(log: Pooled, postgresql15
     page = await store.read(lane, lane.cursor, PLENTY)
     await store.settle(lane, page.after)
     postgresql15.restart("immediate")
-    assert postgresql15.psql(log.direct, "select position from postroad.lanes").strip() == str(page.after.position)
+    assert postgresql15.execute(log.direct, "select position from postroad.lanes").strip() == str(page.after.position)
     await store.close()
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from postroad import migrate
 from postroad.stores.grants import grants_script
-from tests.security.neighbours import Neighbours, Role, postroad
+from tests.security.neighbours import Neighbours, Role
 from tests.services.postgresql import PostgreSQL
 
 KINDS: dict[Role, str] = {
@@ -29,9 +32,10 @@ def empty(postgresql15: PostgreSQL) -> Iterator[Neighbours]:
 def neighbours(request: pytest.FixtureRequest) -> Iterator[Neighbours]:
     """The owner has migrated, and each role has its grants."""
     for neighbours in _created(request.getfixturevalue(request.param)):
-        postroad("migrate", "--database", neighbours.url("owner"))
+        with ThreadPoolExecutor(1) as thread:  # pytest's own thread may have a loop
+            thread.submit(asyncio.run, migrate(neighbours.url("owner"))).result()
         for role, kind in KINDS.items():
-            neighbours.psql("owner", grants_script(neighbours.name(role), kind=kind))
+            neighbours.execute("owner", grants_script(neighbours.name(role), kind=kind))
         yield neighbours
 
 

@@ -31,12 +31,12 @@ class Neighbours:
 
     def create(self) -> None:
         roles = "".join(f"create role {self.name(role)} login;" for role in ROLES)
-        self.server.psql(self.server.url(), roles)
-        self.server.psql(self.server.url(), f"create database {self._database} owner {self.name('owner')}")
+        self.server.execute(self.server.url(), roles)
+        self.server.execute(self.server.url(), f"create database {self._database} owner {self.name('owner')}")
 
     def drop(self) -> None:
-        self.server.psql(self.server.url(), f"drop database {self._database} with (force)")
-        self.server.psql(self.server.url(), "".join(f"drop role {self.name(role)};" for role in ROLES))
+        self.server.execute(self.server.url(), f"drop database {self._database} with (force)")
+        self.server.execute(self.server.url(), "".join(f"drop role {self.name(role)};" for role in ROLES))
 
     def name(self, role: Role) -> str:
         """What the role is called on this server."""
@@ -45,8 +45,8 @@ class Neighbours:
     def url(self, role: Role) -> str:
         return self.server.url(self._database, self.name(role))
 
-    def psql(self, role: Role, sql: str) -> str:
-        return self.server.psql(self.url(role), sql)
+    def execute(self, role: Role, sql: str) -> str:
+        return self.server.execute(self.url(role), sql)
 
     @asynccontextmanager
     async def connected(self, role: Role, **options: Any) -> AsyncIterator[Any]:

@@ -25,7 +25,7 @@ DEAD = """
 
 
 async def test_the_role_is_noted_beside_the_name_that_was_given(neighbours: Neighbours) -> None:
-    neighbours.psql("owner", DEAD)
+    neighbours.execute("owner", DEAD)
     database = ("--database", neighbours.url("operator"))
     postroad("pause", "default", *database, "--reason", "a test", "--who", "the chief")
     (entry,) = json.loads(postroad("audit", *database, "--json"))
@@ -36,7 +36,7 @@ async def test_the_role_is_noted_beside_the_name_that_was_given(neighbours: Neig
 
 
 async def test_no_operator_can_change_what_it_did(neighbours: Neighbours) -> None:
-    neighbours.psql("owner", DEAD)
+    neighbours.execute("owner", DEAD)
     postroad("pause", "default", "--database", neighbours.url("operator"), "--reason", "a test")
     forged = "insert into postroad.audit (who, command, arguments, changed{}) values ('x', 'y', '{{}}', 1{})"
     refused = (
@@ -60,7 +60,7 @@ async def test_no_operator_can_change_what_it_did(neighbours: Neighbours) -> Non
 
 
 async def test_nothing_is_forgotten_in_the_audit_without_a_line_about_it(neighbours: Neighbours) -> None:
-    neighbours.psql("owner", DEAD)
+    neighbours.execute("owner", DEAD)
     postroad("key", "hold", "k", "--database", neighbours.url("operator"), "--reason", "a test", "--yes")
     written = (
         "insert into postroad.audit (who, command, arguments, changed) values ('x', 'forget', '{}', 0) returning number"
@@ -81,11 +81,11 @@ async def test_nothing_is_forgotten_in_the_audit_without_a_line_about_it(neighbo
 
 
 async def test_no_operator_can_change_the_count_of_another(neighbours: Neighbours) -> None:
-    neighbours.psql("owner", DEAD)
+    neighbours.execute("owner", DEAD)
     database = ("--database", neighbours.url("operator"))
     postroad("pause", "default", *database, "--reason", "a test")
     (entry,) = json.loads(postroad("audit", *database, "--json"))
-    neighbours.psql("owner", f"""
+    neighbours.execute("owner", f"""
         insert into postroad.audit (who, command, arguments, changed, continues)
         values ('x', 'pause', '{{}}', -1, {entry['number']})""")  # fmt: skip
     forged, after = json.loads(postroad("audit", *database, "--json"))
@@ -95,9 +95,9 @@ async def test_no_operator_can_change_the_count_of_another(neighbours: Neighbour
 async def test_a_change_of_many_batches_is_one_entry(neighbours: Neighbours, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each batch adds a line; the entry counts them together."""
     monkeypatch.setattr(change, "BATCH", 2)
-    neighbours.psql("owner", DEAD)
+    neighbours.execute("owner", DEAD)
     async with Admin(PostgreSQLAdminDatabase(neighbours.url("operator"))) as operating:
         assert (await operating.drop(Filter(all=True), By("me", "a test"))).changed == 5
         (entry,) = await operating.audit()
     assert (entry.changed, entry.role) == (5, neighbours.name("operator"))
-    assert neighbours.psql("owner", "select count(*) from postroad.audit").strip() == "3"
+    assert neighbours.execute("owner", "select count(*) from postroad.audit").strip() == "3"

@@ -69,7 +69,7 @@ async def test_an_open_transaction_that_cancels_stops_no_relay(neighbours: Neigh
 
 
 async def relay_has_deferred(neighbours: Neighbours) -> bool:
-    return neighbours.psql("owner", "select 1 from postroad.deferred").strip() == "1"
+    return neighbours.execute("owner", "select 1 from postroad.deferred").strip() == "1"
 
 
 @pytest.mark.parametrize("statement", ["select from postroad.lanes for update", "lock table postroad.lanes"])
@@ -156,7 +156,7 @@ async def test_doctor_names_what_blocks_the_relay_of_another_role(neighbours: Ne
             assert [(each["pid"], each["role"], each["query_seconds"]) for each in found] == [
                 (other.get_server_pid(), "postgres", None)
             ]
-            neighbours.psql("postgres", f"grant pg_read_all_stats to {neighbours.name(role)}")
+            neighbours.execute("postgres", f"grant pg_read_all_stats to {neighbours.name(role)}")
             said = await ran(*command)
             assert re.search(rf"{wanted}, idle in transaction, transaction \d+ s old, query \d+ s", said)
         await until(lambda: says("No other session", *command))

@@ -52,13 +52,13 @@ def operators_without_schema(sql: str) -> list[str]:
 
 def test_every_function_looks_names_up_in_pg_catalog_alone(neighbours: Neighbours) -> None:
     ours = "pronamespace = 'postroad'::regnamespace"
-    rows = neighbours.psql("owner", f"select proname, coalesce(proconfig::text, '') from pg_proc where {ours}")
+    rows = neighbours.execute("owner", f"select proname, coalesce(proconfig::text, '') from pg_proc where {ours}")
     found = dict(row.split("|") for row in rows.splitlines())
     assert len(found) >= 10
     pinned = {name for name, config in found.items() if PINNED.strip("{}") in config.replace('"', "")}
     assert set(found) - pinned == INLINED
     for name in INLINED:
-        body = neighbours.psql("owner", f"select prosrc from pg_proc where {ours} and proname = '{name}'")
+        body = neighbours.execute("owner", f"select prosrc from pg_proc where {ours} and proname = '{name}'")
         assert foreign_calls(body) == [], name
         assert operators_without_schema(body) == [], name
 
@@ -68,7 +68,7 @@ def test_no_function_is_executable_by_everybody(neighbours: Neighbours) -> None:
     everybodys = """
         select p.oid::regprocedure from pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) acl
          where p.pronamespace = 'postroad'::regnamespace and acl.grantee = 0"""
-    assert neighbours.psql("owner", everybodys).split() == []
+    assert neighbours.execute("owner", everybodys).split() == []
 
 
 def test_nothing_of_ours_depends_on_another_schema(neighbours: Neighbours) -> None:
@@ -90,7 +90,7 @@ def test_nothing_of_ours_depends_on_another_schema(neighbours: Neighbours) -> No
           left join pg_proc f on d.refclassid = 'pg_proc'::regclass and f.oid = d.refobjid
           left join pg_operator p on d.refclassid = 'pg_operator'::regclass and p.oid = d.refobjid
          where coalesce(f.pronamespace, p.oprnamespace) <> 'postroad'::regnamespace"""
-    assert neighbours.psql("owner", foreign) == ""
+    assert neighbours.execute("owner", foreign) == ""
 
 
 def test_no_function_that_takes_a_table_or_sequence_is_given_an_untyped_literal(neighbours: Neighbours) -> None:

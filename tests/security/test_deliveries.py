@@ -130,7 +130,7 @@ async def test_json_that_is_nested_too_deeply_is_refused_alone_and_the_others_ar
     monkeypatch.setenv("POSTROAD_RABBITMQ_ENVELOPE", "structured")
     postroad("relay", "--database", neighbours.url("relay"), "--to", vhost, "--until-empty", "--lanes", "1", fails=True)
     assert len(await taken(vhost, "all")) == 300
-    assert neighbours.psql("owner", "select state from postroad.deferred").split() == ["dead"]
+    assert neighbours.execute("owner", "select state from postroad.deferred").split() == ["dead"]
 
 
 ABSURD: Final = struct.pack(">BHI", 1, 1, 13) + struct.pack(">HHQB", 60, 80, 2**63 - 1, 1) + b"\xce"

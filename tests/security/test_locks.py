@@ -37,7 +37,7 @@ async def squatter(neighbours: Neighbours) -> AsyncIterator[Any]:
 
 
 async def test_a_squatter_stops_no_migration(neighbours: Neighbours, squatter: Any) -> None:
-    neighbours.psql("postgres", "drop schema postroad cascade")
+    neighbours.execute("postgres", "drop schema postroad cascade")
     async with asyncio.timeout(SECONDS):
         assert await migrate_postgresql(neighbours.url("owner"))
 
@@ -56,7 +56,7 @@ async def test_a_squatter_stops_no_relay(neighbours: Neighbours, squatter: Any) 
         async with connection.transaction():
             await OUTBOX.add_many(connection, numbered(3, deliver_in=timedelta(milliseconds=1)))
         await broker.until(3)
-        await until(lambda: neighbours.psql("owner", "select count(*) from postroad.outbox").strip() == "0")
+        await until(lambda: neighbours.execute("owner", "select count(*) from postroad.outbox").strip() == "0")
 
 
 async def test_marks_are_wiped_in_spite_of_a_squatter(neighbours: Neighbours, squatter: Any) -> None:
@@ -68,7 +68,7 @@ async def test_marks_are_wiped_in_spite_of_a_squatter(neighbours: Neighbours, sq
     assert nap is not None
     await store.naps.end([nap])
     await store.close()
-    assert neighbours.psql("owner", "select pg_sequence_last_value('postroad.napping'::regclass)").strip() == "0"
+    assert neighbours.execute("owner", "select pg_sequence_last_value('postroad.napping'::regclass)").strip() == "0"
 
 
 async def test_a_dead_relays_lock_in_another_hand_does_not_keep_it_alive(neighbours: Neighbours) -> None:
@@ -96,7 +96,7 @@ async def test_a_dead_relays_lock_in_another_hand_does_not_keep_it_alive(neighbo
 
 
 async def test_a_role_without_rights_can_lock_none_of_our_rows_or_tables(neighbours: Neighbours) -> None:
-    tables = neighbours.psql("owner", "select relname from pg_class where relnamespace = 'postroad'::regnamespace "
+    tables = neighbours.execute("owner", "select relname from pg_class where relnamespace = 'postroad'::regnamespace "
                                       "and relkind in ('r', 'v')").split()  # fmt: skip
     for role in ("stranger", "shop"):
         # An application writes to some tables, so it can lock those in the mode of a writer.

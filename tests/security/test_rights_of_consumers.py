@@ -78,13 +78,13 @@ async def test_the_tables_are_not_to_be_touched_directly(neighbours: Neighbours)
 
 async def test_rights_that_earlier_grants_gave_are_taken_back(neighbours: Neighbours) -> None:
     billing = neighbours.name("billing")
-    neighbours.psql(
+    neighbours.execute(
         "owner",
         f"grant select, insert (consumer, id, type), delete on postroad.inbox to {billing};"
         f"grant select, insert, update, delete on postroad.inbox_attempts to {billing};"
         f"grant select (id) on postroad.outbox, postroad.scheduled to {billing}",
     )
-    neighbours.psql("owner", grants_script(billing))
+    neighbours.execute("owner", grants_script(billing))
     async with neighbours.connected("billing") as connection:
         for table in ("inbox", "inbox_attempts", "outbox", "scheduled"):
             with pytest.raises(asyncpg.InsufficientPrivilegeError):
@@ -101,11 +101,11 @@ async def test_an_application_cannot_give_a_name_away(neighbours: Neighbours) ->
 
 async def test_an_operator_gives_a_name_to_another_role(neighbours: Neighbours) -> None:
     assert await first_time(neighbours, "shop")
-    neighbours.psql("owner", f"select postroad.give_consumer('invoices', '{neighbours.name('billing')}')")
+    neighbours.execute("owner", f"select postroad.give_consumer('invoices', '{neighbours.name('billing')}')")
     assert not await first_time(neighbours, "billing"), "what was noted under the name goes with it"
     with pytest.raises(NotOwner):
         await first_time(neighbours, "shop", "other")
-    assert "give_consumer" in neighbours.psql("owner", "select command from postroad.audit")
+    assert "give_consumer" in neighbours.execute("owner", "select command from postroad.audit")
 
 
 async def test_a_consumer_whose_name_is_anothers_does_not_start(neighbours: Neighbours) -> None:

@@ -101,7 +101,7 @@ async def test_what_was_moved_into_the_log_belongs_to_the_role_that_added_it(nei
 async def test_set_role_changes_nothing_about_who_added(neighbours: Neighbours) -> None:
     """A role that may become another one has the rights of both; what it adds is its own."""
     shop, billing = neighbours.name("shop"), neighbours.name("billing")
-    neighbours.psql("postgres", f"grant {billing} to {shop}")
+    neighbours.execute("postgres", f"grant {billing} to {shop}")
     async with neighbours.connected("shop") as connection, connection.transaction():
         await connection.execute(f"set role {billing}")
         id = await SHOP.add(connection, {"n": 1}, type="t", key="k", deliver_in="1d")
@@ -113,7 +113,7 @@ async def test_set_role_changes_nothing_about_who_added(neighbours: Neighbours) 
 async def test_a_member_of_the_role_and_the_owner_may_cancel(neighbours: Neighbours) -> None:
     first = await add(neighbours, "shop", deliver_in="1d")
     second = await add(neighbours, "shop", number=2, deliver_in="1d")
-    neighbours.psql("postgres", f"grant {neighbours.name('shop')} to {neighbours.name('billing')}")
+    neighbours.execute("postgres", f"grant {neighbours.name('shop')} to {neighbours.name('billing')}")
     assert await cancel(neighbours, "billing", first) is Cancellation.CANCELED
     assert await cancel(neighbours, "owner", second) is Cancellation.CANCELED
 
@@ -148,8 +148,8 @@ async def test_an_id_that_another_application_took_first_is_an_error(
 async def test_an_id_that_was_taken_in_plain_sql_is_an_error(neighbours: Neighbours) -> None:
     id = uuid4()
     call = f"select postroad.add('%s', 't', '{{\"n\": %d}}', id => '{id}')"
-    neighbours.psql("shop", call % ("/shop", 1))
-    neighbours.psql("shop", call % ("/shop", 1))
+    neighbours.execute("shop", call % ("/shop", 1))
+    neighbours.execute("shop", call % ("/shop", 1))
     async with neighbours.connected("shop") as connection:
         with pytest.raises(asyncpg.PostgresError, match="what differs: payload"):
             await connection.execute(call % ("/shop", 2))

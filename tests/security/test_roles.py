@@ -47,8 +47,8 @@ async def test_a_relay_with_its_grants_does_all_that_relays_do(neighbours: Neigh
         async with neighbours.connected("shop") as connection, connection.transaction():
             await OUTBOX.add_many(connection, numbered(3, deliver_in=timedelta(milliseconds=1)))
         await broker.until(3)
-        await until(lambda: neighbours.psql("owner", "select count(*) from postroad.outbox").strip() == "0")
-    assert neighbours.psql("owner", "select count(*) from postroad.relays").strip() == "0"
+        await until(lambda: neighbours.execute("owner", "select count(*) from postroad.outbox").strip() == "0")
+    assert neighbours.execute("owner", "select count(*) from postroad.relays").strip() == "0"
 
 
 async def test_a_refused_message_is_retried_and_dies(neighbours: Neighbours) -> None:
@@ -59,12 +59,12 @@ async def test_a_refused_message_is_retried_and_dies(neighbours: Neighbours) -> 
     async with asyncio.timeout(SECONDS), running(Relay(store, broker, settings=RelaySettings(max_attempts=1))):
         await broker.until(2)
         dead = "select error from postroad.deferred where state = 'dead'"
-        await until(lambda: neighbours.psql("owner", dead).strip() == "no")
+        await until(lambda: neighbours.execute("owner", dead).strip() == "no")
 
 
 async def test_a_restored_log_is_carried_over_by_a_relay(neighbours: Neighbours) -> None:
     await add(neighbours, 1, 2)
-    neighbours.psql("owner", "update postroad.installation set system_identifier = 1")
+    neighbours.execute("owner", "update postroad.installation set system_identifier = 1")
     said = postroad("status", "--database", neighbours.url("reader"), fails=True)
     assert "permission denied" in said
     carried = postroad("relay", "--database", neighbours.url("relay"), "--to", "null://", "--until-empty")
@@ -90,11 +90,11 @@ LOOKING: Final = ["status", "messages", "relays", "audit", "dead list", "status 
 @pytest.fixture
 def worked(neighbours: Neighbours) -> Neighbours:
     """Some messages delivered, one dead, one waiting, one scheduled."""
-    neighbours.psql(
+    neighbours.execute(
         "owner", "select postroad.add('/shop', 'order', '{\"n\": 1}', key => 'k') from generate_series(1, 4)"
     )
     postroad("relay", "--database", neighbours.url("relay"), "--to", "null://", "--until-empty")
-    neighbours.psql("owner", """
+    neighbours.execute("owner", """
         insert into postroad.deferred (sink, lane, position, key, blocks, state, error)
         select 'default', l.lane, o.position, o.key, false, 'dead', 'no'
           from postroad.outbox o join postroad.lanes l on o.slot between l.first_slot and l.last_slot
@@ -103,7 +103,7 @@ def worked(neighbours: Neighbours) -> Neighbours:
 
 
 def ids(neighbours: Neighbours) -> list[str]:
-    return neighbours.psql("owner", "select id from postroad.outbox order by position").split()
+    return neighbours.execute("owner", "select id from postroad.outbox order by position").split()
 
 
 @pytest.mark.parametrize("role", ["reader", "operator"])
@@ -117,7 +117,7 @@ def test_looking(worked: Neighbours, role: Role) -> None:
     assert json.loads(postroad("dead", "show", first, *database, "--json"))["payload_size"] is None
     said = postroad("message", "show", first, *database, "--payload", fails=True)
     assert "permission denied for table outbox; `postroad migrate --grants` prints what each kind of role needs" in said
-    worked.psql("owner", grants_script(worked.name(role), kind="payloads"))
+    worked.execute("owner", grants_script(worked.name(role), kind="payloads"))
     assert '"n": 1' in postroad("message", "show", first, *database, "--payload")
 
 
@@ -133,9 +133,9 @@ def test_acting(worked: Neighbours) -> None:
     postroad("pause", "default", *database, "--reason", "a test")
     postroad("resume", "default", *database)
     postroad("rewind", *database, "--to", "1", *why)
-    worked.psql("owner", "select postroad.add('/shop', 'order', '{}', key => 'k')")
+    worked.execute("owner", "select postroad.add('/shop', 'order', '{}', key => 'k')")
     postroad("message", "poison", ids(worked)[-1], *database, "--reason", "a test")
-    worked.psql("owner", "select postroad.add('/shop', 'order', '{}', key => 'ann')")
+    worked.execute("owner", "select postroad.add('/shop', 'order', '{}', key => 'ann')")
     postroad("key", "hold", "ann", *database, "--reason", "a test")
     postroad("key", "release", "ann", *database)
     postroad("relay", "--database", worked.url("relay"), "--to", "null://", "--until-empty")
@@ -220,7 +220,7 @@ async def refused(neighbours: Neighbours, role: Role, *statements: str) -> None:
 
 
 async def test_grants_take_nothing_from_the_owner(neighbours: Neighbours) -> None:
-    neighbours.psql("owner", grants_script(neighbours.name("owner")))
+    neighbours.execute("owner", grants_script(neighbours.name("owner")))
     async with neighbours.connected("shop") as connection, connection.transaction():
         await OUTBOX.add(connection, {"n": 1}, type="n")
         assert await Inbox().first_time(connection, "an id", source="/x", consumer="stock")
@@ -231,7 +231,7 @@ async def test_grants_take_nothing_from_the_owner(neighbours: Neighbours) -> Non
 def test_every_table_and_function_is_granted_to_a_role(empty: Neighbours) -> None:
     """A new one needs a line in each role's grants that uses it."""
     postroad("migrate", "--database", empty.url("owner"))
-    names = empty.psql("owner", """
+    names = empty.execute("owner", """
         select proname from pg_proc where pronamespace = 'postroad'::regnamespace
         union
         select c.relname from pg_class c

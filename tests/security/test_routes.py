@@ -60,7 +60,7 @@ async def test_very_many_unroutable_topics_cost_a_bounded_number_of_probes_and_l
     neighbours: Neighbours, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "postroad.relay")
-    neighbours.psql("billing", FLOOD)
+    neighbours.execute("billing", FLOOD)
     await add(neighbours, "shop", SHOP, 1, key="of the shop", topic="found")
     broker = Lost()
     store = PostgreSQLStore(neighbours.url("relay"))
@@ -68,5 +68,5 @@ async def test_very_many_unroutable_topics_cost_a_bounded_number_of_probes_and_l
     assert broker.numbers == [1]
     assert broker.tried < 2 * 3000, "each was tried once, and few of them again"
     due = "select count(*) from postroad.deferred where due_at < now() + interval '5 s'"
-    assert int(neighbours.psql("owner", due)) <= 6 * PROBES_PER_SECOND
+    assert int(neighbours.execute("owner", due)) <= 6 * PROBES_PER_SECOND
     assert sum("lost." in line for line in caplog.messages) <= 10

@@ -47,7 +47,7 @@ async def by_postroad(neighbours: Neighbours, _: Path) -> None:
 
 
 def by_a_script(neighbours: Neighbours, _: Path) -> None:
-    neighbours.psql("postgres", POSTGRESQL.migration_script())
+    neighbours.execute("postgres", POSTGRESQL.migration_script())
 
 
 def alembic(connection: sqlalchemy.Connection, **options: Any) -> Operations:
@@ -65,7 +65,7 @@ def by_alembics_script(neighbours: Neighbours, folder: Path) -> None:
     with (folder / "script.sql").open("w") as script:
         context = MigrationContext.configure(dialect_name="postgresql", opts={"as_sql": True, "output_buffer": script})
         migrate(Operations(context))
-    neighbours.psql("postgres", f"begin; {(folder / 'script.sql').read_text()} commit;")
+    neighbours.execute("postgres", f"begin; {(folder / 'script.sql').read_text()} commit;")
 
 
 def by_django(neighbours: Neighbours, folder: Path) -> None:
@@ -85,14 +85,14 @@ async def test_a_migration_runs_nothing_of_another_role(empty: Neighbours, tmp_p
     kept = """
         select count(*) from pg_depend d join pg_proc p on d.refclassid = 'pg_proc'::regclass and p.oid = d.refobjid
          where p.pronamespace = 'public'::regnamespace and d.classid <> 'pg_operator'::regclass"""
-    assert empty.psql("postgres", kept).strip() == "0", "no trigger, view or default refers to a trap"
+    assert empty.execute("postgres", kept).strip() == "0", "no trigger, view or default refers to a trap"
 
 
 async def test_a_trigger_that_was_made_with_a_trap_on_the_path_is_made_again(empty: Neighbours) -> None:
     """The condition of a trigger keeps the functions that it had found."""
     await migrate_postgresql(empty.url("postgres"))
     set_traps(empty)
-    empty.psql(
+    empty.execute(
         "postgres",
         """
         drop trigger wake_naps on postroad.outbox;
@@ -111,7 +111,7 @@ async def test_a_trigger_that_was_made_with_a_trap_on_the_path_is_made_again(emp
 async def test_a_default_that_was_made_with_a_trap_on_the_path_is_named(empty: Neighbours) -> None:
     """To make it again might rewrite a large table: that is for a person to decide."""
     await migrate_postgresql(empty.url("postgres"))
-    empty.psql(
+    empty.execute(
         "postgres",
         """
         create function public.now() returns timestamptz language sql as $$ select pg_catalog.now() $$;
@@ -173,7 +173,7 @@ async def test_a_relay_runs_nothing_of_another_role(neighbours: Neighbours) -> N
 
 async def test_nor_does_one_behind_a_pooler(empty: Neighbours, pgbouncer15: PgBouncer) -> None:
     await migrate_postgresql(empty.url("owner"))
-    empty.psql("owner", grants_script(empty.name("shop")))
+    empty.execute("owner", grants_script(empty.name("shop")))
     set_traps(empty)
     url = empty.url("postgres")
     await work(empty, PostgreSQLStore(pgbouncer15.url(url), direct=url))
@@ -183,7 +183,7 @@ async def test_nor_does_one_behind_a_pooler(empty: Neighbours, pgbouncer15: PgBo
 
 
 async def test_every_connection_has_the_path(neighbours: Neighbours) -> None:
-    neighbours.psql("postgres", f"alter role {neighbours.name('owner')} set search_path = public, pg_catalog")
+    neighbours.execute("postgres", f"alter role {neighbours.name('owner')} set search_path = public, pg_catalog")
     store = PostgreSQLStore(neighbours.url("owner"), connections=2)
     await store.open()
     async with store._connection() as one, store._connection() as two:
@@ -208,7 +208,7 @@ async def test_looking_for_locks_runs_nothing_of_another_role(neighbours: Neighb
 def test_operators_run_nothing_of_another_role(neighbours: Neighbours) -> None:
     set_traps(neighbours)
     database = ("--database", neighbours.url("postgres"))
-    neighbours.psql("postgres", "select postroad.add('/shop', 'n', '{}')")
+    neighbours.execute("postgres", "select postroad.add('/shop', 'n', '{}')")
     postroad("relay", *database, "--to", "null://", "--until-empty")
     for command in ("status", "messages", "relays", "audit", "dead list"):
         postroad(*command.split(), *database)

@@ -45,7 +45,7 @@ $$;
 def set_traps(neighbours: Neighbours) -> None:
     """As `stranger`, who may create things in `public`, as every role may by default up to PostgreSQL 14."""
     author = neighbours.name("stranger")
-    neighbours.psql("postgres", "grant create, usage on schema public to public")
+    neighbours.execute("postgres", "grant create, usage on schema public to public")
     traps = "create table public.caught (who text, trap text); grant insert, select on public.caught to public;"
     for signature, result in _FUNCTIONS.items():
         traps += f"create function public.{signature} returns {result}" + _BODY.format(trap=signature, author=author)
@@ -55,13 +55,13 @@ def set_traps(neighbours: Neighbours) -> None:
         traps += f"create function public.{name}({left}, {right}) returns {result}"
         traps += _BODY.format(trap=trap, author=author)
         traps += f"create operator public.{operator} (leftarg = {left}, rightarg = {right}, function = public.{name});"
-    neighbours.psql("stranger", traps)
+    neighbours.execute("stranger", traps)
 
 
 def caught(neighbours: Neighbours) -> list[str]:
     """Which traps have run, as whom; and whether their author is a superuser by now."""
-    found = neighbours.psql("postgres", "select distinct trap || ' as ' || who from public.caught order by 1")
-    is_superuser = neighbours.psql(
+    found = neighbours.execute("postgres", "select distinct trap || ' as ' || who from public.caught order by 1")
+    is_superuser = neighbours.execute(
         "postgres", f"select 'superuser' from pg_roles where rolsuper and rolname = '{neighbours.name('stranger')}'"
     )
     return [*found.splitlines(), *is_superuser.splitlines()]

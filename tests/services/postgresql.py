@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
 import psycopg
+from psycopg.pq import DiagnosticField
 
 from tests.services.server import Server, ServerMissing, free_port, output_of
 
@@ -89,25 +90,20 @@ class PostgreSQL(Server):
     def create_database(self) -> str:
         """A fresh database; returns its URL."""
         name = f"test_{uuid.uuid4().hex[:12]}"
-        with psycopg.connect(self.url(), autocommit=True) as connection:
-            connection.execute(f"create database {name}")
+        self.execute(self.url(), f"create database {name}")
         return self.url(name)
 
     def drop_database(self, url: str) -> None:
         """Drop a database of create_database(), whoever is still connected to it and whatever is prepared in it."""
         name = url.rpartition("/")[2]
-        with psycopg.connect(self.url(name), autocommit=True) as connection:
-            rows = connection.execute(
-                "select format('rollback prepared %L', gid) from pg_prepared_xacts where database = current_database()"
-            ).fetchall()
-            for (rollback,) in rows:
-                connection.execute(rollback)
-        with psycopg.connect(self.url(), autocommit=True) as connection:
-            connection.execute(f"drop database {name} with (force)")
+        prepared = "select gid from pg_prepared_xacts where database = current_database()"
+        for gid in self.execute(self.url(name), prepared).splitlines():
+            self.execute(self.url(name), f"rollback prepared '{gid}'")
+        self.execute(self.url(), f"drop database {name} with (force)")
 
     def guard(self, role: str, password: str) -> None:
         """Create a role that has to give its password, by TCP and by socket. Restarts the server."""
-        self.psql(self.url(), f"create role {role} login password '{password}'")
+        self.execute(self.url(), f"create role {role} login password '{password}'")
         rules = self.data / "pg_hba.conf"
         asked = f"host all {role} all scram-sha-256\nlocal all {role} scram-sha-256\n"
         rules.write_text(asked + rules.read_text())  # the first rule that fits decides
@@ -132,8 +128,23 @@ class PostgreSQL(Server):
         """Run a dump in a database, which should be empty; the first error ends it."""
         self.psql(url, sql)
 
+    def execute(self, url: str, sql: str) -> str:
+        """Run statements in one transaction; returns the rows, one a line, their columns separated by `|`."""
+        lines = []
+        with psycopg.connect(url, autocommit=True, prepare_threshold=None) as connection:
+            connection.pgconn.send_query(sql.encode())
+            while (result := connection.pgconn.get_result()) is not None:
+                if result.status == psycopg.pq.ExecStatus.FATAL_ERROR:
+                    raise psycopg.errors.lookup((result.error_field(DiagnosticField.SQLSTATE) or b"XX000").decode())(
+                        result.error_message.decode()
+                    )
+                for row in range(result.ntuples):
+                    values = (result.get_value(row, column) or b"" for column in range(result.nfields))
+                    lines.append(b"|".join(values).decode() + "\n")
+        return "".join(lines)
+
     def psql(self, url: str, sql: str) -> str:
-        """Run SQL; returns the rows, one a line, their columns separated by `|`."""
+        """Run a script with psql, statement by statement; returns the rows as `execute` does. It takes 0.1 s."""
         return self.run("psql", "-XqAt", "-v", "ON_ERROR_STOP=1", "-d", url, "-f", "-", stdin=sql)
 
     def run(self, program: str, *arguments: str, stdin: str = "") -> str:
