@@ -51,9 +51,9 @@ __all__ = [
     "LeasesUnavailable",
     "ListenLost",
     "ListenRestored",
+    "LivenessSessionLost",
     "LocalHandlersAbandoned",
     "LockHeldByOther",
-    "LockLost",
     "LockReleased",
     "LockTaken",
     "MessageBusy",
@@ -240,7 +240,7 @@ class ActingWithoutLock(_OfSink, frozen=True, kw_only=True):
     lock_id: int
 
 
-class LockLost(_OfSink, frozen=True, kw_only=True):
+class LivenessSessionLost(_OfSink, frozen=True, kw_only=True):
     """The relay's liveness session was lost: it begins no wave before it has reclaimed its lanes."""
 
     level = logging.WARNING

@@ -21,7 +21,7 @@ from postroad.relay.clock import Monotonic
 from postroad.relay.heartbeats import HeartbeatSchedule
 from postroad.relay.liveness import LivenessSession
 from postroad.relay.owned_lane import OwnedLane
-from postroad.relay.plan import EAGER_SECONDS, Memory, State, plan
+from postroad.relay.plan import EAGER_SECONDS, Observations, RelayState, plan
 from postroad.stores.leases import Heartbeat, wrong_destination
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class LaneOwnership:
         )
         self._lanes: dict[int, OwnedLane] = {}
         self._stop_lane: dict[int, Callable[[], None]] = {}
-        self._memory = Memory()
+        self._observed = Observations()
         self._changed = asyncio.Event()
         """Lanes or relays may have changed: begin a round now."""
         self._stopping = False
@@ -136,7 +136,8 @@ class LaneOwnership:
         except (*_STORE_ERRORS, TimeoutError) as error:
             self._report_unavailable(str(error) or NO_ANSWER, FIRST_PAUSE)
         finally:
-            del self._lanes[lease.lane], self._stop_lane[lease.lane]
+            del self._lanes[lease.lane]
+            self._stop_lane.pop(lease.lane, None)  # an eager task may end before `start` returns
             self._on_change()
 
     async def deregister(self) -> None:
@@ -198,7 +199,7 @@ class LaneOwnership:
             self._listeners.emit(events.LanesDiffer(sink, wanted=wanted, lanes=snapshot.lanes))
         await self._liveness.keep_open()
         todo = plan(snapshot, self._state(running), self._clock.now())
-        self._memory = todo.memory
+        self._observed = todo.observed
         await self._act(todo, snapshot, start)
         pause = EAGER_SECONDS if self._must_reclaim else todo.look_again_in
         return min(pause, self._until_heartbeat())
@@ -211,8 +212,8 @@ class LaneOwnership:
         if destination != self._identity.destination:
             raise wrong_destination(sink, destination, self._identity.destination)
 
-    def _state(self, running: Collection[int]) -> State:
-        return State(
+    def _state(self, running: Collection[int]) -> RelayState:
+        return RelayState(
             self._identity.owner,
             lock_id=self._settings.lock_id,
             may_work=self._liveness.may_work,
@@ -223,7 +224,7 @@ class LaneOwnership:
             owned=list(self._lanes),
             kept=[lane for lane, owned in self._lanes.items() if owned.kept],
             lost=[lane for lane, owned in self._lanes.items() if owned.lost],
-            memory=self._memory,
+            observed=self._observed,
         )
 
     # -- the snapshot ------------------------------------------------------------------------------------------------
@@ -245,7 +246,7 @@ class LaneOwnership:
         self._must_reclaim = True
         for owned in self._lanes.values():
             owned.valid_until = float("-inf")
-        self._listeners.emit(events.LockLost(self._identity.sink, lanes=len(self._lanes)))
+        self._listeners.emit(events.LivenessSessionLost(self._identity.sink, lanes=len(self._lanes)))
 
     async def _heartbeat_or_inspect(self) -> SinkSnapshot:
         sent_at, lock = self._clock.now(), self._liveness.lock

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from postroad.stores.leases import Peer, SinkSnapshot, Suspect
 
-__all__ = ["EAGER_SECONDS", "Memory", "Plan", "State", "acts_without_lock", "fair_share", "plan"]
+__all__ = ["EAGER_SECONDS", "Observations", "Plan", "RelayState", "acts_without_lock", "fair_share", "plan"]
 
 EAGER_SECONDS: Final = 0.25
 """How soon to look again while the relay owns less than its share, or suspects another relay."""
@@ -35,8 +35,8 @@ LEFT_SECONDS: Final = 1.0
 AT_HEARTBEAT: Final = float("inf")
 
 
-class Memory(msgspec.Struct, frozen=True):
-    """What one plan remembers for the next."""
+class Observations(msgspec.Struct, frozen=True):
+    """What plans have seen so far, and when: each plan returns it for the next."""
 
     suspected: Mapping[Suspect, float] = {}
     """Suspects, and when each was first seen."""
@@ -48,7 +48,7 @@ class Memory(msgspec.Struct, frozen=True):
     """Other relays with lanes, and how many heartbeats each had sent when it was first seen with lanes."""
 
 
-class State(msgspec.Struct, frozen=True):
+class RelayState(msgspec.Struct, frozen=True):
     """What the relay knows of itself when it plans."""
 
     owner: UUID
@@ -68,13 +68,13 @@ class State(msgspec.Struct, frozen=True):
     """Of those, the lanes that are neither lost nor being released."""
     lost: Collection[int] = ()
     """Lanes that still run and have another owner. They are not taken back before they have ended."""
-    memory: Memory = Memory()
+    observed: Observations = Observations()
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The actions, and what to remember for the next plan."""
+    """The actions, and what was observed, for the next plan."""
 
-    memory: Memory
+    observed: Observations
     take: int
     """How many free lanes to take."""
     reclaim: Sequence[int]
@@ -89,29 +89,29 @@ class Plan(msgspec.Struct, frozen=True):
     """Seconds, or AT_HEARTBEAT: when the next heartbeat is due, and not earlier."""
 
 
-def plan(snapshot: SinkSnapshot, state: State, now: float) -> Plan:
+def plan(snapshot: SinkSnapshot, state: RelayState, now: float) -> Plan:
     """What to do about the lanes of this snapshot. `now` is any clock that only grows."""
-    memory = _remember(snapshot, state, now)
-    acting = not state.may_work and _acts_without_lock(snapshot, state, memory, now)
+    observed = _observe(snapshot, state, now)
+    acting = not state.may_work and _acts_without_lock(snapshot, state, observed, now)
     may_work = state.may_work or acting
     reclaim = _reclaim(snapshot, state)
     if state.until_empty:
-        started = state.started or _others_are_alive(snapshot, state, memory, may_work=may_work)
+        started = state.started or _others_are_alive(snapshot, state, observed, may_work=may_work)
         wanted = snapshot.lanes if may_work and not state.started else 0
         release: Sequence[int] = ()
         look_again_in = AT_HEARTBEAT if started else EAGER_SECONDS
     else:
         started = True
-        share = _share(snapshot, state, memory, may_work=may_work)
+        share = _share(snapshot, state, observed, may_work=may_work)
         wanted, release = share - len(state.kept), sorted(state.kept)[share:]
-        look_again_in = _look_again_in(snapshot, state, memory, wanted)
+        look_again_in = _look_again_in(snapshot, state, observed, wanted)
     return Plan(
-        memory,
+        observed,
         take=max(0, wanted) if set(snapshot.free).difference(state.lost) else 0,
         reclaim=reclaim,
         exclude=sorted(state.lost),
         release=release,
-        evict=[suspect for suspect, since in memory.suspected.items() if now - since >= EVICT_SECONDS],
+        evict=[suspect for suspect, since in observed.suspected.items() if now - since >= EVICT_SECONDS],
         acting_without_lock=acting,
         started=started,
         look_again_in=look_again_in,
@@ -140,13 +140,13 @@ def acts_without_lock(peers: Sequence[Peer], owner: UUID, lock_id: int) -> bool:
     return first is not None and first.owner == owner
 
 
-def _remember(snapshot: SinkSnapshot, state: State, now: float) -> Memory:
-    before = state.memory
+def _observe(snapshot: SinkSnapshot, state: RelayState, now: float) -> Observations:
+    before = state.observed
     free = {lane: before.free.get(lane, now) for lane in snapshot.free}
     absent = before.absent
     if _lane_is_left(free, now):
         absent = {**absent, **_below_their_share(snapshot, state.owner)}
-    return Memory(
+    return Observations(
         suspected={suspect: before.suspected.get(suspect, now) for suspect in snapshot.suspects},
         free=free,
         absent=absent,
@@ -167,7 +167,7 @@ def _below_their_share(snapshot: SinkSnapshot, owner: UUID) -> Mapping[UUID, int
     }
 
 
-def _others(snapshot: SinkSnapshot, state: State) -> Mapping[UUID, int]:
+def _others(snapshot: SinkSnapshot, state: RelayState) -> Mapping[UUID, int]:
     """The other relays that own lanes, or hold the lock, and how many heartbeats each has sent."""
     return {
         peer.owner: peer.heartbeats
@@ -176,35 +176,35 @@ def _others(snapshot: SinkSnapshot, state: State) -> Mapping[UUID, int]:
     }
 
 
-def _others_are_alive(snapshot: SinkSnapshot, state: State, memory: Memory, *, may_work: bool) -> bool:
+def _others_are_alive(snapshot: SinkSnapshot, state: RelayState, observed: Observations, *, may_work: bool) -> bool:
     """Whether a relay that runs until empty may leave the remaining lanes to others."""
     others = _others(snapshot, state)
-    return bool(may_work or others) and all(count > memory.seen[owner] for owner, count in others.items())
+    return bool(may_work or others) and all(count > observed.seen[owner] for owner, count in others.items())
 
 
-def _share(snapshot: SinkSnapshot, state: State, memory: Memory, *, may_work: bool) -> int:
+def _share(snapshot: SinkSnapshot, state: RelayState, observed: Observations, *, may_work: bool) -> int:
     if state.lock_id is not None:
         return snapshot.lanes if may_work else 0
-    peers = [peer for peer in snapshot.peers if memory.absent.get(peer.owner) != peer.heartbeats]
+    peers = [peer for peer in snapshot.peers if observed.absent.get(peer.owner) != peer.heartbeats]
     return fair_share(snapshot.lanes, peers, state.owner)
 
 
-def _acts_without_lock(snapshot: SinkSnapshot, state: State, memory: Memory, now: float) -> bool:
+def _acts_without_lock(snapshot: SinkSnapshot, state: RelayState, observed: Observations, now: float) -> bool:
     """A lock that is just changing hands is left to the relay that gets it: lanes must have been free for a while."""
     return (
         state.lock_id is not None
-        and (_lane_is_left(memory.free, now) or bool(state.owned))
+        and (_lane_is_left(observed.free, now) or bool(state.owned))
         and acts_without_lock(snapshot.peers, state.owner, state.lock_id)
     )
 
 
-def _reclaim(snapshot: SinkSnapshot, state: State) -> Sequence[int]:
+def _reclaim(snapshot: SinkSnapshot, state: RelayState) -> Sequence[int]:
     """Its own lanes that do not run, because they could not be released; and with `must_reclaim`, all that it keeps."""
     return [lane for lane in snapshot.mine if lane not in state.running or (state.must_reclaim and lane in state.kept)]
 
 
-def _look_again_in(snapshot: SinkSnapshot, state: State, memory: Memory, wanted: int) -> float:
-    if wanted > 0 or memory.suspected:
+def _look_again_in(snapshot: SinkSnapshot, state: RelayState, observed: Observations, wanted: int) -> float:
+    if wanted > 0 or observed.suspected:
         return EAGER_SECONDS
     others_own_lanes = any(peer.lanes for peer in snapshot.peers if peer.owner != state.owner)
     return WATCH_SECONDS if others_own_lanes or snapshot.free or not state.may_work else AT_HEARTBEAT

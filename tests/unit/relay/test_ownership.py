@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -116,6 +117,22 @@ class Held:
     @property
     def lanes(self) -> list[int]:
         return sorted(owned.lease.lane for owned in self.owned_lanes)
+
+
+async def test_a_lane_may_end_before_its_start_returns() -> None:
+    """As it does with an eager task factory, when the relay was stopped meanwhile."""
+    held = Held()
+
+    def start(owned: OwnedLane) -> Callable[[], None]:
+        with suppress(StopIteration):
+            held.ownership.release(owned).send(None)
+        return lambda: held.stopped.append(owned.lease.lane)
+
+    await held.leases.create("s", HERE, lanes=4, start="oldest")
+    await held.ownership._round(start)
+    assert held.ownership._lanes == {}
+    await held.once()
+    assert held.lanes == [0, 1, 2, 3], "they were released, and are taken again"
 
 
 @pytest.fixture

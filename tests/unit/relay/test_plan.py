@@ -16,9 +16,9 @@ from postroad.relay.plan import (
     EVICT_SECONDS,
     LEFT_SECONDS,
     WATCH_SECONDS,
-    Memory,
+    Observations,
     Plan,
-    State,
+    RelayState,
     acts_without_lock,
     fair_share,
     plan,
@@ -52,11 +52,11 @@ def snapshot(*held: int, lanes: int = 4, heartbeats: int = 1, me: int = 0, **fie
     return SinkSnapshot(**(values | fields))
 
 
-def state(found: SinkSnapshot, me: int = 0, **fields: Any) -> State:
+def state(found: SinkSnapshot, me: int = 0, **fields: Any) -> RelayState:
     """Of a relay that runs all lanes that it owns."""
     mine = list(found.mine)
     values: dict[str, Any] = {"started": True, "running": mine, "owned": mine, "kept": mine}
-    return State(owner(me), **(values | fields))
+    return RelayState(owner(me), **(values | fields))
 
 
 def planned(found: SinkSnapshot, now: float = 0.0, **fields: Any) -> Plan:
@@ -164,22 +164,23 @@ def test_after_a_lost_session_all_lanes_that_it_keeps_are_reclaimed() -> None:
 
 def test_a_relay_that_leaves_a_lane_of_its_share_is_not_counted_until_it_is_heard_again() -> None:
     """The second of three relays owns two lanes of four: with the third one counted, its share is one."""
-    memory = planned(snapshot(1, 2, 0, me=1), 10.0, me=1).memory
-    memory = planned(snapshot(1, 2, 0, me=1), 10.0 + LEFT_SECONDS - 0.1, me=1, memory=memory).memory
-    assert memory.absent == {}
-    memory = planned(snapshot(1, 2, 0, me=1), 10.0 + LEFT_SECONDS, me=1, memory=memory).memory
-    assert memory.absent == {owner(2): 1}
-    assert planned(snapshot(2, 2, 0, me=1), 12.0, me=1, memory=memory).release == [], "it has sent no heartbeat since"
-    heard = planned(snapshot(2, 2, 0, me=1, heartbeats=2), 13.0, me=1, memory=memory)
+    observed = planned(snapshot(1, 2, 0, me=1), 10.0, me=1).observed
+    observed = planned(snapshot(1, 2, 0, me=1), 10.0 + LEFT_SECONDS - 0.1, me=1, observed=observed).observed
+    assert observed.absent == {}
+    observed = planned(snapshot(1, 2, 0, me=1), 10.0 + LEFT_SECONDS, me=1, observed=observed).observed
+    assert observed.absent == {owner(2): 1}
+    silent = planned(snapshot(2, 2, 0, me=1), 12.0, me=1, observed=observed)
+    assert silent.release == [], "it has sent no heartbeat since"
+    heard = planned(snapshot(2, 2, 0, me=1, heartbeats=2), 13.0, me=1, observed=observed)
     assert heard.release == [3]
 
 
 def test_a_lane_that_was_taken_in_between_was_not_left() -> None:
-    memory = planned(snapshot(2, 1), 10.0).memory
-    memory = planned(snapshot(2, 2), 10.5, memory=memory).memory
-    todo = planned(snapshot(2, 1), 11.0, memory=memory)
-    assert todo.memory.absent == {}
-    assert todo.memory.free == {3: 11.0}
+    observed = planned(snapshot(2, 1), 10.0).observed
+    observed = planned(snapshot(2, 2), 10.5, observed=observed).observed
+    todo = planned(snapshot(2, 1), 11.0, observed=observed)
+    assert todo.observed.absent == {}
+    assert todo.observed.free == {3: 11.0}
 
 
 # -- eviction --------------------------------------------------------------------------------------------------------
@@ -191,27 +192,27 @@ def test_a_suspect_must_miss_two_probes() -> None:
     found = snapshot(2, 2, suspects=[SUSPECT])
     first = planned(found, 10.0)
     assert (first.evict, first.look_again_in) == ([], EAGER_SECONDS)
-    assert planned(found, 10.0, memory=first.memory).evict == [], "at the same time is not twice"
-    assert planned(found, 10.0 + EVICT_SECONDS, memory=first.memory).evict == [SUSPECT]
+    assert planned(found, 10.0, observed=first.observed).evict == [], "at the same time is not twice"
+    assert planned(found, 10.0 + EVICT_SECONDS, observed=first.observed).evict == [SUSPECT]
 
 
 def test_a_suspect_that_has_sent_a_heartbeat_begins_anew() -> None:
-    memory = planned(snapshot(2, 2, suspects=[SUSPECT]), 10.0).memory
+    observed = planned(snapshot(2, 2, suspects=[SUSPECT]), 10.0).observed
     again = snapshot(2, 2, suspects=[Suspect(SUSPECT.owner, 8)])
-    assert planned(again, 10.0 + EVICT_SECONDS, memory=memory).evict == []
+    assert planned(again, 10.0 + EVICT_SECONDS, observed=observed).evict == []
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 2.0), st.booleans(), st.booleans()), max_size=30))
 def test_a_live_owner_is_never_evicted_before_two_probes_750_ms_apart(probes: list[tuple[float, bool, bool]]) -> None:
     """Whatever comes in between: it seemed dead in all probes of at least that time, without a heartbeat."""
-    memory, now, heartbeats, since = Memory(), 100.0, 1, None
+    observed, now, heartbeats, since = Observations(), 100.0, 1, None
     for seconds, seems_dead, sends in probes:
         now += seconds
         heartbeats += sends
         since = (now if sends or since is None else since) if seems_dead else None
         suspects = [Suspect(owner(1), heartbeats)] if seems_dead else []
-        todo = planned(snapshot(2, 2, suspects=suspects), now, memory=memory)
-        memory = todo.memory
+        todo = planned(snapshot(2, 2, suspects=suspects), now, observed=observed)
+        observed = todo.observed
         assert bool(todo.evict) == (since is not None and now - since >= 0.75)
         assert list(todo.evict) in ([], suspects)
 
@@ -255,7 +256,7 @@ def test_a_lock_that_changes_hands_is_left_to_the_relay_that_gets_it() -> None:
     found = snapshot(0)
     first = planned(found, 10.0, lock_id=LOCK, may_work=False)
     assert (first.take, first.acting_without_lock, first.look_again_in) == (0, False, WATCH_SECONDS)
-    left = planned(found, 10.0 + LEFT_SECONDS, lock_id=LOCK, may_work=False, memory=first.memory)
+    left = planned(found, 10.0 + LEFT_SECONDS, lock_id=LOCK, may_work=False, observed=first.observed)
     assert (left.take, left.acting_without_lock) == (4, True)
 
 
@@ -266,9 +267,9 @@ def test_until_empty_takes_what_is_free_until_the_others_have_shown_that_they_ar
     found = snapshot(0, 1)
     first = planned(found, until_empty=True, started=False)
     assert (first.take, first.started, first.look_again_in) == (4, False, EAGER_SECONDS)
-    still = planned(found, until_empty=True, started=False, memory=first.memory)
+    still = planned(found, until_empty=True, started=False, observed=first.observed)
     assert not still.started
-    heard = planned(snapshot(3, 1, heartbeats=2), until_empty=True, started=False, memory=still.memory)
+    heard = planned(snapshot(3, 1, heartbeats=2), until_empty=True, started=False, observed=still.observed)
     assert (heard.take, heard.started, heard.look_again_in) == (0, True, AT_HEARTBEAT)
 
 
@@ -285,7 +286,7 @@ def test_until_empty_waits_for_the_lock_or_a_relay_that_holds_it() -> None:
     assert not first.started
     there = [Peer(owner(0), 0, 1), Peer(owner(1), 0, 2, lock=LOCK)]
     heard = snapshot(0, 0, peers=there)
-    todo = planned(heard, until_empty=True, started=False, lock_id=LOCK, may_work=False, memory=first.memory)
+    todo = planned(heard, until_empty=True, started=False, lock_id=LOCK, may_work=False, observed=first.observed)
     assert todo.started
 
 
