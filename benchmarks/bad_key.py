@@ -30,7 +30,7 @@ MEMORY = "null://"
 ROUNDS = 3
 
 
-class SharedExclusiveLock(msgspec.Struct, frozen=True):
+class Rounds(msgspec.Struct, frozen=True):
     """What was measured, round by round."""
 
     alone: list[Outcome]
@@ -59,14 +59,14 @@ def run(server: PostgreSQL, plan: Plan) -> Section:
         sinks[broker.url()] = [f"rabbitmq {number}" for number in range(plan.rounds(ROUNDS))]
     others = _log(server, followers, sinks, key="key")
     mixed = _log(server, 2 * followers, sinks, key=f"case when n % 2 = 0 then '{BAD}' else key end")
-    memory = _turns(server, others, mixed, sinks[MEMORY], to=MEMORY, followers=followers)
+    memory = _rounds(server, others, mixed, sinks[MEMORY], to=MEMORY, followers=followers)
     _describe(section, "memory", memory)
     section.notes.append(f"To a publisher in memory the other keys keep {memory.share():.0%} of their rate.")
     if broker is None:
         return section
     with broker:
         asyncio.run(_bind(broker.url()))
-        rabbitmq = _turns(server, others, mixed, sinks[broker.url()], to=broker.url(), followers=followers)
+        rabbitmq = _rounds(server, others, mixed, sinks[broker.url()], to=broker.url(), followers=followers)
     _describe(section, "RabbitMQ", rabbitmq)
     section.at_least("of their rate is what the other keys keep", 0.8, rabbitmq.share(), "{:.0%}")
     return section
@@ -86,15 +86,13 @@ async def _bind(url: str) -> None:
         await bound_queue(connection)
 
 
-def _turns(
-    server: PostgreSQL, others: str, mixed: str, sinks: list[str], *, to: str, followers: int
-) -> SharedExclusiveLock:
-    turns = SharedExclusiveLock([], [], [])
+def _rounds(server: PostgreSQL, others: str, mixed: str, sinks: list[str], *, to: str, followers: int) -> Rounds:
+    rounds = Rounds([], [], [])
     for sink in sinks:
-        turns.alone.append(_carry(server, others, sink, "well", to=to, messages=followers))
-        turns.beside.append(_carry(server, mixed, sink, "refuse", to=to, messages=followers))
-        turns.mended.append(_carry(server, mixed, sink, "mended", to=to, messages=followers))
-    return turns
+        rounds.alone.append(_carry(server, others, sink, "well", to=to, messages=followers))
+        rounds.beside.append(_carry(server, mixed, sink, "refuse", to=to, messages=followers))
+        rounds.mended.append(_carry(server, mixed, sink, "mended", to=to, messages=followers))
+    return rounds
 
 
 def _carry(server: PostgreSQL, url: str, sink: str, how: str, *, to: str, messages: int) -> Outcome:
@@ -108,13 +106,13 @@ def _carry(server: PostgreSQL, url: str, sink: str, how: str, *, to: str, messag
     return outcome
 
 
-def _describe(section: Section, to: str, turns: SharedExclusiveLock) -> None:
+def _describe(section: Section, to: str, rounds: Rounds) -> None:
     section.rows += [
-        _row(f"{to}: the other keys, without the bad one", turns.alone),
-        _row(f"{to}: the other keys, while the bad key's messages are held", turns.beside),
-        _row(f"{to}: the bad key when it is mended, in order", turns.mended),
+        _row(f"{to}: the other keys, without the bad one", rounds.alone),
+        _row(f"{to}: the other keys, while the bad key's messages are held", rounds.beside),
+        _row(f"{to}: the bad key when it is mended, in order", rounds.mended),
     ]
-    section.raw[to] = turns
+    section.raw[to] = rounds
 
 
 def _row(name: str, outcomes: list[Outcome]) -> list[str]:

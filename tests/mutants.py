@@ -25,6 +25,7 @@ DELIVERY = "postroad/consumer/delivery.py"
 TRANSACTIONS = "postroad/consumer/transactions.py"
 PROBE = "postroad/consumer/probe.py"
 PUBLISHING = "postroad/relay/publishing.py"
+BREAKER = "postroad/relay/breaker.py"
 OUTCOME = "postroad/relay/outcome.py"
 PROGRESS = "postroad/relay/progress.py"
 DEFERRED = "postroad/relay/deferred.py"
@@ -57,6 +58,7 @@ LEASES = "tests/contracts/test_leases.py"
 RELAYS = "tests/contracts/test_relays.py"
 OWNED_LANE_TEST = "tests/unit/relay/test_owned_lane.py"
 OWNERSHIP_TEST = "tests/unit/relay/test_ownership.py"
+BREAKER_TEST = "tests/unit/relay/test_breaker.py"
 PLAN_TEST = "tests/unit/relay/test_plan.py"
 LEASES_MACHINE = "tests/properties/test_leases.py"
 VERIFYING = "tests/unit/test_verify.py"
@@ -201,7 +203,7 @@ MUTANTS = [
     Mutant("leases: two work although one has the lock", PLAN, "peer.lock == lock_id and peer.owner != owner", "False",
            (PLAN_TEST,)),
     Mutant("leases: a lock that changes hands is not left to the relay that gets it", PLAN,
-           "and (_lane_is_left(memory.free, now) or bool(state.owned))", "", (OWNERSHIP_TEST, PLAN_TEST)),
+           "and (_lane_is_left(observed.free, now) or bool(state.owned))", "", (OWNERSHIP_TEST, PLAN_TEST)),
     Mutant("leases: a session that has ended unnoticed is believed", PG_LEASES,
            "select $8::integer is null or $8 in", "select true or $8 in", (LEASES,)),
     Mutant("leases: that the server knows of no session is ignored", OWNERSHIP,
@@ -212,7 +214,7 @@ MUTANTS = [
            "await pool.release(connection, timeout=CANCEL_SECONDS)", "await pool.release(connection)", (LEASES,)),
     Mutant("leases: a silent server is waited for in a transaction", PG_POOL,
            "asyncio.timeout(CANCEL_SECONDS)", "asyncio.timeout(None)", (LEASES,)),
-    Mutant("leases: lanes wait out an outage", "postroad/relay/breaker.py", "for event in (self._closed, stopping)",
+    Mutant("leases: lanes wait out an outage", BREAKER, "for event in (self._closed, stopping)",
            "for event in (self._closed,)", (RELAYS,)),
     Mutant("leases: a lane that was just released is taken back", PLAN,
            "if lane not in state.running or", "if lane not in state.owned or", (OWNERSHIP_TEST, PLAN_TEST)),
@@ -241,6 +243,12 @@ MUTANTS = [
            "messages, cursor = page.messages[:beginning], page.after", (RELAY,)),
     Mutant("what an outage had confirmed goes again", OUTCOME, "self.confirmed |= outage.confirmed", "pass",
            (RELAY,)),
+    Mutant("a suspected message is published beside others", BREAKER, "while self._calls:", "while False:",
+           (BREAKER_TEST,)),
+    Mutant("others are published beside a suspected message", BREAKER,
+           "if alone or self.is_open or self._alone.locked():", "if alone or self.is_open:", (BREAKER_TEST,)),
+    Mutant("what waited for its turn is published in an outage", BREAKER,
+           "            if not self.is_open:\n                return\n", "            return\n", (BREAKER_TEST,)),
     # Comparing what was committed with what arrived
     Mutant("a reason is good for all that ever arrived", VERIFY, "self.began - self.reach <= before.at <= self.ended",
            "before.at <= self.ended", (VERIFYING,)),

@@ -105,7 +105,9 @@ async def lane(world: World, rest: IdleWait) -> None:
     """The hook as a lane has it: look; if there is something, say so; if there is nothing, wait."""
     while True:
         if await something_to_do(world):
-            rest.found_work()
+            rest.worked = True
+            if rest.nap is not None:
+                rest.end_nap()
         else:
             await rest.wait()
 

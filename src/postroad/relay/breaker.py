@@ -1,28 +1,37 @@
-"""One circuit breaker per sink: while the broker is unavailable, all lanes wait and one task probes it.
+"""One circuit breaker per sink: every call of the publisher goes through it. While the broker is unavailable, all lanes
+wait and one task probes it.
 
 An outage counts no attempt for any message. The probe is `Publisher.open`, not a message, because a message may be
 what broke the connection.
+
+All lanes share the broker's connection. When a message breaks it, every call in progress fails, so none of them is
+known to be the cause. A call with a suspected message is therefore made alone, while no other call is in progress.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from postroad import events
 from postroad.backoff import ExponentialBackoff
 from postroad.errors import BrokerUnavailable
-from postroad.relay.exclusion import SharedExclusiveLock
+from postroad.relay.outcome import Interrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from postroad.brokers.base import Publisher
+    from postroad.errors import Refusal
     from postroad.listeners import Listeners
+    from postroad.message import StoredMessage
     from postroad.relay.clock import Clock
+    from postroad.relay.owned_lane import OwnedLane
 
-__all__ = ["Breaker"]
+__all__ = ["STOPPED_IN_OUTAGE", "Breaker"]
+
+STOPPED_IN_OUTAGE: Final = "stopped in an outage; what was confirmed is saved"
 
 
 class Breaker:
@@ -39,13 +48,16 @@ class Breaker:
         """The broker is unavailable, as far as is known."""
         self.failures = 0
         """How often the broker was unavailable since it last confirmed a message."""
-        self.calls = SharedExclusiveLock()
-        """Held during each call of the publisher."""
         self.given_up: BrokerUnavailable | None = None
         """The error to raise to the caller, when the broker was unavailable for longer than the limit."""
         self._unavailable_since = 0.0
         self._limit = float("inf")
         self._on_given_up: Callable[[], None] = lambda: None
+        self._calls = 0
+        """Calls in progress."""
+        self._no_calls = asyncio.Event()
+        self._alone = asyncio.Lock()
+        """Held by the call that is made alone, from before it waits for the others to end."""
         self._closed = asyncio.Event()
         self._closed.set()
         self._stopping = asyncio.Event()
@@ -55,28 +67,66 @@ class Breaker:
         """Wait no longer than that for an unavailable broker; then `given_up` is called, once."""
         self._limit, self._on_given_up = seconds, given_up
 
+    async def publish(
+        self, messages: Sequence[StoredMessage], owned: OwnedLane, stopping: asyncio.Event, *, alone: bool
+    ) -> Sequence[Refusal]:
+        """Publish when the broker is available; with `alone`, while no other call is in progress.
+
+        Raises LeaseInDoubt when the lane's lease may not last, Interrupted when `stopping` is set in an outage, and
+        what the publisher raises. An outage opens the breaker.
+        """
+        if alone or self.is_open or self._alone.locked():
+            await self._wait_turn(stopping, alone=alone)
+        self._calls += 1
+        try:
+            owned.check()  # last: waiting may have taken long
+            refusals = await self._publisher.publish(messages)
+        except BrokerUnavailable as outage:
+            self.trip(outage)
+            raise
+        finally:
+            self._calls -= 1
+            if not self._calls:
+                self._no_calls.set()
+            if alone:
+                self._alone.release()
+        if self.failures:
+            self._listeners.emit(events.BrokerRecovered(self._sink, probes=self.failures))
+            self.failures = 0
+        return refusals
+
+    async def _wait_turn(self, stopping: asyncio.Event, *, alone: bool) -> None:
+        while True:
+            if self.is_open:
+                await self.wait_closed(stopping)
+            if alone:
+                await self._alone.acquire()
+                try:
+                    while self._calls:
+                        self._no_calls.clear()
+                        await self._no_calls.wait()
+                except asyncio.CancelledError:
+                    self._alone.release()
+                    raise
+            else:
+                while self._alone.locked():
+                    async with self._alone:
+                        pass
+            if not self.is_open:
+                return
+            if alone:  # the breaker opened while this call waited for its turn
+                self._alone.release()
+
     async def wait_closed(self, stopping: asyncio.Event) -> None:
-        """Wait until the breaker is closed, or until `stopping` is set, or the relay is being stopped."""
+        """Wait until the breaker is closed, or the relay is being stopped. Raises Interrupted if `stopping` is set."""
         waiting = [asyncio.create_task(event.wait()) for event in (self._closed, stopping)]
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for each in waiting:
                 each.cancel()
-
-    async def begin_call(self, stopping: asyncio.Event, *, alone: bool) -> bool:
-        """Wait until the broker is available and this call has its turn, which `calls.end` ends; False, and no turn,
-        when `stopping` was set in an outage.
-        """
-        while True:
-            if self.is_open:
-                await self.wait_closed(stopping)
-                if stopping.is_set():
-                    return False
-            await self.calls.begin(alone=alone)
-            if not self.is_open:
-                return True
-            self.calls.end(alone=alone)  # the breaker opened while this call waited for its turn
+        if stopping.is_set():
+            raise Interrupted(STOPPED_IN_OUTAGE)
 
     def trip(self, outage: BrokerUnavailable) -> None:
         """A call failed. The first of several that fail together opens the breaker."""
@@ -87,11 +137,6 @@ class Breaker:
         if not self.failures:
             self._unavailable_since = self._clock.now()
         self._probing = asyncio.create_task(self._probe(outage), name=f"postroad probe of sink {self._sink}")
-
-    def worked(self) -> None:
-        """The broker has confirmed a message after an outage: the outage is over."""
-        self._listeners.emit(events.BrokerRecovered(self._sink, probes=self.failures))
-        self.failures = 0
 
     def stop(self) -> None:
         """Let all waiting lanes continue, and end."""

@@ -93,8 +93,8 @@ class DeferredMessages:
         self.blocked_keys: BlockedKeys = {}
         self.unblocked_routes: set[str] = set()
         """Routes that work again, and whose messages have not all been published yet."""
-        self._due_at = _NEVER
-        """When the first message is due."""
+        self.due_at = _NEVER
+        """When a message may be claimed, or the lane must reload; with `unblocked_routes`, that is now."""
         self._probed_routes: set[str] = set()
         """Blocked routes that have a message with a time to be published as a probe."""
         self._failed_probes: dict[str, int] = {}
@@ -107,31 +107,26 @@ class DeferredMessages:
         self.unblocked_routes = set()
         self._probed_routes = set(loaded.routes)
         self._failed_probes = {}
-        self._due_at = self._reload_at = _NEVER
+        self.due_at = self._reload_at = _NEVER
         self._set_due(loaded.due_in, now)
         self._set_locked(loaded.locked, now)
 
     # -- when --------------------------------------------------------------------------------------------------------
 
-    def is_due(self, now: float) -> bool:
-        """Whether a message may be claimed now, or the lane must reload."""
-        return bool(self.unblocked_routes) or self._due_at <= now or self._reload_at <= now
-
     def must_reload(self, now: float) -> bool:
         """Whether messages were locked when they would have been due, and it is time to load them again."""
         return self._reload_at <= now
 
-    def wake_in(self, now: float) -> float | None:
+    def due_in(self, now: float) -> float | None:
         """Seconds until a message may be claimed, or the lane must reload; None when neither will be."""
         if self.unblocked_routes:
             return 0.0
-        at = min(self._due_at, self._reload_at)
-        return None if at == _NEVER else max(0.0, at - now)
+        return None if self.due_at == _NEVER else max(0.0, self.due_at - now)
 
     @property
     def any_left(self) -> bool:
         """Whether a message waits: for its next attempt, its route, an earlier message of its key, or an operator."""
-        return bool(self.unblocked_routes or self.blocked_keys) or self._due_at < _NEVER
+        return bool(self.unblocked_routes or self.blocked_keys) or self.due_at < _NEVER
 
     @property
     def blocked_routes(self) -> frozenset[str]:
@@ -223,7 +218,7 @@ class DeferredMessages:
             for route in self.unblocked_routes - self._probed_routes:
                 self._failed_probes.pop(route, None)  # no message waits for it any more
             self.unblocked_routes.clear()  # else messages of a route may be left for the next claim
-        self._due_at = _NEVER
+        self.due_at = self._reload_at
         self._set_due(claim.due_in, now)
         self._set_locked(claim.locked, now)
 
@@ -256,8 +251,9 @@ class DeferredMessages:
 
     def _set_due(self, seconds: float | None, now: float) -> None:
         if seconds is not None:
-            self._due_at = min(self._due_at, now + seconds)
+            self.due_at = min(self.due_at, now + seconds)
 
     def _set_locked(self, locked: bool, now: float) -> None:
         if locked:
             self._reload_at = min(self._reload_at, now + LOCKED_SECONDS)
+            self._set_due(LOCKED_SECONDS, now)

@@ -78,6 +78,8 @@ class IdleWait:
         """Writers that may have missed the nap."""
         self._changed = False
         self._listen_losses = 0
+        self.worked = False
+        """The lane has found messages since it last waited."""
         self.nap: int | None = None
         self.asleep = False
 
@@ -85,13 +87,6 @@ class IdleWait:
     def lease(self) -> Lease:
         """The lane's lease."""
         return self._owned.lease
-
-    def found_work(self) -> None:
-        """The lane has read messages: end the nap, and poll at short intervals again."""
-        self._worked_at = self._clock.now()
-        self._signal.found_work()
-        self._interval = self._settings.seconds("poll_interval")
-        self.end_nap()
 
     def wake(self) -> None:
         """Let `wait` return now."""
@@ -106,6 +101,11 @@ class IdleWait:
 
         Raises LaneChanged when the lane was changed or taken while it slept, and what the store raises.
         """
+        if self.worked:
+            self.worked = False
+            self._worked_at = self._clock.now()
+            self._signal.found_work()
+            self._interval = self._settings.seconds("poll_interval")
         if not self._state.listen_works:
             self.end_nap()
             await self._poll(due_in)

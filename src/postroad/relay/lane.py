@@ -30,7 +30,6 @@ from postroad.stores.cursor import PageLimit
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from postroad.brokers.base import Publisher
     from postroad.config import RelaySettings
     from postroad.listeners import Listeners
     from postroad.relay.breaker import Breaker
@@ -57,7 +56,6 @@ class Lane:
     def __init__(
         self,
         store: Store,
-        publisher: Publisher,
         owned: OwnedLane,
         settings: RelaySettings,
         *,
@@ -85,8 +83,7 @@ class Lane:
         attempts = getattr(retry, "max_attempts", "as many as the policy allows")
         refusals = Refusals(self._where, self._deferred, self.counts, listeners, max_attempts=attempts)
         self._publisher = LanePublisher(
-            publisher,
-            breaker=breaker,
+            breaker,
             owned=owned,
             progress=self._progress,
             deferred=self._deferred,
@@ -96,6 +93,8 @@ class Lane:
             stopping=self._stopping,
         )
         self._retries = Retries(self._progress, self._publisher, self._deferred, refusals, self._limit)
+        self._reports_pages = False
+        """Whether a listener wants the events of pages, when the lane was loaded or was last idle."""
         self.lost = False
 
     @property
@@ -175,6 +174,7 @@ class Lane:
 
     async def _load(self) -> Loaded:
         self._idle.end_nap()
+        self._reports_pages = self._wants_pages()
         return await self._progress.load(by_source=self._settings.ordering == "source-key")
 
     # -- read → publish → settle -------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ class Lane:
         reading = asyncio.create_task(store.read(progress.lease, progress.cursor, self._limit))
         try:
             while not self._stopping.is_set():
-                if deferred.is_due(self._clock.now()):
+                if deferred.unblocked_routes or deferred.due_at <= self._clock.now():
                     await self._retries.run(self._clock.now())
                 page = await reading
                 if page.version > progress.lease.version:
@@ -193,16 +193,20 @@ class Lane:
                 if page.messages:
                     # The next page is read while this one waits for its confirms.
                     reading = asyncio.create_task(store.read(progress.lease, page.after, self._limit))
-                    self._idle.found_work()
+                    self._idle.worked = True
+                    if self._idle.nap is not None:
+                        self._idle.end_nap()
                     await self._publish(page)
                     await progress.settle()
                     continue
                 progress.cursor = page.after
                 await progress.settle(now=True)
-                if not page.before.catching_up and not deferred.is_due(self._clock.now()):
+                due_in = deferred.due_in(self._clock.now())
+                if not page.before.catching_up and due_in != 0:
                     if until_empty:
                         break
-                    await self._idle.wait(deferred.wake_in(self._clock.now()))
+                    await self._idle.wait(due_in)
+                    self._reports_pages = self._wants_pages()
                 reading = asyncio.create_task(store.read(progress.lease, page.after, self._limit))
             await progress.settle(now=True, last=True)
         except Interrupted as interrupted:
@@ -217,8 +221,7 @@ class Lane:
     async def _publish(self, page: Page) -> None:
         """Publish the page and move the cursor past it. Raises Interrupted with the cursor past its beginning."""
         outcome = Outcome(self._progress.unsure_through, self._progress.skipped)
-        wants = self._listeners.wants
-        report = self._report_page(page) if wants(events.PageTaken) or wants(events.PagePublished) else None
+        report = self._report_page(page) if self._reports_pages else None
         try:
             await self._publisher.publish(page.messages, outcome, self._deferred.blocked_keys, _NOT_CLAIMED)
             self._progress.pass_page(page, outcome)
@@ -227,6 +230,9 @@ class Lane:
                 report(outcome)
         if outcome.interrupted is not None:
             raise outcome.interrupted
+
+    def _wants_pages(self) -> bool:
+        return self._listeners.wants(events.PageTaken) or self._listeners.wants(events.PagePublished)
 
     def _report_page(self, page: Page) -> Callable[[Outcome], None]:
         """Emit that the page was taken; the function to call when it was published."""

@@ -136,15 +136,19 @@ class LaneProgress:
             return
         cursor, saved = self.cursor, self.lease.cursor
         moved = self._unsaved or (cursor.position, cursor.late_position) != (saved.position, saved.late_position)
-        tally = self._tally(time, last=last) if now or moved else None
-        if not (moved or tally):
+        counts, tallied, tally = self.counts, self._tallied, None
+        if last or time - self._tallied_at >= TALLY_SECONDS:
+            published, refused = counts.published - tallied.published, counts.refused - tallied.refused
+            tally = Tally(published, refused) if published or refused else None
+        if not (moved or (now and tally)):
             return
         if self._deferred or self._held:
-            await self._record(self._deferred, held=self._held, last=last)
+            await self._record(self._deferred, held=self._held, tally=tally)
             self._deferred, self._held = [], []
         else:
             self._owned.lease = await self._store.settle(self.lease, cursor, tally)
-            self._has_tallied(tally, time)
+        if tally is not None:
+            self._tallied, self._tallied_at = Tally(counts.published, counts.refused), time
         self._unsaved = False
         self._saved_at = self._clock.now()
 
@@ -170,27 +174,12 @@ class LaneProgress:
         held: Sequence[Held] = (),
         published: Sequence[int] = (),
         freed: Collection[str] = (),
-        last: bool = False,
+        tally: Tally | None = None,
     ) -> None:
-        freed, time = unblocked_by(deferred).union(freed), self._clock.now()
-        tally = self._tally(time, last=last)
+        freed = unblocked_by(deferred).union(freed)
         recorded = await self._store.record(
             self.lease, self.cursor, deferred=deferred, held=held, unsure_through=self.unsure_through,
             published=published, freed=freed, tally=tally,
         )  # fmt: skip
         self._owned.lease = recorded.lease
-        self._has_tallied(tally, time)
         self._deferred_messages.recorded(deferred, freed, recorded, self._clock.now())
-
-    def _tally(self, time: float, *, last: bool) -> Tally | None:
-        """What was done since it was last written down; at most once a second, unless this is the last chance."""
-        if not last and time - self._tallied_at < TALLY_SECONDS:
-            return None
-        published = self.counts.published - self._tallied.published
-        refused = self.counts.refused - self._tallied.refused
-        return Tally(published, refused) if published or refused else None
-
-    def _has_tallied(self, tally: Tally | None, time: float) -> None:
-        if tally is not None:
-            self._tallied = Tally(self._tallied.published + tally.published, self._tallied.refused + tally.refused)
-            self._tallied_at = time

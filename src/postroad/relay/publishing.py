@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from postroad import events
 from postroad.errors import BrokerUnavailable, Refusal
 from postroad.lifecycle import State
+from postroad.relay.breaker import STOPPED_IN_OUTAGE
 from postroad.relay.deferred import split
 from postroad.relay.derived import dead_letter
 from postroad.relay.outcome import Interrupted, Outcome
@@ -26,7 +27,6 @@ from postroad.relay.waves import in_waves
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from postroad.brokers.base import Publisher
     from postroad.listeners import Listeners
     from postroad.message import StoredMessage
     from postroad.relay.breaker import Breaker
@@ -51,9 +51,8 @@ class LanePublisher:
 
     def __init__(
         self,
-        publisher: Publisher,
-        *,
         breaker: Breaker,
+        *,
         owned: OwnedLane,
         progress: LaneProgress,
         deferred: DeferredMessages,
@@ -62,7 +61,6 @@ class LanePublisher:
         dead_letter_topic: str | None,
         stopping: asyncio.Event,
     ) -> None:
-        self._publisher = publisher
         self._breaker = breaker
         self._owned = owned
         self._progress = progress
@@ -143,25 +141,21 @@ class LanePublisher:
         if not all(map(_headers, messages)):
             messages = outcome.refuse_unread(messages)
         while messages:
-            if not await self._breaker.begin_call(self._stopping, alone=suspected):
-                raise Interrupted("stopped in an outage; what was confirmed is saved")
             try:
-                try:
-                    self._owned.check()  # last: waiting for the broker or the lock may have taken long
-                    refusals = await self._publisher.publish(messages)
-                finally:
-                    self._breaker.calls.end(alone=suspected)
+                refusals = await self._breaker.publish(messages, self._owned, self._stopping, alone=suspected)
             except BrokerUnavailable as outage:
-                answered = self._note_outage(messages, outage, outcome)
+                answered = outcome.note_outage(messages, outage)
+                if self._stopping.is_set():  # the breaker probes no more, so this call can't know when to go on
+                    raise Interrupted(STOPPED_IN_OUTAGE) from outage
                 if answered:
                     messages = [message for message in messages if not outcome.is_answered(message)]
                 failures = failures + 1 if outage.suspicious and not answered else 0
                 suspected = suspected or failures > 0
                 if failures == enough:
-                    await self._until_available()
+                    await self._breaker.wait_closed(self._stopping)  # an outage without these is not their fault
                     reason = f"it breaks the connection: {outage}"
                     return await self._take_apart(messages, reason, outcome, suspected=True)
-            except LeaseInDoubt:
+            except (LeaseInDoubt, Interrupted):
                 raise
             except (Exception, asyncio.CancelledError) as error:
                 if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
@@ -170,26 +164,10 @@ class LanePublisher:
                 outcome.unanswered.update(message.position for message in messages)
                 return await self._take_apart(messages, f"the publisher failed: {error!r}", outcome)
             else:
-                if self._breaker.failures:
-                    self._breaker.worked()
                 # A publisher of the user's may return None for none.
                 outcome.refused.update([(refusal.position, refusal) for refusal in refusals or ()])
                 return None
         return None
-
-    async def _until_available(self) -> None:
-        """Wait for the broker: no message is at fault while the broker is unavailable without it, too."""
-        await self._breaker.wait_closed(self._stopping)
-        if self._stopping.is_set():
-            raise Interrupted("stopped in an outage; what was confirmed is saved")
-
-    def _note_outage(self, messages: Sequence[StoredMessage], outage: BrokerUnavailable, outcome: Outcome) -> bool:
-        """Open the breaker, and note the answers that came before the outage; whether there were any."""
-        self._breaker.trip(outage)
-        answered = outcome.note_outage(messages, outage)
-        if self._stopping.is_set():  # the breaker probes no more, so this call can't know when to go on
-            raise Interrupted("stopped in an outage; what was confirmed is saved") from outage
-        return answered
 
     async def _take_apart(
         self, messages: Sequence[StoredMessage], reason: str, outcome: Outcome, *, suspected: bool = False

@@ -270,7 +270,6 @@ class Relay:
     def _lane(self, owned: OwnedLane, idle: IdleWait) -> Lane:
         return Lane(
             self._store,
-            self._publisher,
             owned,
             self._settings,
             idle=idle,

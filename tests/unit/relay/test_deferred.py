@@ -46,7 +46,7 @@ def test_who_asks_for_a_route_and_is_refused_for_itself_leaves_the_asking_to_ano
     deferred.claimed(claim(probe), now=0.0)
     assert deferred.decide(probe.message, Refusal(1, "too large", permanent=True), 0).state is State.DEAD
     deferred.answered([probe])
-    assert deferred.is_due(0.0), "the next of the route is claimed"
+    assert deferred.due_in(0.0) == 0, "the next of the route is claimed"
     deferred.claimed(claim(Claimed(message(2), 0, "r")), now=0.0)
     assert deferred.decide(message(2), blocked(2), 0).due_in is not None, "and asks from time to time"
 
