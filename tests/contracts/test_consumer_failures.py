@@ -198,7 +198,7 @@ async def test_nor_is_another_who_is_about_to_process_it(pg_place: Place, queue:
     put_again(queue, 1, id=id)
     one, tries = it._transaction.handle, 0
 
-    async def counting(*arguments: Any, **options: Any) -> bool:
+    async def counting(*arguments: Any, **options: Any) -> list[bool]:
         nonlocal tries
         tries += 1
         if tries == 3:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from postroad import BrokerUnavailable, Consumer, Inbox, Received
+from postroad.backoff import ExponentialBackoff
 from postroad.brokers.memory import MemoryQueue
 from postroad.consumer import dispatch
 from postroad.consumer.errors import InboxUnavailable
@@ -148,7 +149,7 @@ async def test_a_batch_that_raises_cancelled_error_has_failed(each_sqlite_place:
 async def test_what_breaks_in_the_consumer_is_tried_again(
     one_place: Place, queue: MemoryQueue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(dispatch, "LONGEST_PAUSE", 0.001)
+    monkeypatch.setattr(dispatch, "BACKOFF", ExponentialBackoff(longest=0.001))
     ack, broken = queue.ack, iter([True])
 
     def break_once(deliveries: Any) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from postroad import events
 from postroad.consumer.attempts import CRASHED, cut
 from postroad.consumer.errors import InboxUnavailable, MessageBusy, TransactionLost
-from postroad.consumer.pauses import longer
+from postroad.consumer.outages import BACKOFF
 from postroad.errors import BrokerUnavailable, Refusal
 from postroad.message import new_id
 from postroad.received import Unreadable
@@ -75,35 +75,32 @@ class DeliveryProcessor:
             message = item.message
             if item.dead_letter_reason is not None or message is None:
                 return await self._dead_letter(item)
-            await self._transaction.undo([message])
             if item.failure is not None:
                 return await self._count_failure(item, message, item.failure)
-            if item.suspect:
-                return await self._handle_suspect(item, message)
-            return await self._handle(item, message)
+            return await (self._handle_suspect if item.suspect else self._handle)(item, message)
         except MessageBusy as busy:
             if is_transient(busy) and not is_lock_timeout(busy):  # some drivers connect only when they are first used
                 item.waits_for, item.waits_because = "database", str(busy)
-            item.pause = longer(item.pause)
-            retry_ms = item.pause * 1000
+            retry_in = self._pause(item)
+            retry_ms = retry_in * 1000
             self._listeners.emit(events.MessageBusy(*self._names(item), reason=cut(str(busy)), retry_ms=retry_ms))
         except BrokerUnavailable as outage:  # of the dead-letter queue; other messages go on
             item.waits_for, item.waits_because = "dead letters", str(outage)
-            item.pause = longer(item.pause)
-            retry_ms = item.pause * 1000
+            retry_in = self._pause(item)
+            retry_ms = retry_in * 1000
             self._listeners.emit(events.ConsumerWaiting(self._options.consumer, reason=str(outage), retry_ms=retry_ms))
-        return item.pause
+        return retry_in
 
-    async def attempt_batch(self, items: Sequence[OpenDelivery]) -> None:
-        """Handle all of them in one transaction. Raises what `HandlerTransaction.handle_batch` raises."""
-        handled = await self._transaction.handle_batch([item.message for item in items if item.message is not None])
-        self._summary.handled += handled
-        self._summary.duplicates += len(items) - handled
+    async def attempt_group(self, items: Sequence[OpenDelivery]) -> None:
+        """Handle all of them in one transaction. Raises what `HandlerTransaction.handle` raises."""
+        new = await self._transaction.handle([item.message for item in items if item.message is not None])
+        self._summary.handled += sum(new)
+        self._summary.duplicates += len(new) - sum(new)
 
     async def _handle(self, item: OpenDelivery, message: Received) -> float | None:
         began = time.monotonic()
         try:
-            first = await self._transaction.handle(message, marked=message.identity in self._marked)
+            [first] = await self._transaction.handle([message], marked=message.identity in self._marked)
         except (InboxUnavailable, MessageBusy):
             raise
         except Unreadable as error:
@@ -134,6 +131,7 @@ class DeliveryProcessor:
         async with self._one_suspect:
             if self._stopping.is_set():
                 return 0.0
+            await self._transaction.undo([message])
             # A mark of this run is no crash: the message has met an outage since, or came again in another session.
             prior = self._marked.get(message.identity) or await self._attempts.begin(message)
             if prior is None:
@@ -202,6 +200,10 @@ class DeliveryProcessor:
     def _retry_in(self, attempts: int, reason: str) -> float | None:
         pause = self._options.retry.retry_in(attempts, Refusal(0, reason))
         return None if pause is None else pause.total_seconds()
+
+    def _pause(self, item: OpenDelivery) -> float:
+        item.pauses += 1
+        return BACKOFF.after(item.pauses)
 
     def _names(self, item: OpenDelivery) -> tuple[str, str, str]:
         message, consumer = item.message, self._options.consumer

@@ -7,7 +7,7 @@ that row must be deleted, or the next attempt would take the message for one tha
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from postroad.consumer.attempts import Attempts
     from postroad.consumer.registry import HandlerRegistry
     from postroad.consumer.transactions import Steps, Transactions
-    from postroad.inbox import FirstTimes, Inbox
+    from postroad.inbox import Inbox
     from postroad.received import Received
 
 __all__ = ["HandlerTransaction", "following"]
@@ -64,72 +64,45 @@ class HandlerTransaction:
         """How many handlers run in threads, also those whose tasks were cancelled."""
         return self._transactions.unfinished
 
-    async def handle(self, message: Received, *, marked: bool = False) -> bool:
-        """Begin, record the message in the inbox, call its handler, commit; False when it was processed before.
+    async def handle(self, messages: Sequence[Received], *, marked: bool = False) -> list[bool]:
+        """Begin, record the messages in the inbox, call the handlers of those that are new, commit; for each message
+        whether it was new.
 
-        `marked`: this attempt was marked as begun; the mark is removed in the same transaction. Raises
-        InboxUnavailable, MessageBusy, TransactionLost, Unreadable, or what the handler raised. Nothing is committed
-        then, unless the handler did so itself; see `undo`.
+        `marked`: the attempt at the only message was marked as begun; the mark is removed in the same transaction.
+        Raises InboxUnavailable, MessageBusy, TransactionLost, Unreadable, or what a handler raised. Nothing is
+        committed then, unless a handler did so itself; see `undo`.
         """
+        if self._failed:
+            await self.undo(messages)
         try:
-            return bool(await self._transactions.run(partial(self._handle, message, marked)))
+            new: list[bool] = await self._transactions.run(partial(self._steps, messages, marked))
         except Exception:
-            await self._try_to_undo([message])
+            with suppress(InboxUnavailable, MessageBusy):  # tried again before anything else is done with the messages
+                await self.undo(messages)
             raise
+        return new
 
-    async def handle_batch(self, messages: Sequence[Received]) -> int:
-        """The same for a batch, with one inbox statement; how many of them were new."""
-        try:
-            return int(await self._transactions.run(partial(self._handle_batch, messages)))
-        except Exception:
-            await self._try_to_undo(messages)
-            raise
-
-    # -- in a transaction --------------------------------------------------------------------------------------------
-
-    def _handle(self, message: Received, marked: bool, tx: Any) -> Steps:
-        reported, recorded = yield from self._record(tx, [message], marked=marked)
-        if not recorded.new[0]:
-            return False
-        event = self._handlers.event(message)
-        try:
-            with following(message):
-                yield self._result(self._handlers.call(event, tx, message))
-            yield from check_transaction(self._transactions, tx, reported, recorded.transaction)
-        except BaseException as error:
-            self._fail(error, tx, reported, recorded, [message])
-            raise
-        return True
-
-    def _handle_batch(self, messages: Sequence[Received], tx: Any) -> Steps:
-        reported, recorded = yield from self._record(tx, messages)
-        found = [message for message, first in zip(messages, recorded.new, strict=True) if first]
-        events = [(self._handlers.event(message), message) for message in found]
-        if not events:
-            return 0
-        try:
-            yield self._result(self._handlers.call_batch(events, tx))
-            yield from check_transaction(self._transactions, tx, reported, recorded.transaction)
-        except BaseException as error:
-            self._fail(error, tx, reported, recorded, messages)
-            raise
-        return len(events)
-
-    def _record(self, tx: Any, messages: Sequence[Received], *, marked: bool = False) -> Steps:
-        """Record the messages in the inbox. An error here is not the handler's fault."""
+    def _steps(self, messages: Sequence[Received], marked: bool, tx: Any) -> Steps:
+        """What is done in the transaction."""
         arrived = [(message.id, message.type, message.source) for message in messages]
-        try:
+        try:  # an error here is not the handler's fault
             reported = yield reported_through(tx)
             recorded = yield self._inbox.record(tx, arrived, consumer=self._consumer)
             if marked:  # after the inbox, which waits for other transactions no longer than its lock_timeout
                 yield self._attempts.end(tx, messages[0])
         except Exception as error:
             raise MessageBusy(f"{type(error).__name__}: {error}") from error
-        return reported, recorded
-
-    def _result(self, called: Any) -> Any:
-        """What a handler returned: an async one's coroutine within its time limit, a sync one's result checked."""
-        return self._in_time(called) if self._transactions.is_async else self._handlers.check_result(called)
+        new = [message for message, first in zip(messages, recorded.new, strict=True) if first]
+        if events := [(self._handlers.event(message), message) for message in new]:
+            try:
+                with following(new[0]) if len(new) == 1 else nullcontext():
+                    called = self._handlers.call(events, tx)
+                    yield self._in_time(called) if self._transactions.is_async else self._handlers.check_result(called)
+                yield from check_transaction(self._transactions, tx, reported, recorded.transaction)
+            except BaseException as error:
+                self._fail(error, tx, reported, recorded.transaction, new)
+                raise
+        return recorded.new
 
     async def _in_time(self, handler: Awaitable[None]) -> None:
         """Cancel a handler that takes too long: it has failed, even if it hides that it was cancelled."""
@@ -147,15 +120,14 @@ class HandlerTransaction:
     # -- after a failure ---------------------------------------------------------------------------------------------
 
     def _fail(
-        self, error: BaseException, tx: Any, reported: bool | None, recorded: FirstTimes, messages: Sequence[Received]
+        self, error: BaseException, tx: Any, reported: bool | None, transaction: Any, messages: Sequence[Received]
     ) -> None:
         """The handler or the check has failed. Raises TransactionLost or TransactionEnded where the state of the
         connection explains more than the error does.
         """
         state = state_through(tx, reported)
         if state is not State.KEPT:
-            new = [message.identity for message, first in zip(messages, recorded.new, strict=True) if first]
-            self._failed |= dict.fromkeys(new, recorded.transaction)
+            self._failed |= dict.fromkeys((message.identity for message in messages), transaction)
         if isinstance(error, Exception) and not isinstance(error, TransactionLost | TransactionEnded | HandlerTimedOut):
             reason = f"{type(error).__name__}: {error}"
             if state is State.LOST:
@@ -167,12 +139,7 @@ class HandlerTransaction:
         """Make sure that messages whose handler failed don't count as processed. Raises InboxUnavailable or
         MessageBusy; call it again then.
         """
-        if self._failed:
-            await self._undo([message.identity for message in messages])
-
-    async def _try_to_undo(self, messages: Sequence[Received]) -> None:
-        with suppress(InboxUnavailable, MessageBusy):  # tried again before anything else is done with the messages
-            await self.undo(messages)
+        await self._undo([message.identity for message in messages])
 
     async def undo_all(self) -> None:
         """The same for every message whose handler failed. Raises InboxUnavailable or MessageBusy."""

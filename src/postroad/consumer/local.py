@@ -107,7 +107,7 @@ class LocalHandler:
     async def _handle_batch(self, messages: Sequence[StoredMessage]) -> bool:
         """All in one transaction. False when that failed: then each is handled alone, so that only one is refused."""
         try:
-            await self._transaction.handle_batch([received(message) for message in messages])
+            await self._transaction.handle([received(message) for message in messages])
         except Exception:  # it is raised again for the message that causes it
             return False
         return True
@@ -116,8 +116,7 @@ class LocalHandler:
         async with self._slots:
             began, given = time.monotonic(), received(message)
             try:
-                await self._transaction.undo([given])
-                first = await self._transaction.handle(given)
+                [first] = await self._transaction.handle([given])
             except (InboxUnavailable, MessageBusy) as outage:
                 return BrokerUnavailable(str(outage), suspicious=False)
             except TransactionLost as lost:  # and the message may be what breaks the connection

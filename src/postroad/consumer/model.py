@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from postroad.consumer.pauses import FIRST_PAUSE
-
 if TYPE_CHECKING:
     from postroad.brokers.base import Delivery
     from postroad.consumer.outages import Dependency
@@ -44,8 +42,8 @@ class OpenDelivery(msgspec.Struct, eq=False):
     """It is in the dead-letter queue, under this identity."""
     suspect: bool = False
     """It was delivered before, or was a dead letter: it may have crashed a process, so its attempts are marked."""
-    no_batch: bool = False
-    """It is processed alone, never in a batch."""
+    alone: bool = False
+    """It is processed in a transaction of its own, never in a group."""
     failure: str | None = None
     """Why its handler failed, until that attempt is counted."""
     losses: int = 0
@@ -54,8 +52,8 @@ class OpenDelivery(msgspec.Struct, eq=False):
     """What was unavailable at the last try; None when it waits for something else."""
     waits_because: str = ""
     """Why that was unavailable."""
-    pause: float = FIRST_PAUSE
-    """Seconds until the next try when the message is busy, or the dead-letter queue is unavailable."""
+    pauses: int = 0
+    """How often it has waited because the message was busy, or the dead-letter queue unavailable."""
 
 
 class Summary(msgspec.Struct):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final, Literal
 
+from postroad.backoff import ExponentialBackoff
 from postroad.errors import BrokerUnavailable, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -12,7 +13,10 @@ if TYPE_CHECKING:
 
     from postroad.errors import PostroadError
 
-__all__ = ["Dependency", "Outages"]
+__all__ = ["BACKOFF", "Dependency", "Outages"]
+
+BACKOFF: Final = ExponentialBackoff(longest=5.0)
+"""The pauses between two tries while something is unavailable."""
 
 Dependency = Literal["database", "broker", "dead letters"]
 

@@ -103,10 +103,11 @@ class HandlerRegistry:
             )
         return decoder_for(cls)(message.payload)
 
-    def call(self, event: Any, tx: Any, message: Received) -> Any:
-        """Call the handler of the message's type; an async one returns an awaitable."""
+    def call(self, events: Sequence[tuple[Any, Received]], tx: Any) -> Any:
+        """Call the handler of batches, or with a single message that of its type; an async one returns an awaitable."""
         if self.batch is not None:
-            return self.batch([(event, message)], tx)
+            return self.batch(events, tx)
+        [(event, message)] = events
         return self._functions[message.type](event, tx, message)
 
     @staticmethod
@@ -116,11 +117,6 @@ class HandlerRegistry:
             if inspect.iscoroutine(result):
                 result.close()
             raise InvalidSetting(f"a handler that is not `async def` returned {described(result)}; make it `async def`")
-
-    def call_batch(self, events: Sequence[tuple[Any, Received]], tx: Any) -> Any:
-        """Call the handler of batches."""
-        assert self.batch is not None  # noqa: S101 - checked by the caller
-        return self.batch(events, tx)
 
     def _all(self) -> list[Callable[..., Any]]:
         return [self.batch] if self.batch is not None else list(self._functions.values())

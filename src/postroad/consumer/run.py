@@ -12,11 +12,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from postroad import events
+from postroad.backoff import FIRST_SECONDS
 from postroad.consumer.delivery import DeliveryProcessor
 from postroad.consumer.dispatch import Dispatcher
 from postroad.consumer.model import Summary
-from postroad.consumer.outages import Outages
-from postroad.consumer.pauses import FIRST_PAUSE, longer
+from postroad.consumer.outages import BACKOFF, Outages
 from postroad.errors import BrokerUnavailable, LoginRefused
 from postroad.heap import keep_large_blocks
 from postroad.waiting import cancel_and_wait
@@ -108,14 +108,14 @@ class Run:
         self.stopping.set()
 
     async def _receive(self) -> None:
-        pause, outages, starting = FIRST_PAUSE, 0, True
+        outages, starting = 0, True
         while True:
             try:
                 await self._subscriber.open()
                 self._listeners.emit(
                     events.Receiving(self._options.consumer, source=self._subscriber.name, attempts=outages + 1)
                 )
-                pause, outages, starting = FIRST_PAUSE, 0, False
+                outages, starting = 0, False
                 self._outages.end("broker")
                 while True:
                     for delivery in await self._subscriber.receive():
@@ -126,7 +126,7 @@ class Run:
                     raise
                 self.dispatcher.forget()
                 outages += 1
-                wait = self._outages.begin("broker", str(outage), pause)
+                wait = self._outages.begin("broker", str(outage), BACKOFF.after(outages))
                 if self._outages.given_up is not None:
                     return
                 self._listeners.emit(
@@ -135,7 +135,6 @@ class Run:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(wait):
                         await self.stopping.wait()
-                pause = longer(pause)
 
     async def _until_empty(self) -> None:
         dispatcher = self.dispatcher
@@ -146,7 +145,7 @@ class Run:
                     if not await self._subscriber.waiting() and not dispatcher.tasks and not dispatcher.parked:
                         return
             with suppress(TimeoutError):
-                async with asyncio.timeout(FIRST_PAUSE):
+                async with asyncio.timeout(FIRST_SECONDS):
                     await dispatcher.idle.wait()
 
     # -- ending ------------------------------------------------------------------------------------------------------

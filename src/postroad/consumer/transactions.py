@@ -67,16 +67,13 @@ class Transactions:
         Raises InboxUnavailable when the transaction can't be begun, TransactionLost when it ended with its connection
         or by a conflict, and else what the steps raised; it is rolled back then.
         """
-        if self.is_async:
-            return await self._run_async(steps)
-        # In a context of its own, as a task has one: what a handler sets there must not reach the next message.
-        assert self._threads is not None, "start was called"  # noqa: S101
-        future = self._threads.submit(copy_context().run, self._run, steps)
-        self._in_threads.add(future)
-        future.add_done_callback(self._in_threads.discard)
-        return await asyncio.wrap_future(future)
-
-    async def _run_async(self, steps: Callable[[Any], Steps]) -> Any:
+        if not self.is_async:
+            # In a context of its own, as a task has one: what a handler sets there must not reach the next message.
+            assert self._threads is not None, "start was called"  # noqa: S101
+            future = self._threads.submit(copy_context().run, self._run_in_thread, steps)
+            self._in_threads.add(future)
+            future.add_done_callback(self._in_threads.discard)
+            return await asyncio.wrap_future(future)
         progress = _Progress()
         try:
             if not hasattr(manager := self._begin(), "__aenter__"):
@@ -88,7 +85,7 @@ class Transactions:
             progress.raise_cause(error)
         raise _swallowed()
 
-    def _run(self, steps: Callable[[Any], Steps]) -> Any:
+    def _run_in_thread(self, steps: Callable[[Any], Steps]) -> Any:
         progress = _Progress()
         try:
             if not hasattr(manager := self._begin(), "__enter__"):

@@ -9,7 +9,7 @@ from postroad.consumer.keys import Keys
 
 
 def taken(keys: Keys[str]) -> list[str]:
-    return [keys.take() for _ in iter(lambda: keys.ready, False)]
+    return [item for _ in iter(lambda: bool(keys.ready), False) for item in keys.take()]
 
 
 def with_items(*items: str) -> Keys[str]:
@@ -33,17 +33,27 @@ def test_of_each_key_one_and_all_without() -> None:
 
 
 def test_those_behind_go_along() -> None:
-    keys = with_items("a1", "a2", "a3", "a4")
-    assert keys.take() == "a1"
-    assert keys.follow("a", 2) == ["a2", "a3"]
-    assert keys.follow(None, 5) == []
+    keys = with_items("a1", "a2", "-1", "a3", "b1", "b2")
+    assert keys.take(5) == ["a1", "a2", "a3", "-1", "b1"]
+    assert not keys.ready
+    keys.finish("b")
     keys.finish("a")
-    assert taken(keys) == ["a4"]
+    assert taken(keys) == ["b2"]
+
+
+def test_what_does_not_join_waits_with_all_behind_it() -> None:
+    keys = with_items("a1", "a2 alone", "a3", "b1 alone", "c1")
+    assert keys.take(9, lambda item: "alone" not in item) == ["a1"]
+    assert taken(keys) == ["b1 alone", "c1"]
+    keys.finish("a")
+    assert taken(keys) == ["a2 alone"]
+    keys.finish("a")
+    assert taken(keys) == ["a3"]
 
 
 def test_what_was_taken_together_can_be_taken_one_by_one() -> None:
     keys = with_items("a1", "a2", "a3", "-1", "-2")
-    together = [keys.take(), *keys.follow("a", 1)]
+    together = keys.take(2)
     assert together == ["a1", "a2"]
     keys.restore("a", together)
     keys.restore(None, ["-0"])
@@ -56,7 +66,7 @@ def test_what_was_taken_together_can_be_taken_one_by_one() -> None:
 
 def test_what_is_under_way_keeps_its_key_busy() -> None:
     keys = with_items("a1", "a2", "b1", "b2")
-    assert keys.take() == "a1"
+    assert keys.take() == ["a1"]
     assert sorted(keys.clear()) == ["a2", "b1", "b2"]
     keys.add("a", "a1 again")
     keys.add("b", "b1 again")
