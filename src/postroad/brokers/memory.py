@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from postroad.brokers.base import Delivery
-from postroad.brokers.cloudevents import Envelope
+from postroad.brokers.cloudevents import CannotEncode, wrap
 from postroad.brokers.registry import Broker
 from postroad.errors import BrokerUnavailable, Refusal
 
@@ -85,19 +85,28 @@ class MemoryBroker:
         self.asked.set()
         await self._flowing.wait()
         await self.open()
-        outage_after = self._outages.popleft() if self._outages else None
+        outage_after = self._outages.popleft() if self._outages else len(messages)
         refusals: list[Refusal] = []
-        for number, message in enumerate(messages):
-            if number == outage_after:
-                confirmed = {each.position for each in messages[:number]} - {each.position for each in refusals}
-                raise BrokerUnavailable("the memory broker fails on demand", confirmed=confirmed, refusals=refusals)
+        confirmed: list[StoredMessage] = []
+        deliveries: list[Delivery] = []
+        # Nothing is kept before all are decided about: if a function of `refuse` raises, none was confirmed.
+        for message in messages[:outage_after]:
             refusal = self._refusal_of(message)
+            if refusal is None and self._queue is not None:
+                try:
+                    deliveries.append(_delivery(message))
+                except CannotEncode as error:
+                    refusal = Refusal(message.position, str(error), permanent=True)
             if refusal is None:
-                self.messages.append(message)
-                if self._queue is not None:
-                    self._queue.put_stored(message)
+                confirmed.append(message)
             else:
                 refusals.append(refusal)
+        self.messages += confirmed
+        if self._queue is not None:
+            self._queue.add(deliveries)
+        if outage_after < len(messages):
+            positions = {message.position for message in confirmed}
+            raise BrokerUnavailable("the memory broker fails on demand", confirmed=positions, refusals=refusals)
         return refusals
 
     def _refusal_of(self, message: StoredMessage) -> Refusal | None:
@@ -130,13 +139,16 @@ class MemoryQueue:
 
     def put(self, body: bytes, **fields: Any) -> None:
         """A message arrives."""
-        self.queue.append(Delivery(session=None, tag=0, body=body, **fields))
-        self._arrived.set()
+        self.add([Delivery(session=None, tag=0, body=body, **fields)])
 
-    def put_stored(self, message: StoredMessage, envelope: Envelope = Envelope()) -> None:  # noqa: B008 - it is frozen
+    def put_stored(self, message: StoredMessage) -> None:
         """A message arrives as a publisher would send it."""
-        wire = envelope.wrap(message)
-        self.put(wire.body, content_type=wire.content_type, headers=wire.headers, message_id=str(message.id))
+        self.add([_delivery(message)])
+
+    def add(self, deliveries: Collection[Delivery]) -> None:
+        """Messages arrive."""
+        self.queue.extend(deliveries)
+        self._arrived.set()
 
     def drop(self) -> None:
         """Break the connection."""
@@ -200,6 +212,14 @@ class MemoryQueue:
         again = [msgspec.structs.replace(each, redelivered=True) for each in deliveries]
         self.queue.extendleft(sorted(again, key=lambda each: -each.tag))
         self._arrived.set()
+
+
+def _delivery(message: StoredMessage) -> Delivery:
+    """The message as a publisher would send it. Raises CannotEncode."""
+    content_type, headers, body = wrap(message)
+    return Delivery(
+        session=None, tag=0, body=body, content_type=content_type, headers=headers, message_id=str(message.id)
+    )
 
 
 # -- memory://name ---------------------------------------------------------------------------------------------------
