@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -216,3 +217,21 @@ async def test_what_is_wrong_is_said_at_the_start(place: Place, path: Path) -> N
     relay = Relay(SQLiteStore(path), consumer(place).publisher(), settings=RelaySettings(lanes=1))
     with pytest.raises(InvalidSetting, match="'stock' has no handler"):
         await relay.run_until_empty()
+
+
+async def test_each_message_is_handled_in_a_context_of_its_own(place: Place) -> None:
+    tenant: ContextVar[str] = ContextVar("tenant", default="none")
+    found: list[str] = []
+
+    def remember(event: Numbered, message: Received) -> None:
+        found.append(tenant.get())
+        tenant.set("of the message before")
+
+    it = consumer(place)
+    it.on(Numbered)(place.handler(remember))
+    publisher = it.publisher()
+    await publisher.open()
+    assert await publisher.publish([a_message(1), a_message(2)]) == []
+    assert await publisher.publish([a_message(3)]) == []
+    await publisher.close()
+    assert found == ["none"] * 3

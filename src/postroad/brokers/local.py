@@ -5,6 +5,7 @@ A handler that raises has refused that message.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
@@ -39,7 +40,9 @@ class PageHandler(Protocol):
 
 
 class LocalPublisher:
-    """Calls a function with every message, one after the other; its return is the confirm."""
+    """Calls a function with every message, one after the other and each in a context of its own; its return is the
+    confirm.
+    """
 
     def __init__(
         self, handler: Callable[[StoredMessage], Awaitable[None]] | PageHandler, *, name: str | None = None
@@ -85,13 +88,17 @@ class _OneByOne:
         confirmed = set()
         for message in messages:
             try:
-                await self._handler(message)
+                # A task has a context of its own: a variable that a handler sets is not set for the next message.
+                await asyncio.create_task(self._call(message))
                 confirmed.add(message.position)
             except BrokerUnavailable as outage:  # how a handler reports an outage
                 raise BrokerUnavailable(str(outage), confirmed=confirmed, refusals=refusals) from outage
             except Exception as error:
                 refusals.append(Refusal(message.position, f"{type(error).__name__}: {error}"))
         return refusals
+
+    async def _call(self, message: StoredMessage) -> None:
+        await self._handler(message)
 
     async def end(self) -> None:
         """There is nothing to end."""
