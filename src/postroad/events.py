@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ActingWithoutLock",
     "BatchFailed",
+    "BlockersUnknown",
     "BrokerRecovered",
     "BrokerUnavailable",
     "BrokerUnavailableAtStart",
@@ -459,6 +460,18 @@ class StoreBlocked(Event, frozen=True, kw_only=True):
     by: str
     pid: int
     role: str | None
+
+
+class BlockersUnknown(Event, frozen=True, kw_only=True):
+    """The relay waits for locks, and could not find out which session holds them."""
+
+    level = logging.WARNING
+    text = (
+        "the relay waits for locks, and could not find out which session holds them: {e.reason}; "
+        "retrying in {e.retry_ms:,.0f} ms"
+    )
+    reason: str
+    retry_ms: float
 
 
 class StoreUnavailable(_OfLane, frozen=True, kw_only=True):

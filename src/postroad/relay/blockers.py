@@ -19,6 +19,8 @@ __all__ = ["reporting_blockers"]
 
 REPEAT_SECONDS: Final = 30.0
 """How often the same session is reported while it blocks."""
+RETRY_SECONDS: Final = 1.0
+"""The pause after an error that no statement of the relay reports."""
 
 
 @asynccontextmanager
@@ -40,6 +42,10 @@ async def _report(store: Store, listeners: Listeners) -> None:
             blockers = await store.blocked()
         except PostroadError:
             continue  # the statement that waits fails too, and its error is reported
+        except Exception as error:
+            listeners.emit(events.BlockersUnknown(reason=repr(error), retry_ms=RETRY_SECONDS * 1000))
+            await asyncio.sleep(RETRY_SECONDS)
+            continue
         for blocker in blockers:
             if loop.time() - reported.get(blocker.pid, float("-inf")) >= REPEAT_SECONDS:
                 reported[blocker.pid] = loop.time()
