@@ -63,6 +63,26 @@ async def test_three_relays_over_one_backlog_and_nothing_comes_twice(
     assert await log.execute("select from postroad.relays") == []
 
 
+async def test_relays_come_and_go_and_nothing_comes_twice(log: PostgreSQLLog, vhost: str, tmp_path: Path) -> None:
+    """They end in the middle of their work. No lease expires and all are waited for, however busy the machine is."""
+    traffic = Traffic(2_000, keys=400)
+    await with_queue(vhost)
+    await traffic.add_to(log)
+    async with AsyncExitStack() as stack:
+        options = (*NEVER, "--grace", "2m")
+        running = [stack.enter_context(relay(log, vhost, tmp_path / f"{number}", *options)) for number in range(2)]
+        async with traffic.growing(log):
+            for number in range(2, 6):
+                await until_owners(log, 2, 2)
+                await running[0].until(1)
+                assert await running.pop(0).ended_by(signal.SIGTERM) == 0
+                running.append(stack.enter_context(relay(log, vhost, tmp_path / f"{number}", *options)))
+            await until_owners(log, 2, 2)
+        await until_carried(log)
+        assert [await each.ended_by(signal.SIGTERM) for each in running] == [0, 0]
+    assert not traffic.check(await arrivals(vhost))
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 async def test_who_dies_is_not_missed(log: PostgreSQLLog, vhost: str, tmp_path: Path, number: signal.Signals) -> None:
     """The leases are an hour long: only the lock tells that the process is gone, or the one who leaves."""
@@ -108,6 +128,7 @@ async def test_a_relay_that_was_frozen_beyond_its_lease_changes_nothing(
             await until_carried(log)
             await until_owners(log, 4)
             stop(second.process)
+            await until_no_statement_runs(log)
             before = await lanes(log)
             published = len(first.logged("page_published"))
             under_way = len(first.logged("page_taken")) - published
@@ -117,7 +138,7 @@ async def test_a_relay_that_was_frozen_beyond_its_lease_changes_nothing(
             assert await lanes(log) == before
             since = first.logged("page_published")[published:]
             assert sum(page["published"] > 0 for page in since) <= under_way, "it sent what it had only read"
-            # Asked for now: on a busy machine it may lose a lane again, whose lease is as short.
+            # Once it owns lanes again, a busy machine may make it lose one: its lease lasts a second.
             assert len(first.logged("lane_lost")) == 4
             assert not first.logged("lane_reloaded", "store_unavailable")
             second.process.send_signal(signal.SIGCONT)
@@ -134,6 +155,18 @@ async def frozen_in_a_page(running: RunningRelay) -> None:
         running.process.send_signal(signal.SIGCONT)
         await asyncio.sleep(0.005)
         stop(running.process)
+
+
+async def until_no_statement_runs(log: PostgreSQLLog) -> None:
+    """The server ends a statement also when the process that has sent it is stopped; only rows can't be sent to it."""
+    query = """
+        select from pg_stat_activity
+         where datname = current_database() and pid <> pg_backend_pid()
+           and state = 'active' and wait_event_type is distinct from 'Client'
+    """
+    async with asyncio.timeout(60):
+        while await log.execute(query):  # noqa: ASYNC110 - it happens in the server
+            await asyncio.sleep(0.02)
 
 
 async def lanes(log: PostgreSQLLog) -> list[tuple[object, ...]]:
@@ -186,7 +219,8 @@ async def test_whatever_happens_every_promise_is_kept(
             await chaos.happen(act)
         verdict = await chaos.come_to_rest()
         assert verdict.committed > 500
-        # Whether each duplicate has a reason depends on clocks, and a busy machine may stop a relay for longer than its
-        # lease: `make soak` asks for that.
+        # Of duplicates only their absence without a fault is promised, and a busy machine is a fault that is not in the
+        # list: it may stop a relay for longer than its lease of two seconds. The tests above have longer leases and no
+        # faults, and no duplicates; `make soak`, on a machine of its own, asks for the reason of each.
         assert not [*verdict.lost, *verdict.phantoms, *verdict.overtaken], chaos.report(verdict)
         print(chaos.report(verdict))  # noqa: T201 - `pytest -rP` shows it

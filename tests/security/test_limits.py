@@ -46,7 +46,8 @@ with_checks = log_fixture("postgresql15")
 @pytest.fixture
 async def unlimited(with_checks: PostgreSQLLog) -> PostgreSQLLog:
     """A log whose owner has dropped the checks."""
-    await with_checks.execute("drop trigger refuse_row on postroad.outbox")
+    for table in ("outbox", "scheduled"):
+        await with_checks.execute(f"drop trigger refuse_row on postroad.{table}")
     return with_checks
 
 
@@ -55,7 +56,8 @@ def unlimited_file(tmp_path: Path) -> Path:
     path = tmp_path / "unlimited.sqlite"
     migrate_sqlite(path)
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("drop trigger postroad_outbox_limits")
+        for trigger in ("outbox_limits", "scheduled_limits", "scheduled_due_at"):
+            connection.execute(f"drop trigger postroad_{trigger}")
     return path
 
 
@@ -129,6 +131,20 @@ async def test_the_mover_steps_over_an_infinite_time(log: PostgreSQLLog) -> None
     await log.add(*numbered(2, deliver_in="0s"))
     moved = await log.store.move_scheduled(10)
     assert (moved.moved, moved.due_in) == (1, float("inf"))
+
+
+async def test_times_outside_every_calendar_stop_no_relay(log: PostgreSQLLog) -> None:
+    await log.execute("alter table postroad.scheduled drop constraint scheduled_due_at_check")
+    connection = await log.connect()
+    for number, time in enumerate([*OUTSIDE_EVERY_CALENDAR, "2000-01-01"]):
+        await insert(connection, "scheduled", row(number, due_at=time))
+    assert sorted((await carried(log)).numbers) == [1, 2, 4]
+
+
+async def test_nor_do_those_in_a_file(unlimited_file: Path) -> None:
+    times = [9e999, "never", 2**62, 5]
+    insert_into_file(unlimited_file, "scheduled", *(row(number, due_at=time) for number, time in enumerate(times)))
+    assert (await carried(SQLiteLog(unlimited_file))).numbers == [3]
 
 
 # -- sizes -----------------------------------------------------------------------------------------------------------
@@ -212,13 +228,22 @@ async def test_a_log_with_large_rows_can_be_restored(unlimited: PostgreSQLLog) -
     assert (await carried(log)).numbers == [4]
 
 
+async def test_a_large_row_that_was_scheduled_dies_when_it_is_due(unlimited: PostgreSQLLog) -> None:
+    connection = await unlimited.connect()
+    await insert(connection, "scheduled", row(1, due_at="2000-01-01", headers=too_large("headers")))
+    await insert(connection, "scheduled", row(2, due_at="2000-01-01"))
+    assert (await carried(unlimited)).numbers == [2]
+    assert [each.state for each in await unlimited.deferred()] == ["dead"]
+
+
 async def test_large_rows_in_a_file(unlimited_file: Path) -> None:
     insert_into_file(
         unlimited_file, "outbox", *(row(n, **{name: too_large(name)}) for n, name in enumerate(LARGE, 1)), row(4)
     )
+    insert_into_file(unlimited_file, "scheduled", row(5, due_at=5), row(6, due_at=5, headers=too_large("headers")))
     log = SQLiteLog(unlimited_file)
-    assert (await carried(log)).numbers == [4]
-    assert [(each.state, "too large" in (each.error or "")) for each in await log.deferred()] == [("dead", True)] * 3
+    assert sorted((await carried(log)).numbers) == [4, 5]
+    assert [(each.state, "too large" in (each.error or "")) for each in await log.deferred()] == [("dead", True)] * 4
 
 
 # -- slots -----------------------------------------------------------------------------------------------------------
