@@ -247,6 +247,13 @@ class Chaos:
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
+    async def until_committed(self, messages: int) -> None:
+        """Let the writers go on until so many messages are in the log."""
+        until = time.monotonic() + WAIT_SECONDS
+        while (await self.log.execute("select count(*) from postroad.outbox"))[0]["count"] < messages:
+            assert time.monotonic() < until, "the writers stand still"
+            await asyncio.sleep(0.2)
+
     async def come_to_rest(self) -> Verdict:
         """Let all that was written arrive, and compare."""
         self._quiet.set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -12,8 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tests.services.server import stop
+
 if TYPE_CHECKING:
-    import signal
     from collections.abc import Callable, Iterator
 
     from tests.logs import PostgreSQLLog
@@ -96,9 +98,10 @@ class RunningRelay:
         return [json.loads(line) for line in lines if line.endswith("\n")]  # it may be writing the last one
 
     def interrupted(self) -> Counter[Span]:
-        """The pages that were under way when the broker could not be asked, and in how many outages each was.
+        """The pages that were under way when a connection to the broker was lost, and how often each was.
 
-        Only for a relay that began at the beginning of the log.
+        A relay logs that the broker is back when it has confirmed something: a connection that was made and lost before
+        that is told by its reason. Only for a relay that began at the beginning of the log.
         """
         through: Counter[int] = Counter()
         under_way: dict[int, Span] = {}
@@ -112,7 +115,7 @@ class RunningRelay:
                     through[lane] = line["position"]
                 case "page_published":
                     del under_way[line["lane"]]
-                case "broker_unavailable" if not out:
+                case "broker_unavailable" if not out or "Connect call failed" not in line["reason"]:
                     interrupted.update(under_way.values())
             out = line["event"] == "broker_unavailable" or (out and line["event"] != "broker_recovered")
         return interrupted
@@ -126,3 +129,13 @@ def relay(log: PostgreSQLLog, to: str, log_file: Path, *options: str) -> Iterato
     finally:
         running.process.kill()
         running.process.wait()
+
+
+async def frozen_in_a_page(running: RunningRelay) -> None:
+    """Stop its process while it has messages under way."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        stop(running.process)
+        while len(running.logged("page_taken")) == len(running.logged("page_published")):
+            running.process.send_signal(signal.SIGCONT)
+            await asyncio.sleep(0.005)
+            stop(running.process)

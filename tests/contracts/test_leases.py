@@ -272,7 +272,7 @@ class Watched:
     async def cut(self) -> None:
         """Its session ends, for whatever reason; the relay lives."""
         self.changed.clear()
-        await self.log.execute("select pg_terminate_backend($1)", self.liveness_lock.process)
+        await self.log.execute("select pg_terminate_backend($1, 60000)", self.liveness_lock.process)
         await asyncio.wait_for(self.changed.wait(), 60)
 
     async def make_older(self) -> None:

@@ -53,7 +53,7 @@ async def test_what_was_loaded_before_a_crash_is_not_written_after_it(
 async def test_a_connection_that_is_made_later_makes_no_lane_forget(store: PostgreSQLStore) -> None:
     """After an outage as many are made as are needed at the same time; the others when more are needed."""
     (lease,) = await take_lanes(store)
-    cut = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'postroad'"
+    cut = "select pg_terminate_backend(pid, 60000) from pg_stat_activity where application_name = 'postroad'"
     await PostgreSQLLog(store._url).execute(cut)
     loaded = await connected(lambda: store.load(lease))
     await asyncio.gather(*(store.leases.relays() for _ in range(10)), return_exceptions=True)

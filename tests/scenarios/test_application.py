@@ -137,14 +137,14 @@ async def owners(log: PostgreSQLLog) -> dict[int, int]:
 
 
 async def until_owners(log: PostgreSQLLog, *expected: int, gone: int | None = None) -> dict[int, int]:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while sorted((found := await owners(log)).values()) != list(expected) or gone in found:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     return found
 
 
 async def until_carried(log: PostgreSQLLog) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while await pending(log.url):  # noqa: ASYNC110 - it happens in other processes
             await asyncio.sleep(0.05)
 

@@ -35,7 +35,10 @@ if TYPE_CHECKING:
     from tests.services.rabbitmq import RabbitMQ
 
 LANES = 4
-IMPATIENT = ("--lanes", str(LANES), "--outage-backoff", "200ms", "--max-attempts", "2", "--max-backoff", "100ms")
+IMPATIENT = (
+    "--lanes", str(LANES), "--outage-backoff", "200ms", "--max-attempts", "2", "--max-backoff", "100ms",
+    "--lease", "1h", "--grace", "2m",  # a busy machine costs no lane, and no confirm
+)  # fmt: skip
 
 
 log = log_fixture("postgresql15")
@@ -178,7 +181,7 @@ async def test_a_binding_that_is_missing_for_ten_minutes(vhost: str, caplog: pyt
     invoices: list[int] = []
     async with rabbitmq_channel(vhost) as channel:
         await collect(orders, channel, "order.placed")
-        it = Relay(log.store, RabbitMQPublisher(vhost), settings=RelaySettings(lanes=2), clock=clock)
+        it = Relay(log.store, RabbitMQPublisher(vhost), settings=RelaySettings(lanes=2, lease="1h"), clock=clock)
         running = asyncio.create_task(it.run())
         began = clock.now()
         for minute in range(1, 11):

@@ -16,7 +16,7 @@ import pytest
 from tests.conftest import serving
 from tests.logs import PostgreSQLLog, log_fixture
 from tests.queues import arrivals, with_queue
-from tests.relays import Place, Span, relay
+from tests.relays import Place, Span, frozen_in_a_page, relay
 from tests.services.rabbitmq import RabbitMQ
 from tests.traffic import Traffic
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 UNTIL_EMPTY = "--until-empty"
+PATIENT = ("--lease", "1h", "--grace", "2m")  # a busy machine costs no lane, and no confirm
 
 
 log = log_fixture("postgresql15")
@@ -64,14 +65,17 @@ async def test_the_broker_is_restarted_and_killed(log: PostgreSQLLog, server: Ra
     traffic = Traffic(100_000, keys=400)
     await with_queue(server.url())
     await traffic.add_to(log)
-    with relay(log, server.url(), tmp_path / "log", UNTIL_EMPTY, "--until-empty-timeout", "10m") as running:
+    with relay(log, server.url(), tmp_path / "log", UNTIL_EMPTY, "--until-empty-timeout", "10m", *PATIENT) as running:
         await running.until(25_000)
         assert not running.interrupted()
         await asyncio.to_thread(server.restart)
+        await running.until_logged("broker_recovered")
         once = running.interrupted()
         assert once
         await running.until(60_000)
+        await frozen_in_a_page(running)
         await asyncio.to_thread(server.kill)
+        running.process.send_signal(signal.SIGCONT)
         await asyncio.to_thread(server.start)
         assert await running.ended() == 0
     assert await log.waiting() == 0
@@ -105,8 +109,8 @@ async def test_a_relay_that_is_asked_to_stop_sends_nothing_again(
     await with_queue(vhost)
     await traffic.add_to(log)
     # Nothing is saved in time, so it must be done when the relay stops.
-    with relay(log, vhost, tmp_path / "first", UNTIL_EMPTY, "--settle-interval", "1h") as running:
-        await running.until(5_000)
+    with relay(log, vhost, tmp_path / "first", UNTIL_EMPTY, "--settle-interval", "1h", *PATIENT) as running:
+        await running.until(1)
         assert await running.ended_by(signal.SIGTERM) == 0
     left = await log.waiting()
     assert 0 < left < traffic.count
