@@ -16,7 +16,18 @@ import pytest
 from postroad import Outbox
 from tests.logs import connected
 from tests.places import ON_POSTGRESQL
-from tests.scenarios.test_consumers import Service, effects, exists, fresh, left, order, put, services, until
+from tests.scenarios.test_consumers import (
+    Service,
+    effects,
+    exists,
+    fresh,
+    left,
+    order,
+    put,
+    services,
+    until,
+    until_given_back,
+)
 from tests.services.postgresql import PostgreSQL
 from tests.services.proxy import Proxy
 
@@ -47,8 +58,9 @@ async def test_a_consumer_ends_and_its_message_comes_again(
         assert "1 handlers or statements did not end within grace (1 s) and a second" in said
         assert "their messages are not acked, and will be delivered again" in said
         assert "Traceback" not in said
+        await until_given_back(vhost, "alone")
         again = start(*APP, "--until-empty", SERVICE_DATABASE=database, **environment)
-        assert again.process.wait(60) == 0
+        assert again.process.wait(120) == 0
     assert await effects(database) == [1]
     assert await left(vhost, "alone") == 0
 
@@ -88,7 +100,7 @@ async def test_a_relay_with_its_handlers_ends_and_their_message_comes_again(
         assert "their messages are not confirmed, and will be handled again" in service.output()
         assert "Traceback" not in service.output()
         again = start(*relay, "--until-empty", SERVICE_DATABASE=database, **environment)
-        assert again.process.wait(60) == 0
+        assert again.process.wait(120) == 0
     assert await effects(database) == [1]
 
 
