@@ -334,7 +334,7 @@ async def test_a_suspect_that_has_sent_a_heartbeat_since_is_not_dead(watched: Wa
     await watched.cut()
     suspects = await watched.suspects()
     await watched.make_older()
-    await watched.log.execute("update postroad.relays set beats = beats + 1")
+    await watched.log.execute("update postroad.relays set heartbeats = heartbeats + 1")
     assert await watched.leases.evict(B, suspects) == []
     assert await watched.leases.evict(B, await watched.suspects()) == [watched.identity.owner]
 

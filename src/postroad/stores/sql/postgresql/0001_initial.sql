@@ -103,7 +103,7 @@ create table if not exists {schema}.lanes (
 create table if not exists {schema}.relays (
     owner          uuid        primary key,
     pid            integer     not null,
-    beats          bigint      not null default 1,
+    heartbeats     bigint      not null default 1,
     started_at     timestamptz not null default clock_timestamp(),
     heartbeat_at   timestamptz not null default clock_timestamp(),
     alive_until    timestamptz not null,    -- unless there is another heartbeat

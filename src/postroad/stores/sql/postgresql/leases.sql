@@ -45,7 +45,7 @@ registered as (
     select $1, $2, $3, $4, $5, clock_timestamp() + make_interval(secs => $6)
      where $7
     on conflict (owner) do update
-       set heartbeat_at = clock_timestamp(), beats = r.beats + 1, alive_until = excluded.alive_until,
+       set heartbeat_at = clock_timestamp(), heartbeats = r.heartbeats + 1, alive_until = excluded.alive_until,
            lock_key = case when $8::integer is not null and (select confirmed from held_lock) then r.lock_key end,
            server_started = case when $8::integer is not null and (select confirmed from held_lock) and r.lock_key is not null
                                  then {schema}.server_started() end),
@@ -69,7 +69,7 @@ peers as materialized (
       from {schema}.relays r
      where r.sink = $2 and (r.alive_until > clock_timestamp() or (r.owner = $1 and $7))),
 suspects as materialized (
-    select owner, beats from peers
+    select owner, heartbeats from peers
      where owner <> $1 and lock_key is not null and server_started = {schema}.server_started()
        and not exists (select from {schema}.lock_holders(lock_key) as pid where pid = coalesce(lock_pid, pid))),
 renewed_naps as (
@@ -102,10 +102,10 @@ select (select confirmed from held_lock) as lock_held,
               order by lane) as free,
        array(select owner from peers order by started_at, owner) as peers,
        array(select lanes from peers order by started_at, owner) as peers_lanes,
-       array(select beats from peers order by started_at, owner) as peers_heartbeats,
+       array(select heartbeats from peers order by started_at, owner) as peers_heartbeats,
        array(select lock_key from peers order by started_at, owner) as peers_locks,
        array(select owner from suspects order by owner) as suspects,
-       array(select beats from suspects order by owner) as suspects_heartbeats,
+       array(select heartbeats from suspects order by owner) as suspects_heartbeats,
        array(select l.lane from {schema}.lanes l
               where $12::text is not null and l.sink = $2 and l.owner = $1
                 and (l.position < coalesce((select max(position) from {schema}.outbox), 0)
@@ -122,7 +122,8 @@ select (select confirmed from held_lock) as lock_held,
 -- and their last heartbeat is more than a second old. $1: sink; $2: owners; $3: how many heartbeats each had sent.
 select r.owner
   from {schema}.relays r
-  join unnest($2::uuid[], $3::bigint[]) as suspect (owner, beats) on r.owner = suspect.owner and r.beats = suspect.beats
+  join unnest($2::uuid[], $3::bigint[]) as suspect (owner, heartbeats)
+    on r.owner = suspect.owner and r.heartbeats = suspect.heartbeats
  where r.sink = $1
    and r.heartbeat_at < clock_timestamp() - interval '1 second'
    and r.lock_key is not null and r.server_started = {schema}.server_started()

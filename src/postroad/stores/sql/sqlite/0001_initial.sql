@@ -102,7 +102,7 @@ create table if not exists {schema}_leases (
 create table if not exists {schema}_relays (
     owner        text    primary key not null,
     pid          integer not null,
-    beats        integer not null default 1,
+    heartbeats   integer not null default 1,
     started_at   integer not null default (cast((julianday('now') - 2440587.5) * 86400000000 as integer)),
     heartbeat_at integer not null default (cast((julianday('now') - 2440587.5) * 86400000000 as integer)),
     alive_until  integer not null,

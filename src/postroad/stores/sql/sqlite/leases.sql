@@ -35,7 +35,7 @@ select sink, lane, position, 0, 0, 0 from {schema}_lanes where sink = ?1 and epo
 insert into {schema}_relays (owner, sink, host, pid, version, alive_until, heartbeat_at)
 values (?1, ?2, ?3, ?4, ?5, ?6, ?7)
 on conflict (owner) do update
-   set heartbeat_at = ?7, beats = beats + 1, alive_until = ?6
+   set heartbeat_at = ?7, heartbeats = heartbeats + 1, alive_until = ?6
 
 -- name: renew_leases
 -- Renew the leases of a relay's lanes. ?1: owner; ?2: sink; ?3: until when.
@@ -54,7 +54,7 @@ select lane, owner, epoch,
 
 -- name: peers
 -- The live relays of a sink. ?1: sink; ?2: now.
-select owner, beats from {schema}_relays where sink = ?1 and alive_until > ?2 order by started_at, owner
+select owner, heartbeats from {schema}_relays where sink = ?1 and alive_until > ?2 order by started_at, owner
 
 -- name: take_lanes
 -- Take this lane, which raises its epoch.
