@@ -3,6 +3,8 @@
 An event's fields are what programs read (`extra` of a log record, keys of a JSON line); its text is what people read,
 and is safe whatever formatter shows it: one line, without passwords or control characters. Fields keep what they were
 given, without passwords. docs/logging.md lists every event and field.
+
+Every public class here is an event, so there is no `__all__`.
 """
 
 from __future__ import annotations
@@ -19,89 +21,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-__all__ = [
-    "ActingWithoutLock",
-    "BatchFailed",
-    "BlockersUnknown",
-    "BrokerRecovered",
-    "BrokerUnavailable",
-    "BrokerUnavailableAtStart",
-    "CertificateUnverified",
-    "CommandFailed",
-    "ConsumerEnded",
-    "ConsumerError",
-    "ConsumerStarted",
-    "ConsumerStoreUnavailable",
-    "ConsumerWaiting",
-    "DeadLetterRefused",
-    "DuplicateIgnored",
-    "Event",
-    "FileReadable",
-    "HandlerFailed",
-    "HandlersAbandoned",
-    "InboxCleaned",
-    "InboxTooShort",
-    "LaneLost",
-    "LanePaused",
-    "LaneReleased",
-    "LaneReloaded",
-    "LaneStopped",
-    "LanesDiffer",
-    "LanesLeftToOthers",
-    "LanesTaken",
-    "LeasesUnavailable",
-    "ListenLost",
-    "ListenRestored",
-    "LivenessSessionLost",
-    "LocalHandlersAbandoned",
-    "LockHeldByOther",
-    "LockReleased",
-    "LockTaken",
-    "MessageBusy",
-    "MessageDead",
-    "MessageDeadLettered",
-    "MessageHandled",
-    "MessageRefused",
-    "MessagesDeleted",
-    "MessagesDropped",
-    "MessagesMoved",
-    "MessagesSuspected",
-    "PagePublished",
-    "PageTaken",
-    "PasswordFileReadable",
-    "PasswordInArguments",
-    "Progress",
-    "Receiving",
-    "RelayEnded",
-    "RelayEvicted",
-    "RelayFailed",
-    "RelayStandby",
-    "RelayStarted",
-    "RetentionUnavailable",
-    "RouteBlocked",
-    "RouteUnblocked",
-    "RoutesBlocked",
-    "RoutesUnblocked",
-    "SchedulingUnavailable",
-    "SinkUnserved",
-    "Stopping",
-    "StoreBlocked",
-    "StoreUnavailable",
-    "StoreUnavailableAtStart",
-    "SubscriberUnavailable",
-]
-
 
 class Event(msgspec.Struct, frozen=True):
     """Something that happened."""
 
     level: ClassVar[int] = logging.INFO
     logger: ClassVar[logging.Logger] = logging.getLogger("postroad.relay")
+    subject: ClassVar[str] = ""
+    """The beginning of the text: what the event is about."""
     text: ClassVar[str]
     """What people read; `{e}` is the event."""
 
     def __str__(self) -> str:
-        return harmless(without_passwords(self.text.format(e=self)))
+        return harmless(without_passwords((self.subject + self.text).format(e=self)))
 
     @classmethod
     def name(cls) -> str:
@@ -110,10 +42,12 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class _OfSink(Event, frozen=True):
+    subject = "relay {e.sink}: "
     sink: str
 
 
 class _OfLane(_OfSink, frozen=True):
+    subject = "lane {e.sink}/{e.lane}: "
     lane: int
 
 
@@ -123,7 +57,7 @@ class _OfLane(_OfSink, frozen=True):
 class RelayStarted(_OfSink, frozen=True, kw_only=True):
     """A relay has connected to its database, and connects to the broker next."""
 
-    text = "relay {e.sink}: started, to {e.to}"
+    text = "started, to {e.to}"
     to: str
 
 
@@ -131,7 +65,7 @@ class BrokerUnavailableAtStart(_OfSink, frozen=True, kw_only=True):
     """The broker could not be reached at the start; messages wait."""
 
     level = logging.WARNING
-    text = "relay {e.sink}: {e.reason}; messages wait until the broker can be reached"
+    text = "{e.reason}; messages wait until the broker can be reached"
     reason: str
 
 
@@ -139,7 +73,7 @@ class StoreUnavailableAtStart(_OfSink, frozen=True, kw_only=True):
     """The database can't be reached at the start, and the relay waits for it. Emitted less and less often."""
 
     level = logging.WARNING
-    text = "relay {e.sink}: {e.reason}; waiting for the database, {e.waited_s:.0f} s so far"
+    text = "{e.reason}; waiting for the database, {e.waited_s:.0f} s so far"
     reason: str
     waited_s: float
 
@@ -148,7 +82,7 @@ class BrokerUnavailable(_OfSink, frozen=True, kw_only=True):
     """The broker is unavailable: all lanes of the sink wait, and no attempt is counted."""
 
     level = logging.WARNING
-    text = "relay {e.sink}: {e.reason}; messages wait, retrying in {e.retry_ms:,.0f} ms"
+    text = "{e.reason}; messages wait, retrying in {e.retry_ms:,.0f} ms"
     reason: str
     retry_ms: float
 
@@ -156,14 +90,14 @@ class BrokerUnavailable(_OfSink, frozen=True, kw_only=True):
 class BrokerRecovered(_OfSink, frozen=True, kw_only=True):
     """After an outage the broker has confirmed a message."""
 
-    text = "relay {e.sink}: the broker is available again, after {e.probes} probes"
+    text = "the broker is available again, after {e.probes} probes"
     probes: int
 
 
 class LanesDiffer(_OfSink, frozen=True, kw_only=True):
     """The sink was created with another number of lanes than the setting `lanes`, and keeps it."""
 
-    text = "relay {e.sink}: the setting lanes is {e.wanted}; the sink was created with {e.lanes} lanes and keeps them"
+    text = "the setting lanes is {e.wanted}; the sink was created with {e.lanes} lanes and keeps them"
     wanted: int
     lanes: int
 
@@ -171,7 +105,7 @@ class LanesDiffer(_OfSink, frozen=True, kw_only=True):
 class LanesTaken(_OfSink, frozen=True, kw_only=True):
     """The relay has taken free lanes, or reclaimed its own. That raises a lane's epoch."""
 
-    text = "relay {e.sink}: took {e.lanes} lanes"
+    text = "took {e.lanes} lanes"
     owner: UUID
     lanes: int
     numbers: Sequence[int]
@@ -183,7 +117,7 @@ class RelayFailed(_OfSink, frozen=True, kw_only=True):
     """A relay that runs in the background of an application has ended with an error; messages wait."""
 
     level = logging.ERROR
-    text = "relay {e.sink}: ended with an error: {e.reason}"
+    text = "ended with an error: {e.reason}"
     reason: str
 
 
@@ -191,7 +125,7 @@ class LanesLeftToOthers(_OfSink, frozen=True, kw_only=True):
     """A relay that runs until empty leaves some lanes to the live relays that own them."""
 
     level = logging.WARNING
-    text = "relay {e.sink}: leaving {e.lanes} lanes to the relays that own them: {e.numbers}"
+    text = "leaving {e.lanes} lanes to the relays that own them: {e.numbers}"
     lanes: int
     numbers: Sequence[int]
 
@@ -199,7 +133,7 @@ class LanesLeftToOthers(_OfSink, frozen=True, kw_only=True):
 class RelayStandby(_OfSink, frozen=True, kw_only=True):
     """This relay owns no lane: others own them, or hold the lock. It takes over when one of them ends."""
 
-    text = "relay {e.sink}: standing by, as one of {e.relays} relays"
+    text = "standing by, as one of {e.relays} relays"
     relays: int
 
 
@@ -207,21 +141,21 @@ class RelayEvicted(_OfSink, frozen=True, kw_only=True):
     """Another relay has died without releasing its lanes; this relay has freed them."""
 
     level = logging.WARNING
-    text = "relay {e.sink}: evicted the relay {e.owner}, which is dead; its lanes are free"
+    text = "evicted the relay {e.owner}, which is dead; its lanes are free"
     owner: UUID
 
 
 class LockTaken(_OfSink, frozen=True, kw_only=True):
     """With `lock_id`: this relay holds the lock, and owns all lanes."""
 
-    text = "relay {e.sink}: acquired the lock {e.lock_id}; taking all lanes"
+    text = "acquired the lock {e.lock_id}; taking all lanes"
     lock_id: int
 
 
 class LockHeldByOther(_OfSink, frozen=True, kw_only=True):
     """With `lock_id`: another session holds the lock. It may belong to a relay of another sink, or to no relay."""
 
-    text = "relay {e.sink}: the lock {e.lock_id} is held by {e.holder}"
+    text = "the lock {e.lock_id} is held by {e.holder}"
     lock_id: int
     holder: str
 
@@ -229,7 +163,7 @@ class LockHeldByOther(_OfSink, frozen=True, kw_only=True):
 class LockReleased(_OfSink, frozen=True, kw_only=True):
     """With `lock_id`: this relay does not hold the lock any more."""
 
-    text = "relay {e.sink}: released the lock {e.lock_id}"
+    text = "released the lock {e.lock_id}"
     lock_id: int
 
 
@@ -237,7 +171,7 @@ class ActingWithoutLock(_OfSink, frozen=True, kw_only=True):
     """With `lock_id`: no live relay of the sink holds the lock, so this one works without it, by its lease alone."""
 
     level = logging.WARNING
-    text = "relay {e.sink}: no live relay holds the lock {e.lock_id}; acting without it"
+    text = "no live relay holds the lock {e.lock_id}; acting without it"
     lock_id: int
 
 
@@ -245,7 +179,7 @@ class LivenessSessionLost(_OfSink, frozen=True, kw_only=True):
     """The relay's liveness session was lost: it begins no wave before it has reclaimed its lanes."""
 
     level = logging.WARNING
-    text = "relay {e.sink}: liveness session lost; reclaiming {e.lanes} lanes"
+    text = "liveness session lost; reclaiming {e.lanes} lanes"
     lanes: int
 
 
@@ -253,7 +187,7 @@ class LeasesUnavailable(_OfSink, frozen=True, kw_only=True):
     """The database is unavailable for leases. Lanes go on until their leases may end."""
 
     level = logging.WARNING
-    text = "relay {e.sink}: leases unavailable: {e.reason}; trying again in {e.retry_ms:,.0f} ms"
+    text = "leases unavailable: {e.reason}; trying again in {e.retry_ms:,.0f} ms"
     reason: str
     retry_ms: float
 
@@ -261,9 +195,7 @@ class LeasesUnavailable(_OfSink, frozen=True, kw_only=True):
 class Progress(_OfSink, frozen=True, kw_only=True):
     """Messages were published since the last report."""
 
-    text = (
-        "relay {e.sink}: {e.published:,} published since the last report, in {e.pages:,} pages ({e.per_second:,.0f}/s)"
-    )
+    text = "{e.published:,} published since the last report, in {e.pages:,} pages ({e.per_second:,.0f}/s)"
     published: int
     pages: int
     per_second: float
@@ -274,7 +206,7 @@ class ListenLost(_OfSink, frozen=True, kw_only=True):
     """LISTEN does not work: the relay polls until it does. Messages arrive a little later; none is lost."""
 
     level = logging.WARNING
-    text = "relay {e.sink}: LISTEN connection lost: {e.reason}; polling every {e.poll_ms:,.0f} ms"
+    text = "LISTEN connection lost: {e.reason}; polling every {e.poll_ms:,.0f} ms"
     reason: str
     poll_ms: float
 
@@ -282,15 +214,15 @@ class ListenLost(_OfSink, frozen=True, kw_only=True):
 class ListenRestored(_OfSink, frozen=True, kw_only=True):
     """LISTEN works again: the relay stops polling."""
 
-    text = "relay {e.sink}: LISTEN connection restored; polling ended"
+    text = "LISTEN connection restored; polling ended"
 
 
 class RelayEnded(_OfSink, frozen=True, kw_only=True):
     """The summary of a relay that has ended."""
 
     text = (
-        "relay {e.sink}: ended; {e.published:,} published, {e.refused:,} attempts failed, {e.died:,} dead, "
-        "{e.skipped:,} skipped, {e.lanes_lost} lanes lost"
+        "ended; {e.published:,} published, {e.refused:,} attempts failed, {e.died:,} dead, {e.skipped:,} skipped, "
+        "{e.lanes_lost} lanes lost"
     )
     published: int
     pages: int
@@ -312,7 +244,7 @@ class PageTaken(_OfLane, frozen=True, kw_only=True):
     """A page was read and is about to be published."""
 
     level = logging.DEBUG
-    text = "lane {e.sink}/{e.lane}: read a page of {e.size} messages"
+    text = "read a page of {e.size} messages"
     size: int
     position: int
 
@@ -321,9 +253,7 @@ class PagePublished(_OfLane, frozen=True, kw_only=True):
     """Every message of a page was published, deferred or held; or the relay was stopped in the middle."""
 
     level = logging.DEBUG
-    text = (
-        "lane {e.sink}/{e.lane}: published {e.published}, refused {e.refused}, held {e.held}, in {e.duration_ms:.1f} ms"
-    )
+    text = "published {e.published}, refused {e.refused}, held {e.held}, in {e.duration_ms:.1f} ms"
     published: int
     refused: int
     held: int
@@ -337,8 +267,8 @@ class MessageRefused(_OfLane, frozen=True, kw_only=True):
 
     level = logging.WARNING
     text = (
-        "lane {e.sink}/{e.lane}: message {e.id} was refused, attempt {e.attempts} of {e.max_attempts}: {e.reason}; "
-        "retrying in {e.retry_ms:,.0f} ms; later messages of its key wait, others go on"
+        "message {e.id} was refused, attempt {e.attempts} of {e.max_attempts}: {e.reason}; retrying in "
+        "{e.retry_ms:,.0f} ms; later messages of its key wait, others go on"
     )
     id: UUID
     position: int
@@ -354,8 +284,8 @@ class MessageDead(_OfLane, frozen=True, kw_only=True):
 
     level = logging.ERROR
     text = (
-        "lane {e.sink}/{e.lane}: message {e.id} is dead after {e.attempts} attempts: {e.reason}; "
-        "it stays in the log until an operator retries, drops or skips it"
+        "message {e.id} is dead after {e.attempts} attempts: {e.reason}; it stays in the log until an operator "
+        "retries, drops or skips it"
     )
     id: UUID
     position: int
@@ -368,7 +298,7 @@ class MessagesSuspected(_OfLane, frozen=True, kw_only=True):
     """The publisher failed, or the connection broke several times, and one of these messages may be the cause."""
 
     level = logging.WARNING
-    text = "lane {e.sink}/{e.lane}: one of {e.messages} messages may be the cause, publishing them in parts: {e.reason}"
+    text = "one of {e.messages} messages may be the cause, publishing them in parts: {e.reason}"
     messages: int
     reason: str
 
@@ -378,8 +308,8 @@ class DeadLetterRefused(_OfLane, frozen=True, kw_only=True):
 
     level = logging.WARNING
     text = (
-        "lane {e.sink}/{e.lane}: the copy of dead message {e.id} for topic {e.topic} was refused: {e.reason}; "
-        "the message itself stays in the log"
+        "the copy of dead message {e.id} for topic {e.topic} was refused: {e.reason}; the message itself stays in "
+        "the log"
     )
     id: UUID
     topic: str
@@ -390,10 +320,7 @@ class RouteBlocked(_OfLane, frozen=True, kw_only=True):
     """A route is blocked: its messages wait, no attempt is counted, other messages go on."""
 
     level = logging.WARNING
-    text = (
-        "lane {e.sink}/{e.lane}: the route {e.route} is blocked: {e.reason}; its messages wait, and one of them is "
-        "retried from time to time"
-    )
+    text = "the route {e.route} is blocked: {e.reason}; its messages wait, and one of them is retried from time to time"
     route: str
     reason: str
 
@@ -401,7 +328,7 @@ class RouteBlocked(_OfLane, frozen=True, kw_only=True):
 class RouteUnblocked(_OfLane, frozen=True, kw_only=True):
     """A message of a blocked route was confirmed; those that wait for the route follow."""
 
-    text = "lane {e.sink}/{e.lane}: the route {e.route} works again; its messages are published"
+    text = "the route {e.route} works again; its messages are published"
     route: str
 
 
@@ -410,8 +337,8 @@ class RoutesBlocked(_OfLane, frozen=True, kw_only=True):
 
     level = logging.WARNING
     text = (
-        "lane {e.sink}/{e.lane}: {e.routes:,} routes are blocked, {e.some} among them: {e.reason}; their messages "
-        "wait, and one of each is retried from time to time"
+        "{e.routes:,} routes are blocked, {e.some} among them: {e.reason}; their messages wait, and one of each is "
+        "retried from time to time"
     )
     routes: int
     some: Sequence[str]
@@ -421,7 +348,7 @@ class RoutesBlocked(_OfLane, frozen=True, kw_only=True):
 class RoutesUnblocked(_OfLane, frozen=True, kw_only=True):
     """Messages of many blocked routes were confirmed; those that wait for the routes follow."""
 
-    text = "lane {e.sink}/{e.lane}: {e.routes:,} routes work again, {e.some} among them; their messages are published"
+    text = "{e.routes:,} routes work again, {e.some} among them; their messages are published"
     routes: int
     some: Sequence[str]
 
@@ -430,10 +357,7 @@ class MessagesDropped(_OfLane, frozen=True, kw_only=True):
     """No consumer has subscribed to these messages, and unroutable = "drop": they are not published."""
 
     level = logging.WARNING
-    text = (
-        "lane {e.sink}/{e.lane}: dropped {e.messages:,} messages, because no consumer has subscribed to {e.some}: "
-        "{e.reason}"
-    )
+    text = "dropped {e.messages:,} messages, because no consumer has subscribed to {e.some}: {e.reason}"
     messages: int
     some: Sequence[str]
     reason: str
@@ -442,14 +366,14 @@ class MessagesDropped(_OfLane, frozen=True, kw_only=True):
 class LaneStopped(_OfLane, frozen=True, kw_only=True):
     """A lane was stopped in the middle of a page."""
 
-    text = "lane {e.sink}/{e.lane}: {e.reason}"
+    text = "{e.reason}"
     reason: str
 
 
 class LanePaused(_OfLane, frozen=True):
     """An operator has paused the sink: nothing is published until it is resumed."""
 
-    text = "lane {e.sink}/{e.lane}: paused; nothing is published until the sink is resumed (postroad resume)"
+    text = "paused; nothing is published until the sink is resumed (postroad resume)"
 
 
 class StoreBlocked(Event, frozen=True, kw_only=True):
@@ -478,7 +402,7 @@ class StoreUnavailable(_OfLane, frozen=True, kw_only=True):
     """The database is unavailable; the lane forgets what it knows, and loads again when it can."""
 
     level = logging.WARNING
-    text = "lane {e.sink}/{e.lane}: {e.reason}; retrying in {e.retry_ms:,.0f} ms"
+    text = "{e.reason}; retrying in {e.retry_ms:,.0f} ms"
     reason: str
     retry_ms: float
 
@@ -487,7 +411,7 @@ class LaneReloaded(_OfLane, frozen=True, kw_only=True):
     """The lane was changed since it was loaded, or its lease was in doubt, so it is loaded again."""
 
     level = logging.WARNING
-    text = "lane {e.sink}/{e.lane}: {e.reason}; loading it again"
+    text = "{e.reason}; loading it again"
     reason: str
 
 
@@ -495,14 +419,14 @@ class LaneReleased(_OfLane, frozen=True, kw_only=True):
     """The relay has released the lane: the lane has ended, or another relay is to own it."""
 
     level = logging.DEBUG
-    text = "lane {e.sink}/{e.lane}: released"
+    text = "released"
 
 
 class LaneLost(_OfLane, frozen=True, kw_only=True):
     """Another relay has taken the lane."""
 
     level = logging.WARNING
-    text = "lane {e.sink}/{e.lane}: lost: {e.reason}"
+    text = "lost: {e.reason}"
     reason: str
 
 
@@ -511,6 +435,7 @@ class LaneLost(_OfLane, frozen=True, kw_only=True):
 
 class _OfConsumer(Event, frozen=True):
     logger = logging.getLogger("postroad.consumer")
+    subject = "consumer {e.consumer}: "
     consumer: str
 
 
@@ -522,7 +447,7 @@ class _OfReceived(_OfConsumer, frozen=True):
 class ConsumerStarted(_OfConsumer, frozen=True, kw_only=True):
     """A consumer has checked its database and connects to the broker next."""
 
-    text = "consumer {e.consumer}: started"
+    text = "started"
     types: Sequence[str]
 
 
@@ -530,8 +455,8 @@ class ConsumerEnded(_OfConsumer, frozen=True, kw_only=True):
     """The summary of a consumer that has ended."""
 
     text = (
-        "consumer {e.consumer}: ended; {e.handled:,} handled, {e.dead:,} dead-lettered, "
-        "{e.duplicates:,} processed before, {e.failed:,} attempts failed"
+        "ended; {e.handled:,} handled, {e.dead:,} dead-lettered, {e.duplicates:,} processed before, {e.failed:,} "
+        "attempts failed"
     )
     handled: int
     duplicates: int
@@ -544,7 +469,7 @@ class MessageHandled(_OfReceived, frozen=True, kw_only=True):
     """A handler's transaction was committed."""
 
     level = logging.DEBUG
-    text = "consumer {e.consumer}: handled {e.message_type} {e.id} in {e.duration_ms:.1f} ms"
+    text = "handled {e.message_type} {e.id} in {e.duration_ms:.1f} ms"
     duration_ms: float
 
 
@@ -552,17 +477,14 @@ class DuplicateIgnored(_OfReceived, frozen=True, kw_only=True):
     """A message was delivered that had been processed before; it was acked."""
 
     level = logging.DEBUG
-    text = "consumer {e.consumer}: {e.message_type} {e.id} was processed before"
+    text = "{e.message_type} {e.id} was processed before"
 
 
 class HandlerFailed(_OfReceived, frozen=True, kw_only=True):
     """A handler failed; nothing was committed, and the message will be retried."""
 
     level = logging.WARNING
-    text = (
-        "consumer {e.consumer}: {e.message_type} {e.id} failed, attempt {e.attempt}: {e.reason}; "
-        "retrying in {e.retry_ms:,.0f} ms"
-    )
+    text = "{e.message_type} {e.id} failed, attempt {e.attempt}: {e.reason}; retrying in {e.retry_ms:,.0f} ms"
     attempt: int
     reason: str
     retry_ms: float
@@ -571,7 +493,7 @@ class HandlerFailed(_OfReceived, frozen=True, kw_only=True):
 class MessageBusy(_OfReceived, frozen=True, kw_only=True):
     """A message can't be processed now, usually because another transaction is processing it; it will be retried."""
 
-    text = "consumer {e.consumer}: {e.message_type} {e.id} is busy: {e.reason}; retrying in {e.retry_ms:,.0f} ms"
+    text = "{e.message_type} {e.id} is busy: {e.reason}; retrying in {e.retry_ms:,.0f} ms"
     reason: str
     retry_ms: float
 
@@ -581,8 +503,8 @@ class HandlersAbandoned(_OfConsumer, frozen=True, kw_only=True):
 
     level = logging.WARNING
     text = (
-        "consumer {e.consumer}: {e.handlers} handlers or statements did not end within grace ({e.grace_s:g} s) and a "
-        "second; ending without them: their messages are not acked, and will be delivered again"
+        "{e.handlers} handlers or statements did not end within grace ({e.grace_s:g} s) and a second; ending without "
+        "them: their messages are not acked, and will be delivered again"
     )
     handlers: int
     grace_s: float
@@ -593,8 +515,8 @@ class LocalHandlersAbandoned(_OfConsumer, frozen=True, kw_only=True):
 
     level = logging.WARNING
     text = (
-        "consumer {e.consumer}: {e.handlers} handlers or statements did not end within grace and a second; the relay "
-        "ends without them: their messages are not confirmed, and will be handled again"
+        "{e.handlers} handlers or statements did not end within grace and a second; the relay ends without them: "
+        "their messages are not confirmed, and will be handled again"
     )
     handlers: int
 
@@ -603,7 +525,7 @@ class BatchFailed(_OfConsumer, frozen=True, kw_only=True):
     """A batch could not be handled in one transaction; its messages are handled one by one."""
 
     level = logging.WARNING
-    text = "consumer {e.consumer}: a batch of {e.size} failed: {e.reason}; handling its messages one by one"
+    text = "a batch of {e.size} failed: {e.reason}; handling its messages one by one"
     size: int
     reason: str
 
@@ -612,7 +534,7 @@ class MessageDeadLettered(_OfReceived, frozen=True, kw_only=True):
     """A message is in the dead-letter queue: its handler failed too often, or it can't be read."""
 
     level = logging.ERROR
-    text = "consumer {e.consumer}: {e.message_type} {e.id} is a dead letter: {e.reason}"
+    text = "{e.message_type} {e.id} is a dead letter: {e.reason}"
     reason: str
 
 
@@ -620,7 +542,7 @@ class SubscriberUnavailable(_OfConsumer, frozen=True, kw_only=True):
     """The broker is unavailable; messages that were not acked will be delivered again."""
 
     level = logging.WARNING
-    text = "consumer {e.consumer}: {e.reason}; retrying in {e.retry_ms:,.0f} ms"
+    text = "{e.reason}; retrying in {e.retry_ms:,.0f} ms"
     reason: str
     retry_ms: float
 
@@ -628,7 +550,7 @@ class SubscriberUnavailable(_OfConsumer, frozen=True, kw_only=True):
 class Receiving(_OfConsumer, frozen=True, kw_only=True):
     """The consumer is connected to the broker and receives messages."""
 
-    text = "consumer {e.consumer}: receiving from {e.source}"
+    text = "receiving from {e.source}"
     source: str
     attempts: int
 
@@ -637,7 +559,7 @@ class ConsumerWaiting(_OfConsumer, frozen=True, kw_only=True):
     """The database or the dead-letter queue is unavailable; no attempt is counted."""
 
     level = logging.WARNING
-    text = "consumer {e.consumer}: {e.reason}; retrying in {e.retry_ms:,.0f} ms"
+    text = "{e.reason}; retrying in {e.retry_ms:,.0f} ms"
     reason: str
     retry_ms: float
 
@@ -655,7 +577,7 @@ class ConsumerError(_OfConsumer, frozen=True, kw_only=True):
     """An unexpected error in the consumer itself; the message will be retried."""
 
     level = logging.ERROR
-    text = "consumer {e.consumer}: {e.reason}; retrying in {e.retry_ms:,.0f} ms"
+    text = "{e.reason}; retrying in {e.retry_ms:,.0f} ms"
     reason: str
     retry_ms: float
 
@@ -665,8 +587,8 @@ class InboxTooShort(_OfConsumer, frozen=True, kw_only=True):
 
     level = logging.WARNING
     text = (
-        "consumer {e.consumer}: the inbox keeps rows for {e.retain_s:g} s, but a message may be delivered again for "
-        "{e.needed_s:g} s; make the consumer's retain longer"
+        "the inbox keeps rows for {e.retain_s:g} s, but a message may be delivered again for {e.needed_s:g} s; make "
+        "the consumer's retain longer"
     )
     retain_s: float
     needed_s: float
@@ -675,7 +597,7 @@ class InboxTooShort(_OfConsumer, frozen=True, kw_only=True):
 class InboxCleaned(_OfConsumer, frozen=True, kw_only=True):
     """The consumer has deleted its old inbox rows."""
 
-    text = "consumer {e.consumer}: deleted {e.deleted:,} inbox rows older than {e.retain_s:g} s"
+    text = "deleted {e.deleted:,} inbox rows older than {e.retain_s:g} s"
     deleted: int
     retain_s: float
 
@@ -683,33 +605,38 @@ class InboxCleaned(_OfConsumer, frozen=True, kw_only=True):
 # -- chores and operations -------------------------------------------------------------------------------------------
 
 
-class MessagesDeleted(Event, frozen=True, kw_only=True):
+class _OfRetention(Event, frozen=True):
+    logger = logging.getLogger("postroad.retention")
+
+
+class _OfCommand(Event, frozen=True):
+    logger = logging.getLogger("postroad.ops")
+
+
+class MessagesDeleted(_OfRetention, frozen=True, kw_only=True):
     """Retention has deleted messages that every sink has passed."""
 
-    logger = logging.getLogger("postroad.retention")
     text = "deleted {e.deleted:,} delivered messages older than {e.retain_s:g} s"
     deleted: int
     retain_s: float
 
 
-class SinkUnserved(Event, frozen=True, kw_only=True):
+class SinkUnserved(_OfRetention, frozen=True, kw_only=True):
     """No relay has served a sink for a day or longer: retention keeps every message for it."""
 
     level = logging.WARNING
-    logger = logging.getLogger("postroad.retention")
     text = (
-        "sink {e.sink}: no relay has served it for {e.hours:,.0f} hours, so retention keeps all messages that "
-        "it has not passed; start a relay for it, or remove it (postroad sink remove)"
+        "sink {e.sink}: no relay has served it for {e.hours:,.0f} hours, so retention keeps all messages that it has "
+        "not passed; start a relay for it, or remove it (postroad sink remove)"
     )
     sink: str
     hours: float
 
 
-class RetentionUnavailable(Event, frozen=True, kw_only=True):
+class RetentionUnavailable(_OfRetention, frozen=True, kw_only=True):
     """The database is unavailable for retention: messages are deleted later."""
 
     level = logging.WARNING
-    logger = logging.getLogger("postroad.retention")
     text = "retention: {e.reason}; retrying in {e.retry_ms:,.0f} ms"
     reason: str
     retry_ms: float
@@ -732,48 +659,43 @@ class SchedulingUnavailable(Event, frozen=True, kw_only=True):
     retry_ms: float
 
 
-class Stopping(Event, frozen=True, kw_only=True):
+class Stopping(_OfCommand, frozen=True, kw_only=True):
     """The first signal asks the relay, or the consumer, to stop."""
 
-    logger = logging.getLogger("postroad.ops")
     text = "stopping: {e.signal}; waiting for messages in flight; a second signal ends it at once"
     signal: str
 
 
-class PasswordInArguments(Event, frozen=True, kw_only=True):
+class PasswordInArguments(_OfCommand, frozen=True, kw_only=True):
     """An option contains a password."""
 
     level = logging.WARNING
-    logger = logging.getLogger("postroad.ops")
     text = "{e.option} contains a password, and every user of this machine can see the command line; use {e.instead}"
     option: str
     instead: str
 
 
-class FileReadable(Event, frozen=True, kw_only=True):
+class FileReadable(_OfCommand, frozen=True, kw_only=True):
     """The settings file contains a password, and every user of the machine may read it."""
 
     level = logging.WARNING
-    logger = logging.getLogger("postroad.ops")
     text = "{e.file} contains a password, and every user of this machine may read it; run: chmod o-r {e.file}"
     file: str
 
 
-class PasswordFileReadable(Event, frozen=True, kw_only=True):
+class PasswordFileReadable(_OfCommand, frozen=True, kw_only=True):
     """A file with a password can be read by every user of the machine."""
 
     level = logging.WARNING
-    logger = logging.getLogger("postroad.ops")
     text = "{e.setting} is {e.file}, which every user of this machine may read; run: chmod o-r {e.file}"
     setting: str
     file: str
 
 
-class CertificateUnverified(Event, frozen=True, kw_only=True):
+class CertificateUnverified(_OfCommand, frozen=True, kw_only=True):
     """A connection may be encrypted, but the server's certificate is not verified."""
 
     level = logging.WARNING
-    logger = logging.getLogger("postroad.ops")
     text = (
         "{e.setting} has {e.option}, so the server's certificate is not verified, and another machine could "
         "impersonate it; use {e.instead}"
@@ -783,11 +705,10 @@ class CertificateUnverified(Event, frozen=True, kw_only=True):
     instead: str
 
 
-class CommandFailed(Event, frozen=True, kw_only=True):
+class CommandFailed(_OfCommand, frozen=True, kw_only=True):
     """A command failed. Only with `log_format` json; otherwise the error is printed as a line of its own."""
 
     level = logging.ERROR
-    logger = logging.getLogger("postroad.ops")
     text = "{e.reason}"
     reason: str
     exit_code: int

@@ -1,4 +1,4 @@
-"""docs/logging.md has every event that the code can tell and every field it has, and none besides.
+"""docs/logging.md has every event that the code can emit and every field it has, and none besides.
 
 When the table differs, the right one is in the failure: it is made of the classes in `events`.
 """
@@ -50,7 +50,7 @@ def test_every_field_is_explained_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.name())
-def test_every_event_is_told_somewhere(event: type[Event]) -> None:
+def test_every_event_is_emitted_somewhere(event: type[Event]) -> None:
     calls = [
         node
         for file in (ROOT / "src" / "postroad").rglob("*.py")
@@ -68,9 +68,9 @@ def test_no_field_has_a_name_that_logging_keeps_for_itself(event: type[Event]) -
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.name())
 def test_every_text_names_only_fields_that_are_there(event: type[Event]) -> None:
-    assert set(re.findall(r"\{e\.(\w+)", event.text)) <= set(fields_of(event))
-    assert "{" not in re.sub(r"\{e\.\w+(:[^{}]*)?\}", "", event.text)
+    assert set(re.findall(r"\{e\.(\w+)", event.subject + event.text)) <= set(fields_of(event))
+    assert "{" not in re.sub(r"\{e\.\w+(:[^{}]*)?\}", "", event.subject + event.text)
 
 
 def test_names_are_unique() -> None:
-    assert len({event.name() for event in EVENTS}) == len(EVENTS) == len(events.__all__) - len({"Event"})
+    assert len({event.name() for event in EVENTS}) == len(EVENTS)

@@ -82,8 +82,8 @@ def test_a_record_stays_one_harmless_line(text: str) -> None:
 HOSTILE = "\nERROR forged\r\x1b[2J\u202egnp.exe\u2028 amqp://me:geheim@host/x"
 EVERY = [
     each
-    for name in events.__all__
-    if inspect.isclass(each := getattr(events, name)) and issubclass(each, Event) and each is not Event
+    for name, each in vars(events).items()
+    if inspect.isclass(each) and issubclass(each, Event) and each is not Event and not name.startswith("_")
 ]
 
 
