@@ -68,7 +68,21 @@ def test_the_error_tree_is_drawn_as_it_is() -> None:
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
 def test_no_two_queries_have_one_name(dialect: SQLDialect) -> None:
     written = "".join(dialect.sql_file(name, "postroad") for name in ("queries.sql", "leases.sql", "admin.sql"))
-    assert written.count("-- name: ") == len(dialect.queries("postroad"))
+    names = re.findall(r"-- (?:name|part): (\w+)\n", written) + [f"remove_{table}" for table in dialect.sink_tables]
+    assert len(names) == len(set(names))
+    assert set(names) >= set(dialect.queries("postroad"))
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
+def test_removing_a_sink_leaves_no_table_with_its_name(dialect: SQLDialect) -> None:
+    tables = re.findall(
+        rf"create table if not exists postroad{re.escape(dialect.separator)}(\w+) \((.*?)\n\)",
+        dialect.migration_script("postroad"),
+        re.DOTALL,
+    )
+    assert {name for name, columns in tables if re.search(r"^    sink ", columns, re.MULTILINE)} == set(
+        dialect.sink_tables
+    )
 
 
 def test_databases_share_their_query_names() -> None:

@@ -149,11 +149,11 @@ class Admin:
 
     async def retry(self, which: Filter, by: By, *, on_progress: OnProgress | None = None) -> Done:
         """Retry dead messages, at once and with all their attempts; after earlier messages that block their keys."""
-        return await change.retry(self._database, which, by, on_progress)
+        return await change.change_dead(self._database, "retry", which, by, on_progress)
 
     async def drop(self, which: Filter, by: By, *, on_progress: OnProgress | None = None) -> Done:
         """Drop dead messages: they are never published, and retention may delete them."""
-        return await change.drop(self._database, which, by, on_progress)
+        return await change.change_dead(self._database, "drop", which, by, on_progress)
 
     # -- any messages ------------------------------------------------------------------------------------------------
 
@@ -193,11 +193,11 @@ class Admin:
 
     async def hold(self, sink: str, key: str, by: By) -> Done:
         """Publish no message of this key to the sink until it is released. `changed` is 0 if it was held already."""
-        return await change.hold(self._database, sink, key, by)
+        return await change.hold_or_release(self._database, sink, key, by, hold=True)
 
     async def release(self, sink: str, key: str, by: By) -> Done:
         """Publish the messages of a held key again, in order. `changed` is 0 if it was not held."""
-        return await change.release(self._database, sink, key, by)
+        return await change.hold_or_release(self._database, sink, key, by, hold=False)
 
     async def preview_skip_key(self, sink: str, key: str) -> int:
         """How many messages `skip_key` would skip."""
@@ -212,11 +212,11 @@ class Admin:
 
     async def pause(self, sink: str, by: By) -> Done:
         """Pause all lanes of a sink. `changed` is the number of lanes, or 0 if it was paused already."""
-        return await change.switch(self._database, "pause", sink, by, by.who, by.reason)
+        return await change.pause_or_resume(self._database, sink, by, pause=True)
 
     async def resume(self, sink: str, by: By) -> Done:
         """Resume a paused sink. `changed` is the number of lanes, or 0 if it was not paused."""
-        return await change.switch(self._database, "resume", sink, by)
+        return await change.pause_or_resume(self._database, sink, by, pause=False)
 
     async def preview_retarget(self, sink: str, destination: str) -> SinkReport:
         """The sink that `retarget` would change. Raises as `retarget` does, and NotFound if it delivers there."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from postroad.stores.admin.contract import By, MessageRow, OnProgress
     from postroad.stores.admin.session import AdminDatabase, Query
 
-__all__ = ["drop", "hold", "poison", "release", "remove_sink", "retarget", "retry", "skip", "switch"]
+__all__ = ["change_dead", "hold_or_release", "pause_or_resume", "poison", "remove_sink", "retarget", "skip"]
 
 BATCH: Final = 1000
 SKIPPABLE: Final = (State.RETRYING, State.HELD, State.DEAD)
@@ -40,22 +40,15 @@ Place = tuple[str, int]
 # -- messages --------------------------------------------------------------------------------------------------------
 
 
-async def retry(database: AdminDatabase, which: Filter, by: By, on_progress: OnProgress | None) -> Done:
-    """Retry dead messages."""
+async def change_dead(
+    database: AdminDatabase, command: str, which: Filter, by: By, on_progress: OnProgress | None
+) -> Done:
+    """Retry or drop dead messages."""
 
     async def move(query: Query, places: Sequence[Place]) -> Sequence[Sequence[Any]]:
-        return await query("retry", Rows(places))
+        return await query(command, Rows(places))
 
-    return await _change_messages(database, "retry", which, by, move=move, states=[State.DEAD], on_progress=on_progress)
-
-
-async def drop(database: AdminDatabase, which: Filter, by: By, on_progress: OnProgress | None) -> Done:
-    """Drop dead messages."""
-
-    async def move(query: Query, places: Sequence[Place]) -> Sequence[Sequence[Any]]:
-        return await query("drop", Rows(places))
-
-    return await _change_messages(database, "drop", which, by, move=move, states=[State.DEAD], on_progress=on_progress)
+    return await _change_messages(database, command, which, by, move=move, states=[State.DEAD], on_progress=on_progress)
 
 
 async def poison(
@@ -166,49 +159,36 @@ def _batches(ids: Iterable[UUID]) -> list[list[UUID]]:
 # -- keys ------------------------------------------------------------------------------------------------------------
 
 
-async def hold(database: AdminDatabase, sink: str, key: str, by: By) -> Done:
-    """Hold a key."""
+async def hold_or_release(database: AdminDatabase, sink: str, key: str, by: By, *, hold: bool) -> Done:
+    """Hold a key, or release it."""
+    slot = slot_of(key, UUID(int=0))
     async with database.write() as query:
         await check_sink(query, sink)
-        lane = _lane_of(await query("lock_for_change", sink), key)
-        held = await query("hold", sink, key, _slot(key), by.who, by.reason)
-        if held:
-            await query("hold_deferred", sink, lane, key)
-            await AuditedChange("hold", {"sink": sink, "key": key}, by).record(query, 1, {(sink, lane)})
-    return Done(len(held))
-
-
-async def release(database: AdminDatabase, sink: str, key: str, by: By) -> Done:
-    """Release a held key."""
-    async with database.write() as query:
-        await check_sink(query, sink)
-        lane = _lane_of(await query("lock_for_change", sink), key)
-        released = await query("release", sink, key)
-        if released:
-            await AuditedChange("release", {"sink": sink, "key": key}, by).record(query, 1, {(sink, lane)})
-    return Done(len(released))
-
-
-def _slot(key: str) -> int:
-    return slot_of(key, UUID(int=0))
-
-
-def _lane_of(lanes: Sequence[Sequence[Any]], key: str) -> int:
-    slot = _slot(key)
-    return next(int(lane) for _, lane, first, last in lanes if first <= slot <= last)
+        lanes = await query("lock_for_change", sink)
+        lane = next(int(lane) for _, lane, first, last in lanes if first <= slot <= last)
+        if hold:
+            changed = await query("hold", sink, key, slot, by.who, by.reason)
+            if changed:
+                await query("hold_deferred", sink, lane, key)
+        else:
+            changed = await query("release", sink, key)
+        command = "hold" if hold else "release"
+        await AuditedChange(command, {"sink": sink, "key": key}, by).record(query, len(changed), {(sink, lane)})
+    return Done(len(changed))
 
 
 # -- sinks -----------------------------------------------------------------------------------------------------------
 
 
-async def switch(database: AdminDatabase, command: str, sink: str, by: By, *values: str | None) -> Done:
+async def pause_or_resume(database: AdminDatabase, sink: str, by: By, *, pause: bool) -> Done:
     """Pause or resume a sink."""
     async with database.write() as query:
         await check_sink(query, sink)
         lanes = {(name, lane) for name, lane, _, _ in await query("lock_for_change", sink)}
-        if not await query(command, sink, *values):
+        changed = await (query("pause", sink, by.who, by.reason) if pause else query("resume", sink))
+        if not changed:
             return Done(0)
-        await AuditedChange(command, {"sink": sink}, by).record(query, len(lanes), lanes)
+        await AuditedChange("pause" if pause else "resume", {"sink": sink}, by).record(query, len(lanes), lanes)
     return Done(len(lanes))
 
 
@@ -235,8 +215,8 @@ async def remove_sink(database: AdminDatabase, sink: str, by: By) -> Done:
         await check_sink(query, sink)
         kept = await _lock_unserved(query, sink)
         lanes = await query("lock_for_change", sink)
-        for removal in database.removals:
-            await query(removal, sink)
+        for table in database.sink_tables:
+            await query(f"remove_{table}", sink)
         await AuditedChange("sink remove", {"sink": sink, "destination": kept}, by).record(query, len(lanes), set())
     return Done(len(lanes))
 

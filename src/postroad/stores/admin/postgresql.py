@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 
 from postroad.config import DEFAULT_SCHEMA
 from postroad.errors import StoreUnavailable
 from postroad.stores.admin.session import Rows
+from postroad.stores.dialects import POSTGRESQL
 from postroad.stores.postgresql import PostgreSQLStore
 from postroad.stores.postgresql_pool import holder_named, in_transaction
 
@@ -29,10 +30,7 @@ LOCK_TIMEOUT_MS: Final = 2000
 class PostgreSQLAdminDatabase:
     """See `AdminDatabase` for the contract. `connections` calls run at the same time; further ones wait."""
 
-    removals: ClassVar[Sequence[str]] = (
-        "remove_deferred", "remove_attempts", "remove_progress", "remove_delivered", "remove_holds", "remove_pauses",
-        "remove_ahead", "remove_rewound", "remove_relays", "remove_lanes", "remove_sink",
-    )  # fmt: skip
+    sink_tables = POSTGRESQL.sink_tables
 
     def __init__(self, url: str, *, schema: str = DEFAULT_SCHEMA, connections: int = 1) -> None:
         self._pool = Pool(url, schema=schema, connections=connections)

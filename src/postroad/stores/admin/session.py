@@ -39,8 +39,8 @@ class AdminDatabase(Protocol):
     """A database that `Admin` works with. Calls may run concurrently; each gets a connection to itself."""
 
     @property
-    def removals(self) -> Sequence[str]:
-        """The queries that together delete a sink and everything about it, in an order the database accepts."""
+    def sink_tables(self) -> Sequence[str]:
+        """The tables with rows of sinks. The queries `remove_<table>` together delete a sink."""
         ...
 
     async def open(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from postroad.config import DEFAULT_SCHEMA
 from postroad.errors import StoreUnavailable
 from postroad.stores.admin.session import Rows
+from postroad.stores.dialects import SQLITE
 from postroad.stores.sqlite import SQLiteStore
 
 if TYPE_CHECKING:
@@ -29,10 +30,7 @@ __all__ = ["SQLiteAdminDatabase"]
 class SQLiteAdminDatabase:
     """See `AdminDatabase` for the contract. `connections` calls run at the same time; further ones wait."""
 
-    removals: ClassVar[Sequence[str]] = (
-        "remove_deferred", "remove_attempts", "remove_progress", "remove_delivered", "remove_holds", "remove_pauses",
-        "remove_ahead", "remove_rewound", "remove_relays", "remove_lanes", "remove_sink", "remove_leases",
-    )  # fmt: skip
+    sink_tables = SQLITE.sink_tables
 
     def __init__(
         self, path: Path | str, *, schema: str = DEFAULT_SCHEMA, connections: int = 1, busy_timeout: float = 30.0

@@ -1,8 +1,9 @@
 """What a database's dialect is: its SQL, its migrations, its value conversions and its errors, in one object.
 
 SQL is in the .sql files of the dialect's folder. A named query begins at `-- name: <name>`; the comment lines below it
-say what it is for. Values are always bound. What is put into the text is the schema's name, which `checked_schema` has
-made sure is a plain identifier, and the dialect's `expressions`.
+say what it is for. A part of several queries begins at `-- part: <name>`, and they contain it as `{<name>}`. Values are
+always bound. What is put into the text is the schema's name, which `checked_schema` has made sure is a plain
+identifier, the parts, and the dialect's `expressions`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["DatabaseErrors", "Dialect", "SQLDialect"]
 
 _FILES: Final = ("queries.sql", "leases.sql", "admin.sql")
-_NAME: Final = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+_NAME: Final = re.compile(r"^-- (name|part): (\w+)\n", re.MULTILINE)
 _COMMENT: Final = re.compile(r"^--.*\n", re.MULTILINE)
 _TABLE: Final = re.compile(r"create (?:unlogged )?table if not exists (\S+)")
 _KEPT: Final = ("migrations", "installation", "locks")
@@ -99,6 +100,11 @@ class SQLDialect(Dialect):
     Characters of headers are counted, not bytes, as `StoredMessage.size` does: a relay that counted less than the
     server would take a page that was cut short for the end of the log.
     """
+    sink_tables: ClassVar[Sequence[str]] = (
+        "deferred", "attempts", "progress", "delivered", "holds", "pauses", "ahead", "rewound", "relays", "lanes",
+        "sinks",
+    )  # fmt: skip
+    """The tables with rows of sinks; the query `remove_<table>` deletes those of one sink."""
     errors: ClassVar[DatabaseErrors]
 
     def __init__(self) -> None:
@@ -115,14 +121,20 @@ class SQLDialect(Dialect):
     @cache  # noqa: B019 - there is one object per database, which lives as long as the process
     def queries(self, schema: str) -> dict[str, str]:
         """Every named query, for one schema."""
-        parts = [part for file in _FILES for part in _NAME.split(self.sql_file(file, schema))[1:]]
-        return {name: self._query(text) for name, text in zip(parts[::2], parts[1::2], strict=True)}
-
-    def _query(self, text: str) -> str:
-        query = _COMMENT.sub("", text).strip()
-        for name, expression in self.expressions.items():
-            query = query.replace(name, expression)
-        return query
+        queries: dict[str, str] = {}
+        parts = dict(self.expressions)
+        for file in _FILES:
+            _, *found = _NAME.split(self.sql_file(file, schema))
+            for kind, name, text in zip(found[::3], found[1::3], found[2::3], strict=True):
+                sql = _COMMENT.sub("", text).strip()
+                for part, expression in parts.items():
+                    sql = sql.replace(part, expression)
+                if kind == "name":
+                    queries[name] = sql
+                else:
+                    parts[f"{{{name}}}"] = sql
+        removals = {f"remove_{table}": parts["{remove}"].replace("{table}", table) for table in self.sink_tables}
+        return queries | removals
 
     # -- migrations --------------------------------------------------------------------------------------------------
 

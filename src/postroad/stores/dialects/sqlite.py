@@ -66,7 +66,9 @@ class _SQLite(SQLDialect):
     has_roles = False
     separator = "_"
     errors = _SQLiteErrors()
+    sink_tables = (*SQLDialect.sink_tables, "leases")
     expressions = {  # noqa: RUF012 - never changed
+        "{now}": "cast((julianday('now') - 2440587.5) * 86400000000 as integer)",
         "{size}": f"case when length(payload) <= {LARGEST_PAYLOAD_OF_ALL} "
         f"and length(cast(content_type as blob)) <= {LONGEST_NAME} "
         f"and length(cast(headers as blob)) <= {LONGEST_HEADERS} then length(payload) + length(headers) end",

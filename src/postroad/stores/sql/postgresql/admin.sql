@@ -1,5 +1,6 @@
 -- The named queries of `Admin`, PostgreSQL. ../sqlite/admin.sql has the same names.
 -- Times are microseconds since 1970, in parameters and results. A filter's parameter that is null matches everything.
+-- A part is used by several queries, as {its name}.
 
 -- name: sinks
 select distinct sink from {schema}.lanes order by sink
@@ -33,39 +34,9 @@ update {schema}.lanes set owner = null, lease_until = null where sink = $1
 -- name: retarget
 update {schema}.sinks set destination = $2 where sink = $1
 
--- name: remove_sink
--- The sink itself; the next queries delete everything about it.
-delete from {schema}.sinks where sink = $1
-
--- name: remove_lanes
-delete from {schema}.lanes where sink = $1
-
--- name: remove_relays
-delete from {schema}.relays where sink = $1
-
--- name: remove_deferred
-delete from {schema}.deferred where sink = $1
-
--- name: remove_attempts
-delete from {schema}.attempts where sink = $1
-
--- name: remove_progress
-delete from {schema}.progress where sink = $1
-
--- name: remove_delivered
-delete from {schema}.delivered where sink = $1
-
--- name: remove_holds
-delete from {schema}.holds where sink = $1
-
--- name: remove_pauses
-delete from {schema}.pauses where sink = $1
-
--- name: remove_ahead
-delete from {schema}.ahead where sink = $1
-
--- name: remove_rewound
-delete from {schema}.rewound where sink = $1
+-- part: remove
+-- Delete a sink from one of the tables that know sinks: a query for each of them is made of this.
+delete from {schema}.{table} where sink = $1
 
 -- name: lane_reports
 -- Pending messages per lane, among the first $1 rows after its position, and the first $1 that its snapshot does not see.
@@ -153,51 +124,37 @@ select count(*) as rows, min(position) as position
 -- their neighbours.
 select max(created_at) from (select created_at from {schema}.outbox where position >= $1 order by position limit 100) few
 
+-- part: log_filter
+-- $1: from; $2: to; $3: sink; $4: states; $5: key; $6: type; $7: topic; $8: error; $9: since; $10: before.
+position between $1 and $2
+and ($3::text is null or sink = $3)
+and ($4::text[] is null or state = any($4))
+and ($5::text is null or key = $5)
+and ($6::text is null or type = $6)
+and ($7::text is null or topic = $7)
+and ($8::text is null or strpos(lower(error), lower($8)) > 0)
+and ($9::bigint is null or created_at >= timestamptz 'epoch' + $9 * interval '1 microsecond')
+and ($10::bigint is null or created_at < timestamptz 'epoch' + $10 * interval '1 microsecond')
+
 -- name: list_log
--- Messages between two positions, newest first. $1: from; $2: to; $3: sink; $4: states; $5: key; $6: type; $7: topic;
--- $8: error; $9: since; $10: before; $11: rows.
+-- Messages between two positions, newest first. $11: rows.
 select sink, lane, position, id, type, topic, key, state, attempts, error, route, created_at, next_attempt_at, published_at
   from {schema}.outbox_status
- where position between $1 and $2
-   and ($3::text is null or sink = $3)
-   and ($4::text[] is null or state = any($4))
-   and ($5::text is null or key = $5)
-   and ($6::text is null or type = $6)
-   and ($7::text is null or topic = $7)
-   and ($8::text is null or strpos(lower(error), lower($8)) > 0)
-   and ($9::bigint is null or created_at >= timestamptz 'epoch' + $9 * interval '1 microsecond')
-   and ($10::bigint is null or created_at < timestamptz 'epoch' + $10 * interval '1 microsecond')
+ where {log_filter}
  order by position desc, sink
  limit $11
 
 -- name: count_log
 -- The same, counted.
-select count(*)
-  from {schema}.outbox_status
- where position between $1 and $2
-   and ($3::text is null or sink = $3)
-   and ($4::text[] is null or state = any($4))
-   and ($5::text is null or key = $5)
-   and ($6::text is null or type = $6)
-   and ($7::text is null or topic = $7)
-   and ($8::text is null or strpos(lower(error), lower($8)) > 0)
-   and ($9::bigint is null or created_at >= timestamptz 'epoch' + $9 * interval '1 microsecond')
-   and ($10::bigint is null or created_at < timestamptz 'epoch' + $10 * interval '1 microsecond')
+select count(*) from {schema}.outbox_status where {log_filter}
 
 -- name: list_added
 -- As list_log, for a log without a sink: every message is waiting. Parameters as there.
-select '' as sink, 0 as lane, position, id, type, topic, key, 'waiting' as state, 0 as attempts, null::text as error,
-       null::text as route, created_at, null::timestamptz as next_attempt_at, null::timestamptz as published_at
-  from {schema}.outbox
- where position between $1 and $2
-   and $3::text is null
-   and ($4::text[] is null or 'waiting' = any($4))
-   and ($5::text is null or key = $5)
-   and ($6::text is null or type = $6)
-   and ($7::text is null or topic = $7)
-   and $8::text is null
-   and ($9::bigint is null or created_at >= timestamptz 'epoch' + $9 * interval '1 microsecond')
-   and ($10::bigint is null or created_at < timestamptz 'epoch' + $10 * interval '1 microsecond')
+select * from (
+    select '' as sink, 0 as lane, position, id, type, topic, key, 'waiting' as state, 0 as attempts, null::text as error,
+           null::text as route, created_at, null::timestamptz as next_attempt_at, null::timestamptz as published_at
+      from {schema}.outbox) added
+ where {log_filter}
  order by position desc
  limit $11
 
@@ -226,45 +183,43 @@ select sink, lane, position, id, type, topic, key, state, attempts, error, route
  where id = any($1::uuid[]) and ($2::text is null or sink = $2)
  order by position desc, sink
 
+-- part: deferred_filter
+-- $1: sink; $2: states; $3: key; $4: error.
+($1::text is null or sink = $1)
+and state = any($2::text[])
+and ($3::text is null or $3 in (key, split_part(key, chr(31), 1)))
+and ($4::text is null or strpos(lower(error), lower($4)) > 0)
+
+-- part: message_filter
+-- The columns of the log are read only if $5, one message at a time: with a join, the planner would read the whole log.
+-- $6: type; $7: topic; $8: since; $9: before.
+(not $5::boolean
+ or (select ($6::text is null or o.type = $6)
+        and ($7::text is null or o.topic = $7)
+        and ($8::bigint is null or o.created_at >= timestamptz 'epoch' + $8 * interval '1 microsecond')
+        and ($9::bigint is null or o.created_at < timestamptz 'epoch' + $9 * interval '1 microsecond')
+       from {schema}.outbox o where o.position = d.position))
+
 -- name: find_deferred
--- Deferred messages after a place, in order. The columns of the log are read only if $5, one message at a time: with a join,
--- the planner would read the whole log.
--- $1: sink; $2: states; $3: key; $4: error; $5: read the log; $6: type; $7: topic; $8: since; $9: before; $10: position;
--- $11: sink; $12: rows.
+-- Deferred messages after position $10 and sink $11, in order. $12: rows.
 select sink, position from {schema}.deferred d
  where (position, sink) > ($10::bigint, $11::text)
-   and ($1::text is null or sink = $1)
-   and state = any($2::text[])
-   and ($3::text is null or $3 in (key, split_part(key, chr(31), 1)))
-   and ($4::text is null or strpos(lower(error), lower($4)) > 0)
-   and (not $5::boolean
-        or (select ($6::text is null or o.type = $6)
-               and ($7::text is null or o.topic = $7)
-               and ($8::bigint is null or o.created_at >= timestamptz 'epoch' + $8 * interval '1 microsecond')
-               and ($9::bigint is null or o.created_at < timestamptz 'epoch' + $9 * interval '1 microsecond')
-              from {schema}.outbox o where o.position = d.position))
+   and {deferred_filter}
+   and {message_filter}
  order by position, sink
  limit $12
 
 -- name: list_deferred
--- Deferred messages, newest first. Parameters as in find_deferred; $10: below; $11: rows to read; $12: rows.
+-- Deferred messages, newest first. $10: below; $11: rows to read; $12: rows.
 select d.sink, d.lane, d.position, o.id, o.type, o.topic, o.key, d.state, d.attempts, d.error, d.route, o.created_at,
        d.due_at as next_attempt_at, null::timestamptz as published_at
   from (select * from (
             select * from {schema}.deferred
              where position < $10::bigint
-               and ($1::text is null or sink = $1)
-               and state = any($2::text[])
-               and ($3::text is null or $3 in (key, split_part(key, chr(31), 1)))
-               and ($4::text is null or strpos(lower(error), lower($4)) > 0)
+               and {deferred_filter}
              order by position desc, sink
-             limit $11) newest
-         where not $5::boolean
-            or (select ($6::text is null or o.type = $6)
-                   and ($7::text is null or o.topic = $7)
-                   and ($8::bigint is null or o.created_at >= timestamptz 'epoch' + $8 * interval '1 microsecond')
-                   and ($9::bigint is null or o.created_at < timestamptz 'epoch' + $9 * interval '1 microsecond')
-                  from {schema}.outbox o where o.position = newest.position)
+             limit $11) d
+         where {message_filter}
          order by position desc, sink
          limit $12) d
   join {schema}.outbox o on o.position = d.position
@@ -274,18 +229,9 @@ select d.sink, d.lane, d.position, o.id, o.type, o.topic, o.key, d.state, d.atte
 -- Of the newest $10 deferred messages that match by the columns of `deferred`: how many there are, and how many also match by
 -- the columns of the log.
 select count(*) as seen,
-       count(*) filter (
-           where not $5::boolean
-              or (select ($6::text is null or o.type = $6)
-                     and ($7::text is null or o.topic = $7)
-                     and ($8::bigint is null or o.created_at >= timestamptz 'epoch' + $8 * interval '1 microsecond')
-                     and ($9::bigint is null or o.created_at < timestamptz 'epoch' + $9 * interval '1 microsecond')
-                    from {schema}.outbox o where o.position = d.position)) as matching
+       count(*) filter (where {message_filter}) as matching
   from (select position from {schema}.deferred
-         where ($1::text is null or sink = $1)
-           and state = any($2::text[])
-           and ($3::text is null or $3 in (key, split_part(key, chr(31), 1)))
-           and ($4::text is null or strpos(lower(error), lower($4)) > 0)
+         where {deferred_filter}
          order by position desc
          limit $10) d
 
@@ -295,10 +241,7 @@ select count(*) as seen,
 select count(*) as seen, min(position) as through
   from (select position from {schema}.deferred
          where position < $5
-           and ($1::text is null or sink = $1)
-           and state = any($2::text[])
-           and ($3::text is null or $3 in (key, split_part(key, chr(31), 1)))
-           and ($4::text is null or strpos(lower(error), lower($4)) > 0)
+           and {deferred_filter}
          order by position desc
          limit $6) looked_at
 

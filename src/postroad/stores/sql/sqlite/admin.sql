@@ -1,4 +1,5 @@
 -- The named queries of `Admin`, SQLite. ../postgresql/admin.sql has the same names and documents the parameters.
+-- {now} is an expression in ../../dialects/sqlite.py.
 -- Lists are JSON texts, and so are rows, which are one parameter here. A filter's parameter that is null matches everything.
 
 -- name: sinks
@@ -14,7 +15,7 @@ select s.sink, s.destination,
                       where e.sink = s.sink and l.owner is not null), 0)),
        (select count(*) from {schema}_relays r where r.sink = s.sink and r.alive_until > clock.now),
        clock.now
-  from {schema}_sinks s, (select cast((julianday('now') - 2440587.5) * 86400000000 as integer) as now) clock
+  from {schema}_sinks s, (select {now} as now) clock
  order by s.sink
 
 -- name: lock_sink
@@ -23,12 +24,12 @@ select destination from {schema}_sinks where sink = ?1
 -- name: count_serving
 -- How many relays serve a sink, and how many lanes have a lease that has not expired.
 select (select count(*) from {schema}_relays
-         where sink = ?1 and alive_until > (julianday('now') - 2440587.5) * 86400000000),
+         where sink = ?1 and alive_until > {now}),
        (select count(*) from {schema}_lanes l
          where sink = ?1 and owner is not null
            and exists (select 1 from {schema}_leases e
                         where e.sink = l.sink and e.lane = l.lane
-                          and e.lease_until > (julianday('now') - 2440587.5) * 86400000000))
+                          and e.lease_until > {now}))
 
 -- name: release_lanes
 -- Take the lanes from their owners: a relay that was suspended must not deliver to the old destination when it resumes.
@@ -37,42 +38,9 @@ update {schema}_lanes set owner = null where sink = ?1
 -- name: retarget
 update {schema}_sinks set destination = ?2 where sink = ?1
 
--- name: remove_sink
--- The sink itself; the next queries delete everything about it.
-delete from {schema}_sinks where sink = ?1
-
--- name: remove_lanes
-delete from {schema}_lanes where sink = ?1
-
--- name: remove_relays
-delete from {schema}_relays where sink = ?1
-
--- name: remove_deferred
-delete from {schema}_deferred where sink = ?1
-
--- name: remove_attempts
-delete from {schema}_attempts where sink = ?1
-
--- name: remove_progress
-delete from {schema}_progress where sink = ?1
-
--- name: remove_delivered
-delete from {schema}_delivered where sink = ?1
-
--- name: remove_holds
-delete from {schema}_holds where sink = ?1
-
--- name: remove_pauses
-delete from {schema}_pauses where sink = ?1
-
--- name: remove_ahead
-delete from {schema}_ahead where sink = ?1
-
--- name: remove_rewound
-delete from {schema}_rewound where sink = ?1
-
--- name: remove_leases
-delete from {schema}_leases where sink = ?1
+-- part: remove
+-- Delete a sink from one of the tables that know sinks: a query for each of them is made of this.
+delete from {schema}_{table} where sink = ?1
 
 -- name: lane_reports
 -- Pending messages per lane, among the first ?1 rows after its position. SQLite has no late rows.
@@ -87,7 +55,7 @@ select l.sink, l.lane, l.position, l.owner,
                                     where o.position > l.position order by o.position limit ?1)) as through,
        coalesce((select max(position) from {schema}_outbox), 0) as log_end,
        0 as late_seen, 0 as late_mine,
-       ((julianday('now') - 2440587.5) * 86400000000
+       ({now}
         - (select created_at from (select slot, created_at from {schema}_outbox o
                                     where o.position > l.position order by o.position limit ?1) next
             where next.slot between l.first_slot and l.last_slot limit 1)) / 1e6 as lag_seconds
@@ -97,7 +65,7 @@ select l.sink, l.lane, l.position, l.owner,
 -- name: deferred_reports
 -- How many deferred messages each lane has, by state, and the age of the oldest.
 select sink, lane, state, number,
-       ((julianday('now') - 2440587.5) * 86400000000
+       ({now}
         - (select created_at from {schema}_outbox o where o.position = first)) / 1e6 as age, routed
   from (select sink, lane, state, count(*) as number, min(position) as first, count(route) as routed
           from {schema}_deferred
@@ -105,16 +73,16 @@ select sink, lane, state, number,
 
 -- name: throughput
 -- Published and refused messages per minute of the clock, by how many minutes ago. ?1: minutes.
-select sink, lane, cast((julianday('now') - 2440587.5) * 86400000000 as integer) / 60000000 - at / 60000000 as ago,
+select sink, lane, {now} / 60000000 - at / 60000000 as ago,
        sum(published) as published, sum(refused) as refused
   from {schema}_progress
- where at >= (cast((julianday('now') - 2440587.5) * 86400000000 as integer) / 60000000 - ?1 + 1) * 60000000
+ where at >= ({now} / 60000000 - ?1 + 1) * 60000000
  group by sink, lane, ago
 
 -- name: scheduled_report
 select (select count(*) from (select 1 from {schema}_scheduled order by due_at limit ?1)) as number,
        (select min(due_at) from {schema}_scheduled) as due_at,
-       cast((julianday('now') - 2440587.5) * 86400000000 as integer) as at
+       {now} as at
 
 -- name: held_keys
 select sink, key, since, who, reason from {schema}_holds where ?1 is null or sink = ?1 order by sink, key
@@ -139,50 +107,36 @@ select count(*) as rows, min(position) as position
 -- The newest time at which one of the 100 rows from a position on was added.
 select max(created_at) from (select created_at from {schema}_outbox where position >= ?1 order by position limit 100)
 
+-- part: log_filter
+position between ?1 and ?2
+and (?3 is null or sink = ?3)
+and (?4 is null or state in (select value from json_each(?4)))
+and (?5 is null or key = ?5)
+and (?6 is null or type = ?6)
+and (?7 is null or topic = ?7)
+and (?8 is null or instr(lower(error), lower(?8)) > 0)
+and (?9 is null or created_at >= ?9)
+and (?10 is null or created_at < ?10)
+
 -- name: list_log
 -- Messages between two positions, newest first.
 select sink, lane, position, id, type, topic, key, state, attempts, error, route, created_at, next_attempt_at, published_at
   from {schema}_outbox_status
- where position between ?1 and ?2
-   and (?3 is null or sink = ?3)
-   and (?4 is null or state in (select value from json_each(?4)))
-   and (?5 is null or key = ?5)
-   and (?6 is null or type = ?6)
-   and (?7 is null or topic = ?7)
-   and (?8 is null or instr(lower(error), lower(?8)) > 0)
-   and (?9 is null or created_at >= ?9)
-   and (?10 is null or created_at < ?10)
+ where {log_filter}
  order by position desc, sink
  limit ?11
 
 -- name: count_log
 -- The same, counted.
-select count(*)
-  from {schema}_outbox_status
- where position between ?1 and ?2
-   and (?3 is null or sink = ?3)
-   and (?4 is null or state in (select value from json_each(?4)))
-   and (?5 is null or key = ?5)
-   and (?6 is null or type = ?6)
-   and (?7 is null or topic = ?7)
-   and (?8 is null or instr(lower(error), lower(?8)) > 0)
-   and (?9 is null or created_at >= ?9)
-   and (?10 is null or created_at < ?10)
+select count(*) from {schema}_outbox_status where {log_filter}
 
 -- name: list_added
 -- As list_log, for a log without a sink: every message is waiting.
-select '' as sink, 0 as lane, position, id, type, topic, key, 'waiting' as state, 0 as attempts, null as error, null as route,
-       created_at, null as next_attempt_at, null as published_at
-  from {schema}_outbox
- where position between ?1 and ?2
-   and ?3 is null
-   and (?4 is null or 'waiting' in (select value from json_each(?4)))
-   and (?5 is null or key = ?5)
-   and (?6 is null or type = ?6)
-   and (?7 is null or topic = ?7)
-   and ?8 is null
-   and (?9 is null or created_at >= ?9)
-   and (?10 is null or created_at < ?10)
+select * from (
+    select '' as sink, 0 as lane, position, id, type, topic, key, 'waiting' as state, 0 as attempts, null as error,
+           null as route, created_at, null as next_attempt_at, null as published_at
+      from {schema}_outbox) added
+ where {log_filter}
  order by position desc
  limit ?11
 
@@ -211,20 +165,26 @@ select sink, lane, position, id, type, topic, key, state, attempts, error, route
  where id in (select value from json_each(?1)) and (?2 is null or sink = ?2)
  order by position desc, sink
 
+-- part: deferred_filter
+(?1 is null or sink = ?1)
+and state in (select value from json_each(?2))
+and (?3 is null or ?3 in (key, substr(key, 1, instr(key || char(31), char(31)) - 1)))
+and (?4 is null or instr(lower(error), lower(?4)) > 0)
+
+-- part: message_filter
+(not ?5
+ or (select (?6 is null or o.type = ?6)
+        and (?7 is null or o.topic = ?7)
+        and (?8 is null or o.created_at >= ?8)
+        and (?9 is null or o.created_at < ?9)
+       from {schema}_outbox o where o.position = d.position))
+
 -- name: find_deferred
 -- Deferred messages after a place, in order.
 select sink, position from {schema}_deferred d
  where (position, sink) > (?10, ?11)
-   and (?1 is null or sink = ?1)
-   and state in (select value from json_each(?2))
-   and (?3 is null or ?3 in (key, substr(key, 1, instr(key || char(31), char(31)) - 1)))
-   and (?4 is null or instr(lower(error), lower(?4)) > 0)
-   and (not ?5
-        or (select (?6 is null or o.type = ?6)
-               and (?7 is null or o.topic = ?7)
-               and (?8 is null or o.created_at >= ?8)
-               and (?9 is null or o.created_at < ?9)
-              from {schema}_outbox o where o.position = d.position))
+   and {deferred_filter}
+   and {message_filter}
  order by position, sink
  limit ?12
 
@@ -235,18 +195,10 @@ select d.sink, d.lane, d.position, o.id, o.type, o.topic, o.key, d.state, d.atte
   from (select * from (
             select * from {schema}_deferred
              where position < ?10
-               and (?1 is null or sink = ?1)
-               and state in (select value from json_each(?2))
-               and (?3 is null or ?3 in (key, substr(key, 1, instr(key || char(31), char(31)) - 1)))
-               and (?4 is null or instr(lower(error), lower(?4)) > 0)
+               and {deferred_filter}
              order by position desc, sink
              limit ?11) d
-         where (not ?5
-        or (select (?6 is null or o.type = ?6)
-               and (?7 is null or o.topic = ?7)
-               and (?8 is null or o.created_at >= ?8)
-               and (?9 is null or o.created_at < ?9)
-              from {schema}_outbox o where o.position = d.position))
+         where {message_filter}
          order by position desc, sink
          limit ?12) d
   join {schema}_outbox o on o.position = d.position
@@ -256,17 +208,9 @@ select d.sink, d.lane, d.position, o.id, o.type, o.topic, o.key, d.state, d.atte
 -- Of the newest ?10 deferred messages that match by the columns of `deferred`: how many there are, and how many also match by
 -- the columns of the log.
 select count(*) as seen,
-       coalesce(sum((not ?5
-        or (select (?6 is null or o.type = ?6)
-               and (?7 is null or o.topic = ?7)
-               and (?8 is null or o.created_at >= ?8)
-               and (?9 is null or o.created_at < ?9)
-              from {schema}_outbox o where o.position = d.position))), 0) as matching
+       coalesce(sum({message_filter}), 0) as matching
   from (select position from {schema}_deferred
-         where (?1 is null or sink = ?1)
-           and state in (select value from json_each(?2))
-           and (?3 is null or ?3 in (key, substr(key, 1, instr(key || char(31), char(31)) - 1)))
-           and (?4 is null or instr(lower(error), lower(?4)) > 0)
+         where {deferred_filter}
          order by position desc
          limit ?10) d
 
@@ -276,10 +220,7 @@ select count(*) as seen,
 select count(*) as seen, min(position) as through
   from (select position from {schema}_deferred
          where position < ?5
-           and (?1 is null or sink = ?1)
-           and state in (select value from json_each(?2))
-           and (?3 is null or ?3 in (key, substr(key, 1, instr(key || char(31), char(31)) - 1)))
-           and (?4 is null or instr(lower(error), lower(?4)) > 0)
+           and {deferred_filter}
          order by position desc
          limit ?6) looked_at
 
@@ -334,7 +275,7 @@ returning number
 -- would overtake earlier messages.
 update {schema}_deferred
    set state = iif(blocked, 'held', 'retrying'),
-       due_at = iif(blocked, null, cast((julianday('now') - 2440587.5) * 86400000000 as integer)),
+       due_at = iif(blocked, null, {now}),
        attempts = 0, blocks = 1, route = null
   from (select dead.sink as its_sink, dead.position as its_position,
                dead.key is not null
@@ -368,8 +309,8 @@ returning sink, lane, position
 -- ?2: the error; ?3: hold later messages of the keys.
 update {schema}_deferred
    set state = 'dead', blocks = ?3, due_at = null, route = null, error = ?2,
-       first_failed_at = coalesce(first_failed_at, cast((julianday('now') - 2440587.5) * 86400000000 as integer)),
-       last_failed_at = cast((julianday('now') - 2440587.5) * 86400000000 as integer)
+       first_failed_at = coalesce(first_failed_at, {now}),
+       last_failed_at = {now}
  where (sink, position) in (select value ->> 0, value ->> 1 from json_each(?1))
    and state in ('retrying', 'held')
 returning sink, lane, position
@@ -379,8 +320,8 @@ returning sink, lane, position
 -- Unsure: the lane may have published them without having saved its cursor.
 insert into {schema}_deferred (sink, lane, position, key, state, blocks, error, unsure, first_failed_at, last_failed_at)
 select l.sink, l.lane, o.position, o.key, ?2, ?4, ?3, 1,
-       iif(?2 = 'dead', cast((julianday('now') - 2440587.5) * 86400000000 as integer), null),
-       iif(?2 = 'dead', cast((julianday('now') - 2440587.5) * 86400000000 as integer), null)
+       iif(?2 = 'dead', {now}, null),
+       iif(?2 = 'dead', {now}, null)
   from json_each(?1) these
   join {schema}_outbox o on o.position = these.value ->> 1
   join {schema}_lanes l on l.sink = these.value ->> 0 and o.slot between l.first_slot and l.last_slot
@@ -398,7 +339,7 @@ on conflict do nothing
 -- name: add_poison_attempt
 -- Record the poisoning in the messages' history. ?2: the error.
 insert into {schema}_attempts (sink, position, attempt, failed_at, error)
-select d.sink, d.position, d.attempts, cast((julianday('now') - 2440587.5) * 86400000000 as integer), ?2
+select d.sink, d.position, d.attempts, {now}, ?2
   from json_each(?1) these
   join {schema}_deferred d on d.sink = these.value ->> 0 and d.position = these.value ->> 1
 
@@ -437,7 +378,7 @@ select coalesce(sum(batch.old
                                      where d.position = batch.position
                                        and d.state in ('retrying', 'sending', 'held', 'dead'))), 0) as matching,
        count(*) as seen, max(position) as through
-  from (select position, slot, created_at <= (julianday('now') - 2440587.5) * 86400000000 - ?3 as old
+  from (select position, slot, created_at <= {now} - ?3 as old
           from {schema}_outbox where position >= ?1 order by position limit ?2) batch
 
 -- name: count_of_key
@@ -495,7 +436,7 @@ select l.lane, o.position, o.key,
 -- Re-publish messages, those of a key one after the other.
 insert into {schema}_deferred (sink, lane, position, key, state, blocks, due_at, unsure)
 select ?1, value ->> 0, value ->> 1, value ->> 2, 'held', 1,
-       iif(value ->> 2 is null, cast((julianday('now') - 2440587.5) * 86400000000 as integer), null),
+       iif(value ->> 2 is null, {now}, null),
        1 -- the broker has had these
   from json_each(?2)
 

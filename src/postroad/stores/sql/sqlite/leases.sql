@@ -2,14 +2,14 @@
 -- same. A lane is free when it has no owner, or when its lease has expired. Times are microseconds since 1970.
 
 -- name: clock
-select cast((julianday('now') - 2440587.5) * 86400000000 as integer)
+select {now}
 
 -- name: create_sink
 -- A relay with the destination ?2 is being started for this sink. Returns the sink's destination. ?3: a sink without a
 -- destination may get this one.
 insert into {schema}_sinks as s (sink, destination) values (?1, ?2)
 on conflict (sink) do update
-   set served_at = cast((julianday('now') - 2440587.5) * 86400000000 as integer),
+   set served_at = {now},
        destination = iif(?3, coalesce(s.destination, excluded.destination), s.destination)
 returning destination
 
