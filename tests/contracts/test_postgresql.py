@@ -409,6 +409,30 @@ async def test_a_newer_schema_is_fine_until_it_asks_for_a_newer_client(log: Post
     await log.execute("update postroad.installation set min_client = 1000")
     with pytest.raises(ClientTooOld, match="asks for a client of version 1000"):
         await store.open()
+    with pytest.raises(ClientTooOld, match="asks for a client of version 1000"):
+        await migrate_postgresql(log.url)
+
+
+@pytest.mark.parametrize(
+    ("change", "missing"),
+    [
+        ("alter table postroad.relays rename column heartbeats to beats", "column r.heartbeats does not exist"),
+        ("alter table postroad.installation rename to meta", 'relation "postroad.installation" does not exist'),
+    ],
+)
+async def test_a_schema_of_another_build_gets_one_answer(log: PostgreSQLLog, change: str, missing: str) -> None:
+    await log.execute(change)
+    with pytest.raises(NotMigrated, match="is not as this postroad creates it at version 1") as migrating:
+        await migrate_postgresql(log.url)
+    assert missing in str(migrating.value)
+    with pytest.raises(NotMigrated) as working:
+        store = log.another_store()
+        await store.open()
+        try:
+            await take_lanes(store, "default", 1)
+        finally:
+            await store.close()
+    assert str(working.value) == str(migrating.value)
 
 
 async def test_a_server_that_is_not_there_is_unavailable() -> None:

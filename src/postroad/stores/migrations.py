@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from postroad.errors import ClientTooOld, NotMigrated
 
-__all__ = ["SCHEMA_VERSION", "check_version", "not_migrated"]
+__all__ = ["SCHEMA_VERSION", "check_version", "not_migrated", "wrong_schema"]
 
 SCHEMA_VERSION: Final = 1
 """The schema that this code needs: the number of the newest migration."""
@@ -24,8 +24,8 @@ def check_version(found: Any, schema: str) -> None:
         raise not_migrated(schema, version or 0)
     if min_client > SCHEMA_VERSION:
         raise ClientTooOld(
-            f"schema {schema!r} asks for a client of version {min_client} and this one knows {SCHEMA_VERSION}; "
-            "upgrade postroad"
+            f"schema {schema!r} is at version {version}; it asks for a client of version {min_client} and this one "
+            f"knows {SCHEMA_VERSION}; use the postroad that migrated it, or a newer one"
         )
 
 
@@ -35,4 +35,18 @@ def not_migrated(schema: str, version: int | None = 0) -> NotMigrated:
     return NotMigrated(
         f"schema {schema!r} {state} and this postroad needs version {SCHEMA_VERSION}; "
         "run: postroad migrate --database URL"
+    )
+
+
+def wrong_schema(schema: str, error: BaseException) -> NotMigrated:
+    """The error for a statement of ours that names a table, column or function which the database does not have.
+
+    The table of migrations is the first that a schema gets: where it is missing, so is the schema.
+    """
+    if "migrations" in str(error):
+        return not_migrated(schema)
+    return NotMigrated(
+        f"schema {schema!r} is not as this postroad creates it at version {SCHEMA_VERSION}: {error}. It was created by "
+        "an unreleased postroad, or changed since; use the postroad that created it, or drop the schema, with all "
+        "messages in it, and run: postroad migrate --database URL"
     )

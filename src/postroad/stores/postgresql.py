@@ -24,7 +24,7 @@ from postroad.stores.base import ANY_SIZE, Blocker, Claim, Cleaned, Lease, Loade
 from postroad.stores.connections.errors import is_transient
 from postroad.stores.cursor import Cursor, turn_page
 from postroad.stores.dialects import POSTGRESQL
-from postroad.stores.migrations import check_version, not_migrated
+from postroad.stores.migrations import check_version, not_migrated, wrong_schema
 from postroad.stores.postgresql_deferred import PostgreSQLDeferred
 from postroad.stores.postgresql_leases import PostgreSQLLeases
 from postroad.stores.postgresql_lock_waits import LONG_SECONDS, LockWaits
@@ -37,7 +37,7 @@ from postroad.stores.tls_files import check_tls_files
 from postroad.stores.urls import driver_url, place_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+    from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 
     from postroad.stores.base import Deferred, Held, Tally
     from postroad.stores.cursor import Page, PageLimit
@@ -463,7 +463,16 @@ async def _migrate(connection: Any, schema: str) -> list[int]:
         missing = POSTGRESQL.missing_migrations(version)
         for name in missing.values():
             await connection.execute(POSTGRESQL.sql_file(name, schema))
+        if not missing:
+            await _check_schema(connection, POSTGRESQL.queries(schema), schema)
     return list(missing)
+
+
+async def _check_schema(connection: Any, queries: Mapping[str, str], schema: str) -> None:
+    """Refuse a schema of this version, or a newer one, that the queries do not fit. None of them is run."""
+    check_version(await connection.fetchrow(queries["schema_version"]), schema)
+    for query in queries.values():
+        await connection.prepare(query, name="")  # unnamed: nothing stays in a pooler's session
 
 
 async def _users(connection: Any, schema: str) -> str:
@@ -477,8 +486,10 @@ def _errors_translated(schema: str, url: str) -> Iterator[None]:
     """The driver's errors, as the contract names them."""
     try:
         yield
-    except (asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError, asyncpg.InvalidSchemaNameError) as error:
+    except asyncpg.InvalidSchemaNameError as error:
         raise not_migrated(schema) from error
+    except (asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError, asyncpg.UndefinedFunctionError) as error:
+        raise wrong_schema(schema, error) from error
     except asyncpg.InsufficientPrivilegeError as error:
         raise StoreUnavailable(
             f"PostgreSQL: {error}; `postroad migrate --grants` prints what each kind of role needs",

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
@@ -22,13 +22,13 @@ from postroad.stores.base import ANY_SIZE, Claim, Cleaned, Lease, Loaded, Moved,
 from postroad.stores.connections.errors import is_transient
 from postroad.stores.cursor import Cursor, turn_page
 from postroad.stores.dialects import SQLITE
-from postroad.stores.migrations import check_version, not_migrated
+from postroad.stores.migrations import check_version, wrong_schema
 from postroad.stores.sqlite_deferred import SQLiteDeferred
 from postroad.stores.sqlite_leases import SQLiteLeases
 from postroad.stores.sqlite_naps import SQLiteNaps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from datetime import timedelta
 
     from postroad.stores.base import Blocker, Deferred, Held, Tally
@@ -261,8 +261,8 @@ class SQLiteStore:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except sqlite3.Error as error:
-            if "no such table" in str(error):
-                raise not_migrated(self._schema) from error
+            if _names_nothing(error):
+                raise wrong_schema(self._schema, error) from error
             raise StoreUnavailable(f"SQLite ({self._path}): {error}", transient=is_transient(error)) from error
 
 
@@ -297,9 +297,26 @@ def migrate_sqlite(path: Path | str, schema: str = DEFAULT_SCHEMA) -> list[int]:
                 for name in missing.values():
                     for statement in SQLITE.split(SQLITE.sql_file(name, schema)):
                         connection.execute(statement)
+                if not missing:
+                    _check_schema(connection, SQLITE.queries(schema), schema)
     except (sqlite3.Error, ValueError) as error:
+        if _names_nothing(error):
+            raise wrong_schema(schema, error) from error
         raise StoreUnavailable(f"SQLite did not take the migration of {path}; nothing was changed: {error}") from error
     return list(missing)
+
+
+def _check_schema(connection: sqlite3.Connection, queries: Mapping[str, str], schema: str) -> None:
+    """Refuse a schema of this version, or a newer one, that the queries do not fit. None of them is run."""
+    check_version(connection.execute(queries["schema_version"]).fetchone(), schema)
+    for query in queries.values():
+        with suppress(sqlite3.ProgrammingError):  # it could be compiled, and only its values are missing
+            connection.execute(f"explain {query}")
+
+
+def _names_nothing(error: BaseException) -> bool:
+    """Whether a statement names a table or a column that is not there."""
+    return "no such table" in str(error) or "no such column" in str(error) or "has no column named" in str(error)
 
 
 def _lease(row: Any) -> Lease:

@@ -76,6 +76,37 @@ def test_migrate_says_what_it_applied_and_then_that_nothing_is_left_to_do(url: s
     assert (second.returncode, second.stdout) == (0, "schema 'postroad' is already up to date\n")
 
 
+@pytest.mark.parametrize(
+    ("change", "missing", "commands"),
+    [
+        ("alter table postroad_relays rename column heartbeats to beats", "heartbeats", ["migrate"]),
+        ("alter table postroad_installation rename to meta", "postroad_installation", ["migrate", "status"]),
+    ],
+)
+def test_a_schema_of_another_build_gets_one_answer(
+    file: Path, url: str, change: str, missing: str, commands: list[str]
+) -> None:
+    migrate_sqlite(file)
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute(change)
+    for command in commands:
+        done = postroad(command, "--database", url)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "is not as this postroad creates it at version 1: " in done.stderr
+        assert missing in done.stderr
+        assert "drop the schema" in done.stderr
+
+
+def test_migrate_refuses_a_schema_that_asks_for_a_newer_client(file: Path, url: str) -> None:
+    migrate_sqlite(file)
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("insert into postroad_migrations (version) values (15)")
+        connection.execute("update postroad_installation set min_client = 10")
+    done = postroad("migrate", "--database", url)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "is at version 15; it asks for a client of version 10 and this one knows 1" in done.stderr
+
+
 def test_sql_is_printed_as_it_is_and_nothing_is_changed(file: Path, url: str) -> None:
     done = postroad("migrate", "--database", url, "--schema", "parcels", "--sql")
     assert (done.returncode, done.stderr) == (0, "")
