@@ -102,7 +102,7 @@ def _carry(server: PostgreSQL, url: str, sink: str, how: str, *, to: str, messag
         relay.say()
         outcome = relay.outcome()
     if outcome.messages != messages:
-        raise Broken(f"{outcome.messages:,} of {messages:,} messages were carried")
+        raise Broken(f"{outcome.messages:,} of {messages:,} messages were delivered")
     return outcome
 
 

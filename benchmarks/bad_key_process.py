@@ -55,7 +55,7 @@ class Choosy:
         return await self._publisher.publish(messages)
 
 
-async def carry(database: str, sink: str, *, how: str, to: str, messages: int) -> tuple[int, float]:
+async def run_relay(database: str, sink: str, *, how: str, to: str, messages: int) -> tuple[int, float]:
     published, began = 0, time.perf_counter()
     publisher = Choosy(publisher_for(to, exchange=EXCHANGE), refuses=how == "refuse")
     while True:
@@ -78,7 +78,7 @@ def main() -> None:
     given = parser.parse_args()
     starting_cpu_seconds = wait_for_go()
     published, seconds = asyncio.run(
-        carry(given.database, given.sink, how=given.how, to=given.to, messages=given.messages)
+        run_relay(given.database, given.sink, how=given.how, to=given.to, messages=given.messages)
     )
     report(messages=published, seconds=seconds, settings=given.how, starting_cpu_seconds=starting_cpu_seconds)
 

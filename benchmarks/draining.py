@@ -1,4 +1,4 @@
-"""One drain, measured: a process carries a whole backlog while the server's ledger is kept."""
+"""One drain, measured: a process delivers a whole backlog while the server's ledger is kept."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def drain_ours(
     to: str = "null://",
     meanwhile: Process | None = None,
 ) -> Drained:
-    """A relay of ours carries the backlog to a destination, as one sink, while another process may be at work."""
+    """A relay of ours delivers the backlog to a destination, as one sink, while another process may be at work."""
     with Process("relay_process", url, sink, "--to", to) as relay:
         # What was written before must not fall into the measured time, as an autovacuum or as hint bits.
         server.psql(url, "vacuum (analyze)")
@@ -82,7 +82,7 @@ def _measured(process: Process, ledger: Ledger, messages: int, meanwhile: Proces
     if meanwhile is not None:
         meanwhile.say()
     if outcome.messages != messages:
-        raise Broken(f"{outcome.messages:,} of {messages:,} messages were carried")
+        raise Broken(f"{outcome.messages:,} of {messages:,} messages were delivered")
     return Drained(outcome, ledger.close())
 
 

@@ -40,7 +40,7 @@ class Work(msgspec.Struct, frozen=True):
 
 
 class Ledger:
-    """Reads what the server did in one database since this was made. Nobody else may use the server meanwhile."""
+    """Reads what the server did in one database since this was made. No other client may use the server meanwhile."""
 
     def __init__(self, server: PostgreSQL, url: str) -> None:
         self._server = server

@@ -1,5 +1,5 @@
 """operations: what every question of an operator takes with a million messages in the log, half of them waiting, and a
-tenth as many in trouble; and what deleting a million of them costs those who write and those who carry.
+tenth as many deferred; and what deleting a million of them costs writers and relays.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SINK = "default"
 
-# Half of the log is behind the lanes; every fifth of those is in trouble; the lanes moved all the time.
+# Half of the log is behind the lanes; every fifth of those is deferred; the lanes moved all the time.
 _AFTERMATH = """
 update postroad.lanes set position = {behind}, snapshot = pg_current_snapshot();
 insert into postroad.deferred (sink, lane, position, attempts, blocks, state, due_at, key, error)
@@ -47,7 +47,7 @@ update postroad.lanes set position = (select max(position) from postroad.outbox)
 
 def run(server: PostgreSQL, plan: Plan) -> Section:
     messages = plan.size(1_000_000, quick=50_000)
-    title = f"Operating: {messages:,} messages in the log, {messages // 10:,} in trouble"
+    title = f"Operating: {messages:,} messages in the log, {messages // 10:,} deferred"
     section = Section("operations", title, ["", "median", "slowest"])
     url = create_log(server)
     create_sinks(url, [SINK])

@@ -1,4 +1,4 @@
-"""The same messages for everybody: 170 bytes of JSON, with a number that tells them apart. Pure SQL and Python.
+"""The same messages for every benchmark: 170 bytes of JSON, with a number that tells them apart. Pure SQL and Python.
 
 Backlogs are made inside the server, because making them through each library would take longer than the measuring.
 """

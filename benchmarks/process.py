@@ -39,7 +39,7 @@ class Process:
 
     def __init__(self, module: str, *arguments: str, python: Path = Path(sys.executable)) -> None:
         self._module = module
-        # A pipe that nobody reads would fill up.
+        # A pipe that is not read would fill up.
         self._complaints = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by __exit__
         self._process = subprocess.Popen(
             [python, "-m", f"benchmarks.{module}", *arguments],

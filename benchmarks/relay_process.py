@@ -1,4 +1,4 @@
-"""The relay that is measured, in a process of its own: carries all that is committed, and reports on itself.
+"""The relay that is measured, in a process of its own: delivers all that is committed, and reports on itself.
 
 Run by the benchmarks as `python -m benchmarks.relay_process DATABASE SINK`; settings are the library's defaults.
 """

@@ -21,10 +21,10 @@ async def delete_until_told(database: str) -> int:
     store = store_for(database)
     await store.open()
     retention = Retention(store, retain=timedelta(0))
-    told = asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+    stop = asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
     deleted = 0
     try:
-        while not told.done():
+        while not stop.done():
             deleted += await retention.run_once()
             await asyncio.sleep(0.01)
         return deleted + await retention.run_once()

@@ -38,5 +38,5 @@ def _drain(path: Path, sink: str, messages: int) -> Outcome:
         relay.say()
         outcome = relay.outcome()
     if outcome.messages != messages:
-        raise Broken(f"{outcome.messages:,} of {messages:,} messages were carried")
+        raise Broken(f"{outcome.messages:,} of {messages:,} messages were delivered")
     return outcome

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import signal
     from collections.abc import Sequence
 
-PATIENCE = 60
+TIMEOUT_SECONDS = 60
 
 
 class Team:
@@ -64,5 +64,5 @@ class Team:
         began = time.perf_counter()
         asked = f"select {condition} from postroad.lanes where sink = $1"  # the condition is ours
         while not await self._database.fetchval(asked, self._sink, value):
-            if time.perf_counter() - began > PATIENCE:
+            if time.perf_counter() - began > TIMEOUT_SECONDS:
                 raise Broken(f"the relays of sink {self._sink!r} did not come to: {condition}, {value}")

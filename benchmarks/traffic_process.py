@@ -25,13 +25,13 @@ WRITERS = 4
 
 async def write(database: str) -> int:
     """Some writers, each of which adds one message per transaction; how many they were."""
-    told = asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+    stopping = asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
     outbox = Outbox(source=by_hand.SOURCE)
 
     async def one() -> int:
         connection: Any = await asyncpg.connect(database)
         written = 0
-        while not told.done():
+        while not stopping.done():
             async with connection.transaction():
                 await outbox.add_many(connection, [Message("x" * 170, type=by_hand.TYPE)])
             written += 1
@@ -42,11 +42,11 @@ async def write(database: str) -> int:
 
 
 async def relay(database: str) -> int:
-    """A relay to nowhere; how many messages it carried."""
-    told = asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+    """A relay to nowhere; how many messages it delivered."""
+    stopping = asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
     it = Relay(store_for(database), NullPublisher())
     running = asyncio.create_task(it.run())
-    await told
+    await stopping
     it.stop()
     return (await running).published
 

@@ -28,7 +28,7 @@ PER_SECOND = 200
 WITHOUT = Way("writers, no trigger", NO_TRIGGER)
 WAYS = [
     WITHOUT,
-    Way("writers, nobody naps", NO_NAPS),
+    Way("writers, no lane naps", NO_NAPS),
     Way("writers, one lane naps, others are busy", naps(768, 1023), (0, 767)),
     Way("writers, a killed relay's naps", naps(0, 1023)),
     Way("writers, naps of a relay that can't be reached, until they end", naps(0, 1023, CHECKPOINTER)),
@@ -76,7 +76,7 @@ def _latency(server: PostgreSQL, plan: Plan, section: Section) -> None:
     for name, values in found.items():
         figures = [f"{each:.1f} ms" for each in (median(values), percentile(values), max(values))]
         section.rows.append([f"{name}, commit to publisher", *figures, str(times)])
-    section.notes.append(f"Before each message everybody had been idle for {idle:g} s.")
+    section.notes.append(f"Before each message all processes had been idle for {idle:g} s.")
     section.at_most("ms from commit to publisher, median", 2.5, median(found[OURS]), "{:.1f}")
     section.at_most("ms from commit to publisher, 99 %", 10, percentile(found[OURS]), "{:.1f}")
     section.raw["milliseconds"] = found

@@ -28,12 +28,12 @@ delete from postroad.naps
 """
 
 
-# A process that is always there and hears nothing.
+# A process that is always there and reads no notification.
 CHECKPOINTER = "(select pid from pg_stat_activity where backend_type = 'checkpointer')"
 
 
 def naps(first_slot: int, last_slot: int, listener: str = "pg_backend_pid()") -> str:
-    """Somebody naps on these slots all the time; the one who listens for it has just been killed."""
+    """A nap on these slots is always there; the process that listened for it has just been killed."""
     marks = marks_of(first_slot, last_slot)
     return f"""
         select setval('postroad.napping', last_value | ({marks})) from postroad.napping;
@@ -64,9 +64,9 @@ def rate(server: PostgreSQL, url: str, way: Way, seconds: int) -> float:
     server.psql(url, "checkpoint")
     options = ("-n", "-M", "prepared", "-c", str(WRITERS), "-j", "2", "-T", str(seconds), "-f", str(script))
     try:
-        said = server.run("pgbench", *options, "-d", url)
+        output = server.run("pgbench", *options, "-d", url)
     finally:
         server.psql(url, AS_BEFORE)
-    found = re.search(r"tps = ([0-9.]+)", said)
-    assert found is not None, said
+    found = re.search(r"tps = ([0-9.]+)", output)
+    assert found is not None, output
     return float(found[1])

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parent.parent
-PATIENCE = 60
+TIMEOUT_SECONDS = 60
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class Processes:
         return (self._folder / f"{name}.log").read_text()
 
     def check(self) -> None:
-        """Say what a program said if it has ended by itself."""
+        """Raise an error with the output of a program that has ended by itself."""
         for name, process in self._running.items():
             if process.poll() is not None:
                 raise RuntimeError(f"{name} has ended:\n{self.log(name)}")
@@ -57,7 +57,7 @@ class Processes:
             process.terminate()
         for process in self._running.values():
             try:
-                process.wait(PATIENCE)
+                process.wait(TIMEOUT_SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -73,7 +73,7 @@ def processes(folder: Path) -> Iterator[Processes]:
         running.end()
 
 
-def until(look: Callable[[], T], running: Processes, seconds: float = PATIENCE) -> T:
+def until(look: Callable[[], T], running: Processes, seconds: float = TIMEOUT_SECONDS) -> T:
     """Look again and again until there is something to see."""
     deadline = time.monotonic() + seconds
     while not (seen := look()):

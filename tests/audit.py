@@ -42,7 +42,7 @@ def verdict(dependencies: list[dict[str, Any]]) -> tuple[str, int]:
 
 
 def last_line(text: str) -> str:
-    return text.strip().rpartition("\n")[2] or "it said nothing"
+    return text.strip().rpartition("\n")[2] or "no output"
 
 
 if __name__ == "__main__":

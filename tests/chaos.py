@@ -225,7 +225,7 @@ class Chaos:
         return member.name
 
     async def _forget_connections(self) -> str:
-        """The relay learns of it from nobody; until its lease is over it may send what it has read."""
+        """The relay is not notified; until its lease is over it may send what it has read."""
         name, proxy = await self._a_way()
         proxy.forget()
         await asyncio.sleep(LEASE)
@@ -285,16 +285,16 @@ class Chaos:
         )
 
     def _said(self, verdict: Verdict) -> str:
-        """What its relays said about the time of the first duplicate without a reason."""
+        """What its relays logged about the time of the first duplicate without a reason."""
         first = verdict.unexplained[0]
-        said = [
+        output = [
             f"  {at:.3f} {name}: {line['message']}"
             for name in {first.before.by, first.again.by}
             for line in self._relays[str(name)].lines()
             if line["level"] != "debug"
             and first.before.at - 1 < (at := datetime.fromisoformat(line["time"]).timestamp()) < first.again.at + 1
         ]
-        return "\n".join(sorted(said))
+        return "\n".join(sorted(output))
 
     async def _until_nothing_waits(self) -> None:
         until = time.monotonic() + WAIT_SECONDS

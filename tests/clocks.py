@@ -1,4 +1,4 @@
-"""A clock for tests that jumps ahead as soon as everybody waits for it."""
+"""A clock for tests that jumps ahead as soon as every task waits for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lanes for tests that need no relay: created, and taken by somebody whose lease is over at once; and what waits."""
+"""Lanes for tests that need no relay: created, and taken by an owner whose lease is over at once; and what waits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def identity(sink: str = "s", owner: UUID | None = None, *, destination: str = H
 async def take_lanes(
     store: Store, sink: str = "s", owner: UUID | None = None, *, lanes: int = 1, start: Start = "oldest"
 ) -> Sequence[Lease]:
-    """Create the sink, and take all its lanes, whoever took them by this function before."""
+    """Create the sink, and take all its lanes, also those taken by this function before."""
     await store.leases.create(sink, HERE, lanes=lanes, start=start)
     who = identity(sink, owner)
     snapshot = await store.leases.inspect(who)

@@ -79,7 +79,7 @@ class Log(Protocol):
         """Let every row in the log have been added that much earlier."""
 
     async def pass_time(self, by: timedelta) -> None:
-        """Let that much time pass for whatever is in trouble, and for what is to be sent later."""
+        """Let that much time pass for deferred messages, and for what is to be sent later."""
 
     async def cancel(self, *ids: UUID, commit: bool = True) -> list[Cancellation]:
         """Cancel messages in one transaction, and commit or roll back."""
@@ -90,10 +90,10 @@ class Log(Protocol):
         ...
 
     async def delete(self, position: int) -> None:
-        """Delete a row of the log by hand, which nobody should do."""
+        """Delete a row of the log by hand, which is forbidden."""
 
     async def deferred(self) -> list[DeferredRow]:
-        """All messages in trouble, by sink and position."""
+        """All deferred messages, by sink and position."""
         ...
 
     async def attempts(self) -> list[Attempt]:

@@ -1,6 +1,6 @@
 """`make mutants`: plant each known mistake in a copy of the source, and fail unless the tests catch every one.
 
-Each mutant is a mistake that has cost somebody messages; it names the tests that are there to catch it.
+Each mutant is a mistake that would cost messages; it names the tests that are there to catch it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ LOG_MACHINE = "tests/properties/test_log.py"
 WAKING = "tests/contracts/test_wakeup.py"
 NAPS = "tests/contracts/test_naps_postgresql.py"
 WAKEUP_SEARCH = "tests/properties/test_wakeup.py"
-CARRIED = "tests/unit/relay/test_ownership_heartbeats.py"
+OWNERSHIP_HEARTBEATS = "tests/unit/relay/test_ownership_heartbeats.py"
 POOLER = "tests/scenarios/test_pgbouncer.py"
 LOST = "tests/contracts/test_lost_connections.py"
 PUT_BACK = "tests/scenarios/test_put_back.py"
@@ -158,7 +158,7 @@ MUTANTS = [
            "and epoch = ?4 and version <> -?5", (STORES,), times=3),
     Mutant("the fence has no version, seen by the relay", PG_QUERIES, "and epoch = $4 and version = $5",
            "and epoch = $4 and version <> -$5::bigint", (RELAY,), times=4),
-    Mutant("a lane is loaded whoever owns it", PG_QUERIES, "and owner = $3 and epoch = $4\nreturning",
+    Mutant("a lane is loaded without its owner being checked", PG_QUERIES, "and owner = $3 and epoch = $4\nreturning",
            "and coalesce($3::uuid, $4::bigint::text::uuid) is not null\nreturning", (STORES,)),
     # Leases
     Mutant("taking a lane does not raise the epoch", PG_LEASES,
@@ -192,7 +192,7 @@ MUTANTS = [
     Mutant("a lease counts from its answer", OWNERSHIP, "owned.valid_until = self._heartbeats.lease_end(sent_at)",
            "owned.valid_until = self._heartbeats.lease_end(self._clock.now())", (OWNERSHIP_TEST,)),
     Mutant("a relay with too many lanes keeps them", PLAN, "sorted(state.kept)[share:]", "[]", (PLAN_TEST, RELAYS)),
-    Mutant("a plan to release lanes is not carried out", OWNERSHIP, "for number in todo.release:", "for number in []:",
+    Mutant("a plan to release lanes is ignored", OWNERSHIP, "for number in todo.release:", "for number in []:",
            (OWNERSHIP_TEST, RELAYS)),
     Mutant("a suspect is evicted after one probe", PLAN, "if now - since >= EVICT_SECONDS", "if now >= since",
            (PLAN_TEST, OWNERSHIP_TEST)),
@@ -266,11 +266,11 @@ MUTANTS = [
     Mutant("only a new connection asks whether the log has moved", PG,
            "await self._check_server(connection)\n        async with self._connection() as connection, in_tr",
            "pass\n        async with self._connection() as connection, in_tr", (PUT_BACK,)),
-    Mutant("a log that is being restored is carried over", PG, 'if not facts["complete"]:', "if False:", (POSTGRESQL,)),
+    Mutant("a log that is being restored is read", PG, 'if not facts["complete"]:', "if False:", (POSTGRESQL,)),
     Mutant("a copy of the file with the same lane passes the fence (SQLite)", SQLITE_QUERIES,
            "and ?7 = (select schema_version from pragma_schema_version)",
            "and ?7 <> -1 - (select schema_version from pragma_schema_version)", (PUT_BACK,), times=2),
-    # Trouble
+    # Deferred messages
     Mutant("a refused message is passed without a row", PROGRESS,
            "self._deferred += decided", "pass", (REFUSALS,)),
     Mutant("again, for the property test", PROGRESS, "self._deferred += decided", "pass", (ORDER,)),
@@ -315,7 +315,7 @@ MUTANTS = [
            "    perform from {schema}.outbox where id = $1;\n    was_scheduled := was_scheduled and not found;\n"
            "    delete from {schema}.scheduled where id = $1;\n"
            "    if was_scheduled then return 'canceled'; end if;\n", (RACE,)),
-    Mutant("canceling tells no lane", PG_SCHEMA, "route = null, noticed = false", "route = null", (SCHEDULED_PG,)),
+    Mutant("canceling notifies no lane", PG_SCHEMA, "route = null, noticed = false", "route = null", (SCHEDULED_PG,)),
     Mutant("canceling what is too late keeps its locks", PG_SCHEMA, "            raise sqlstate 'PR001';\n",
            "            return 'too late';\n", (SCHEDULED_PG,)),
     Mutant("a claim waits for an application", PG_QUERIES, "order by due_at, position limit $4::integer + 1\n"
@@ -347,9 +347,9 @@ MUTANTS = [
            "$3, $5, $4::text, false,", (CANCELING,)),
     Mutant("what is poisoned ahead of its lane is sure (SQLite)", SQLITE_ADMIN, "?2, ?4, ?3, 1,", "?2, ?4, ?3, 0,",
            (CANCELING,)),
-    Mutant("canceling asks no other sink (SQLite)", SQLITE_QUERIES, "and not (o.position <= l.position\n",
+    Mutant("canceling checks no other sink (SQLite)", SQLITE_QUERIES, "and not (o.position <= l.position\n",
            "and false and not (o.position <= l.position\n", (SCHEDULED,)),
-    Mutant("canceling is for everybody", PG_SCHEMA,
+    Mutant("any role can cancel", PG_SCHEMA,
            "revoke all on function {schema}.cancel(uuid) from public;", "", (SCHEDULED_PG,)),
     # Adding
     Mutant("add commits by itself (asyncpg)", "postroad/stores/connections/asyncpg.py",
@@ -393,7 +393,7 @@ MUTANTS = [
     Mutant("waking: a nap that is nearly over is renewed", PG_LEASES,
            "and until > clock_timestamp() + $10::float8 / 3 * interval '1 second'", "", (NAPS,)),
     Mutant("waking: a tick's old answer counts", OWNERSHIP, "if heartbeat is self._tick_heartbeat:", "if True:",
-           (CARRIED,)),
+           (OWNERSHIP_HEARTBEATS,)),
     Mutant("waking: a lane that is released keeps its nap", WAKEUP,
            "wait.end_nap()\n        self._waits.remove(wait)", "self._waits.remove(wait)", (WAKING,)),
     Mutant("waking: only READ COMMITTED notifies", PG_SCHEMA,
@@ -407,7 +407,7 @@ MUTANTS = [
     Mutant("waking: every nap is notified, whatever its slots", PG_SCHEMA, "and n.marks & mark <> 0", "", (NAPS,)),
     Mutant("waking: a full queue of notifications fails commits", PG_SCHEMA,
            "if pg_notification_queue_usage() <= 0.5 then", "if true then", (NAPS,), times=2),
-    Mutant("waking: who listened is remembered for a transaction", PG_SCHEMA,
+    Mutant("waking: listeners are remembered for a transaction", PG_SCHEMA,
            "loop\n            perform pg_stat_clear_snapshot();", "loop\n", (NAPS,)),
     Mutant("waking: marks are wiped without the lock", PG_SCHEMA, "where name = 'naps' for update skip locked;",
            "where name = 'naps';", (NAPS,)),
@@ -415,10 +415,10 @@ MUTANTS = [
            "coalesce((select 0", (NAPS,)),
     Mutant("waking: marks are wiped by an old snapshot", PG_SCHEMA,
            "    if current_setting('transaction_isolation') <> 'read committed' then", "    if false then", (NAPS,)),
-    Mutant("waking: who has wiped keeps others from napping", PG_SCHEMA, "raise sqlstate 'PR000';", "null;", (NAPS,)),
+    Mutant("waking: wiping marks keeps lanes from napping", PG_SCHEMA, "raise sqlstate 'PR000';", "null;", (NAPS,)),
     Mutant("waking: a nap is renewed without its marks", PG_LEASES,
            "and marks & ~ coalesce(pg_sequence_last_value('{schema}.napping'::regclass), 0) = 0", "", (NAPS,)),
-    Mutant("waking: what was told is remembered for a session", PG_SCHEMA, "(notified | mark)::text, true)",
+    Mutant("waking: notified marks are remembered for a session", PG_SCHEMA, "(notified | mark)::text, true)",
            "(notified | mark)::text, false)", (NAPS,)),
     Mutant("waking: the last slots have no mark", "postroad/stores/postgresql_naps.py", "1 << 63 - last",
            "1 << 64 - last", (NAPS,)),
@@ -433,9 +433,9 @@ MUTANTS = [
            "    perform set_config('lock_timeout', before, true);\n", "", (INBOX,), times=2),
     Mutant("the inbox knows a message by its id alone", "postroad/received.py",
            "return f\"{source.replace(' ', '%20')} {id}\"", "return id", (INBOX,)),
-    Mutant("a consumer's name is for everybody", PG_SCHEMA,
+    Mutant("any role can use a consumer's name", PG_SCHEMA,
            "if owner <> session_user and not {schema}.acts_as(owner) then", "if false then", (RIGHTS_CONSUMERS,)),
-    Mutant("a message is for everybody to cancel", PG_SCHEMA, "select $1 = session_user\n", "select true\n",
+    Mutant("any role can cancel any message", PG_SCHEMA, "select $1 = session_user\n", "select true\n",
            (RIGHTS_MESSAGES,)),
     Mutant("a message whose id is taken is lost in silence", PG_SCHEMA,
            "new.ordinality limit 1;\n    if found then", "new.ordinality limit 1;\n    if false then",
@@ -448,7 +448,7 @@ MUTANTS = [
     Mutant("a body that is too large is lost on the way to the dead letters", "postroad/brokers/rabbitmq/reading.py",
            "self._spool.write(frame)", "self._spool.size += len(frame)",
            ("tests/unit/brokers/rabbitmq/test_reading.py",)),
-    Mutant("nothing says which message led to which", HANDLER_TRANSACTION, "causation_id=message.id,", "", (CONSUMER,)),
+    Mutant("causation ids are not set", HANDLER_TRANSACTION, "causation_id=message.id,", "", (CONSUMER,)),
     Mutant("a key's messages overtake each other", "postroad/consumer/keys.py",
            "self._behind[key].append(item)\n            return", "self.ready.append((None, item))\n            return",
            (CONSUMER,)),
@@ -474,7 +474,7 @@ MUTANTS = [
     Mutant("a commit that can't be seen yet counts as undone", PG_SCHEMA,
            "and not pg_visible_in_snapshot($1::xid8, pg_current_snapshot())", "and false",
            (HANDLERS_THAT_END,)),
-    Mutant("what a failed handler committed is remembered for nobody", HANDLER_TRANSACTION,
+    Mutant("what a failed handler committed is not undone", HANDLER_TRANSACTION,
            "self._failed |= dict.fromkeys((message.identity for message in messages), transaction)", "pass",
            (HANDLERS_THAT_END,)),
     Mutant("another's row goes with a handler's roll-back", PG_SCHEMA, "if status = 'committed' then",
@@ -500,7 +500,7 @@ MUTANTS = [
            "if item.dead_letter_id is None:", "if True:", (CONSUMER_STOPS,)),
     Mutant("a handler is called again while its failure can't be counted", DELIVERY,
            "if item.failure is not None:", "if False:", (CONSUMER_FAILURES,)),
-    Mutant("one who stands by begins with what comes later", "postroad/consumer/run.py",
+    Mutant("a standby begins with what comes later", "postroad/consumer/run.py",
            "if not self._options.keep_order:", "if True:", (CONSUMERS,)),
     Mutant("a consumer forgets what another has processed", SQLITE_QUERIES,
            "where consumer = ? and processed_at <", "where ? <> '' and processed_at <", (CONSUMER,)),

@@ -41,13 +41,13 @@ class UnreliableBroker(MemoryBroker):
         """Take some, and then tell only of some of those."""
         taken = messages[: self._random.randrange(len(messages) + 1)]
         refusals = await super().publish(taken)
-        heard = taken[: self._random.randrange(len(taken) + 1)]
+        received = taken[: self._random.randrange(len(taken) + 1)]
         refused = {refusal.position for refusal in refusals}
-        confirmed = {message.position for message in heard} - refused
-        heard_of = {message.position for message in heard}
+        confirmed = {message.position for message in received} - refused
+        heard_of = {message.position for message in received}
         suspicious = self._random.random() < 0.5
-        told = [refusal for refusal in refusals if refusal.position in heard_of]
-        raise BrokerUnavailable("chance", confirmed=confirmed, refusals=told, suspicious=suspicious)
+        logged = [refusal for refusal in refusals if refusal.position in heard_of]
+        raise BrokerUnavailable("chance", confirmed=confirmed, refusals=logged, suspicious=suspicious)
 
     def _refusal_of(self, message: StoredMessage) -> Refusal | None:
         chance = 1.0 if self.mended else self._random.random()

@@ -1,4 +1,4 @@
-"""The inventory service: it hears of orders, reserves stock, and tells; all of it in one transaction."""
+"""The inventory service: it receives orders, reserves stock, and adds an event; all of it in one transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mail service: it hears what became of the stock, and writes to the customer. Plain functions, run in threads.
+"""The mail service: it receives what became of the stock, and writes to the customer. Plain functions, run in threads.
 
 An e-mail can't be rolled back. It is sent before the commit, so a kill between the two sends it again; the message's id
 goes along as the idempotency key, for a mail service that knows what to do with one.

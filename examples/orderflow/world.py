@@ -59,7 +59,7 @@ class World:
         with Session(self.engine("inventory")) as session, session.begin():
             session.add_all(inventory.Stock(product=product, free=free) for product, free in PRODUCTS.items())
         self._mail_server.start()
-        # Somebody must want a message before it is sent: the consumers make their queues.
+        # A queue must be bound before a message is sent: the consumers declare theirs.
         for name in ("inventory", "mail"):
             self.start_consumer(name)
         until(lambda: all("receiving from" in self.running.log(name) for name in ("inventory", "mail")), self.running)

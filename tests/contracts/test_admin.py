@@ -65,7 +65,7 @@ def relay(log: Log, broker: MemoryBroker, *, retry: Backoff = AT_ONCE, sink: str
     return Relay(log.another_store(), broker, sink=sink, settings=RelaySettings(**(settings | more)), retry=retry)
 
 
-async def carry(log: Log, broker: MemoryBroker, **more: Any) -> Summary:
+async def run_relay(log: Log, broker: MemoryBroker, **more: Any) -> Summary:
     return await relay(log, broker, **more).run_until_empty()
 
 
@@ -123,7 +123,7 @@ async def id_of(ops: Admin, position: int) -> UUID:
 @pytest.mark.parametrize("connections", [1, 4])
 async def test_twenty_calls_at_once_of_all_kinds(log: Log, connections: int) -> None:
     await log.add(*numbered(*range(1, 9), key="k1"), *numbered(9))
-    await carry(log, refusing(9), retry=Backoff(max_attempts=1))
+    await run_relay(log, refusing(9), retry=Backoff(max_attempts=1))
     async with admin_of(log, connections=connections) as admin:
         (dead,) = (await admin.messages(Filter(state=State.DEAD))).messages
         found: list[Any] = await asyncio.wait_for(
@@ -150,7 +150,7 @@ async def test_twenty_calls_at_once_of_all_kinds(log: Log, connections: int) -> 
 
 
 async def test_a_change_that_is_canceled_leaves_nothing_and_its_connection_to_others(log: Log) -> None:
-    await carry(log, MemoryBroker())
+    await run_relay(log, MemoryBroker())
     async with admin_of(log) as admin:
         for turns in range(12):  # cancel it at every one of its first steps
             change = asyncio.create_task(admin.hold("default", f"k{turns}", ME))
@@ -171,7 +171,7 @@ async def test_a_change_that_is_canceled_leaves_nothing_and_its_connection_to_ot
 
 async def test_previews_tell_what_a_change_would_do_and_change_nothing(log: Log, ops: Admin) -> None:
     await log.add(*numbered(1, 2, key="customer-1"), *numbered(3, key="customer-2"), *numbered(4))
-    await carry(log, refusing(1, 3), retry=Backoff(max_attempts=1))
+    await run_relay(log, refusing(1, 3), retry=Backoff(max_attempts=1))
     await log.add(*numbered(5, key="customer-1"))
     dead = await id_of(ops, 1)
     published, waiting = await id_of(ops, 4), await id_of(ops, 5)
@@ -222,9 +222,9 @@ async def test_what_there_is_before_there_is_anything(ops: Admin) -> None:
     assert list(await ops.audit()) == []
 
 
-async def test_status_tells_what_waits_and_what_is_deferred(log: Log, ops: Admin) -> None:
+async def test_status_reports_what_waits_and_what_is_deferred(log: Log, ops: Admin) -> None:
     await log.add(*numbered(1, 2, 3, key="a"), *numbered(4, 5, 6))
-    await carry(log, refusing(1, 5), retry=LATER, lanes=1, max_attempts=2)
+    await run_relay(log, refusing(1, 5), retry=LATER, lanes=1, max_attempts=2)
     await log.make_older(timedelta(minutes=10))
     await log.add(*numbered(7, 8))
     (sink,) = (await ops.status()).sinks
@@ -240,7 +240,7 @@ async def test_status_tells_what_waits_and_what_is_deferred(log: Log, ops: Admin
     assert sum(sink.published_per_minute) == sum(sink.published_per_minute[-2:]) == 2
 
 
-async def test_status_tells_what_is_to_be_sent_later(log: Log, ops: Admin) -> None:
+async def test_status_reports_what_is_scheduled(log: Log, ops: Admin) -> None:
     await log.add(*(Message("1", type="t", deliver_in=timedelta(hours=hours)) for hours in (1, 2)))
     report = await ops.status()
     assert (report.scheduled.number, report.scheduled.exact) == (2, True)
@@ -251,7 +251,7 @@ async def test_status_tells_what_is_to_be_sent_later(log: Log, ops: Admin) -> No
 async def test_a_message_is_waiting_then_published_and_that_has_a_time(log: Log, ops: Admin) -> None:
     await log.add(*numbered(1))
     assert await states(ops, all=True) == {1: "waiting"}, "also before there is a sink"
-    await carry(log, MemoryBroker())
+    await run_relay(log, MemoryBroker())
     await log.add(*numbered(2))
     newest, oldest = (await ops.messages(EVERYTHING)).messages
     assert (newest.position, newest.state, newest.published_at) == (2, State.WAITING, None)
@@ -263,11 +263,11 @@ async def test_a_message_is_waiting_then_published_and_that_has_a_time(log: Log,
 async def test_who_was_deferred_was_published_when_that_was_over(log: Log, ops: Admin) -> None:
     await log.add(*numbered(1), *numbered(2))
     broker = refusing(1)
-    await carry(log, broker, retry=LATER)
+    await run_relay(log, broker, retry=LATER)
     (before,) = (await ops.messages(Filter(state=State.PUBLISHED))).messages
     mend(broker)
     await log.pass_time(timedelta(hours=2))
-    await carry(log, broker)
+    await run_relay(log, broker)
     row = await at(ops, 1)
     assert (row.state, row.attempts, row.error, row.next_attempt_at) == (State.PUBLISHED, 0, None, None)
     assert row.published_at is not None
@@ -277,9 +277,9 @@ async def test_who_was_deferred_was_published_when_that_was_over(log: Log, ops: 
 
 async def test_what_is_behind_a_sink_that_began_at_now_has_no_time(log: Log, ops: Admin) -> None:
     await log.add(*numbered(1))
-    await carry(log, MemoryBroker(), start="now")
+    await run_relay(log, MemoryBroker(), start="now")
     await log.add(*numbered(2))
-    await carry(log, broker := Arrivals(), start="now")
+    await run_relay(log, broker := Arrivals(), start="now")
     assert broker.numbers == [2]
     assert (await at(ops, 1)).published_at is None
     assert (await at(ops, 2)).published_at is not None
@@ -291,8 +291,8 @@ async def test_a_filter_narrows(log: Log, ops: Admin) -> None:
         Message("2", type="order.paid", topic="orders", key="a"),
         Message("3", type="order.paid", topic="money", key="b"),
     )
-    await carry(log, refusing(2, 3), retry=Backoff(max_attempts=1))
-    await carry(log, MemoryBroker(), sink="other")
+    await run_relay(log, refusing(2, 3), retry=Backoff(max_attempts=1))
+    await run_relay(log, MemoryBroker(), sink="other")
 
     async def found(**which: Any) -> list[int]:
         rows = (await ops.messages(Filter(sink=which.pop("sink", "default"), **which))).messages
@@ -332,7 +332,7 @@ async def test_a_messages_whole_history(log: Log, ops: Admin) -> None:
     await log.add(Message("c", type="c.d", id=other, causation_id=str(cause)), *numbered(9))
     broker = Arrivals()
     broker.refuse(lambda message: "no" if message.id == cause else None)
-    await carry(log, broker, retry=Backoff(first=timedelta(0), max_attempts=2))
+    await run_relay(log, broker, retry=Backoff(first=timedelta(0), max_attempts=2))
     history = await ops.message(cause, payload_bytes=4)
     assert history is not None
     assert (history.type, history.topic, history.key, history.position) == ("a.b", "t", "k", 1)
@@ -353,20 +353,20 @@ async def test_the_history_of_what_is_to_be_sent_later(log: Log, ops: Admin) -> 
     assert history.deliver_at is not None
 
 
-# -- messages in trouble ---------------------------------------------------------------------------------------------
+# -- deferred messages -----------------------------------------------------------------------------------------------
 
 
 async def test_retry_lets_the_dead_go_again_with_all_their_attempts(log: Log, ops: Admin) -> None:
     await log.add(*numbered(1, 2, 3))
     broker = refusing(1, 2)
-    await carry(log, broker)
+    await run_relay(log, broker)
     mend(broker)
     seen: list[int] = []
     assert await ops.retry(Filter(state=State.DEAD), ME, on_progress=seen.append) == Done(2)
     assert seen == [2]
     row = await at(ops, 1)
     assert (row.state, row.attempts, row.error) == (State.RETRYING, 0, "no 1")
-    await carry(log, broker)
+    await run_relay(log, broker)
     assert sorted(broker.numbers) == [1, 2, 3]
     history = await ops.message(row.id)
     assert history is not None
@@ -376,14 +376,14 @@ async def test_retry_lets_the_dead_go_again_with_all_their_attempts(log: Log, op
 async def test_retry_stays_behind_what_blocks_its_key(log: Log, ops: Admin) -> None:
     await log.add(*numbered(1, 2, 3, key="a"))
     broker = refusing(2)
-    await carry(log, broker, lanes=1, on_dead="hold")
+    await run_relay(log, broker, lanes=1, on_dead="hold")
     assert await states(ops, all=True) == {1: "published", 2: "dead", 3: "held"}
     await ops.poison(Filter(ids=[await id_of(ops, 3)]), ME)
     assert (await ops.retry(Filter(ids=[await id_of(ops, 3)]), ME)).changed == 1
     assert (await at(ops, 3)).state is State.HELD
     mend(broker)
     assert (await ops.retry(Filter(ids=[await id_of(ops, 2)]), ME)).changed == 1
-    await carry(log, broker)
+    await run_relay(log, broker)
     assert broker.numbers == [1, 2, 3]
 
 
@@ -408,7 +408,7 @@ async def test_drop_gives_the_dead_up_and_frees_their_keys(log: Log, ops: Admin)
 
 async def test_what_may_not_move_is_not_moved_and_is_reported(log: Log, ops: Admin) -> None:
     await log.add(*numbered(1, 2, 3), *numbered(4, key="k1"))
-    await carry(log, refusing(1, 3), retry=LATER)
+    await run_relay(log, refusing(1, 3), retry=LATER)
     await log.add(*numbered(5))
     ids = [row.id for row in (await ops.messages(EVERYTHING)).messages]
     done = await ops.retry(Filter(ids=ids), ME)
@@ -418,42 +418,42 @@ async def test_what_may_not_move_is_not_moved_and_is_reported(log: Log, ops: Adm
     assert (await ops.retry(Filter(ids=[new_id()]), ME)) == Done(0)
 
 
-async def test_poison_kills_what_is_deferred_and_says_who_did_it(log: Log, ops: Admin) -> None:
+async def test_poison_makes_deferred_messages_dead_and_names_the_operator(log: Log, ops: Admin) -> None:
     await log.add(*numbered(1, 2, key="a"))
     broker = refusing(1)
-    await carry(log, broker, retry=LATER)
+    await run_relay(log, broker, retry=LATER)
     assert await ops.poison(Filter(ids=[await id_of(ops, 1)]), By("anna", "bad data")) == Done(1)
     row = await at(ops, 1)
     assert (row.state, row.attempts, row.error) == (State.DEAD, 1, "poisoned by anna: bad data")
     history = await ops.message(row.id)
     assert history is not None
     assert [each.error for each in history.sinks[0].failures] == ["no 1", "poisoned by anna: bad data"]
-    await carry(log, broker)
+    await run_relay(log, broker)
     assert broker.numbers == [2], "what waited for it goes on"
 
 
 async def test_poison_that_holds_the_key(log: Log, ops: Admin) -> None:
     await log.add(*numbered(1, 2, key="a"))
-    await carry(log, broker := refusing(1), retry=LATER)
+    await run_relay(log, broker := refusing(1), retry=LATER)
     await ops.poison(Filter(ids=[await id_of(ops, 1)]), ME, holds_key=True)
-    await carry(log, broker)
+    await run_relay(log, broker)
     assert broker.numbers == []
 
 
 async def test_a_message_that_still_waits_is_skipped_or_poisoned(log: Log, ops: Admin) -> None:
-    await carry(log, broker := Arrivals())
+    await run_relay(log, broker := Arrivals())
     await log.add(*numbered(1, 2, 3, 4, 5))
     assert await ops.skip(Filter(ids=[await id_of(ops, 2)]), ME) == Done(1)
     assert await ops.poison(Filter(ids=[await id_of(ops, 4)]), ME) == Done(1)
     assert await states(ops, all=True) == {1: "waiting", 2: "skipped", 3: "waiting", 4: "dead", 5: "waiting"}
-    summary = await carry(log, broker, batch_size=2)
+    summary = await run_relay(log, broker, batch_size=2)
     assert sorted(broker.numbers) == [1, 3, 5]
     assert (summary.published, summary.skipped) == (3, 2)
     assert ", 2 skipped in " in str(summary)
     await log.add(*numbered(6))
-    assert (await carry(log, broker)).skipped == 0, "that is forgotten"
+    assert (await run_relay(log, broker)).skipped == 0, "that is forgotten"
     await ops.retry(Filter(ids=[await id_of(ops, 4)]), ME)
-    await carry(log, broker)
+    await run_relay(log, broker)
     assert sorted(broker.numbers) == [1, 3, 4, 5, 6]
     assert await ops.skip(Filter(ids=[await id_of(ops, 1)]), ME) == Done(0, {State.PUBLISHED: 1})
 
@@ -473,9 +473,9 @@ async def test_a_running_relay_passes_over_what_is_skipped(log: Log, ops: Admin)
 async def test_skip_what_is_deferred(log: Log, ops: Admin) -> None:
     await log.add(*numbered(1, 2, key="a"), *numbered(3))
     broker = refusing(1, 3)
-    await carry(log, broker, retry=LATER)
+    await run_relay(log, broker, retry=LATER)
     assert await ops.skip(Filter(key="a", state=State.RETRYING), ME) == Done(1)
-    await carry(log, broker)
+    await run_relay(log, broker)
     assert broker.numbers == [2]
     assert await states(ops, all=True) == {1: "skipped", 2: "published", 3: "retrying"}
 
@@ -487,7 +487,7 @@ async def test_a_filter_that_means_everything_must_say_so(ops: Admin) -> None:
 
 
 async def test_an_unknown_sink_is_named(log: Log, ops: Admin) -> None:
-    await carry(log, MemoryBroker())
+    await run_relay(log, MemoryBroker())
     with pytest.raises(InvalidSetting, match="there is no sink 'nope'; there is 'default'"):
         await ops.hold("nope", "a", ME)
     with pytest.raises(InvalidSetting, match="'nope'"):
@@ -500,8 +500,8 @@ async def test_an_unknown_sink_is_named(log: Log, ops: Admin) -> None:
 
 async def test_one_sinks_messages_are_not_anothers(log: Log, ops: Admin) -> None:
     await log.add(*numbered(1))
-    await carry(log, refusing(1), sink="one")
-    await carry(log, refusing(1), sink="two")
+    await run_relay(log, refusing(1), sink="one")
+    await run_relay(log, refusing(1), sink="two")
     assert await ops.drop(Filter(sink="one", state=State.DEAD), ME) == Done(1)
     assert await states(ops, sink="one", all=True) == {1: "dropped"}
     assert await states(ops, sink="two", all=True) == {1: "dead"}
@@ -514,8 +514,8 @@ async def test_large_changes_go_in_batches_and_are_one_line_of_the_audit(
     await log.add(*numbered(*range(1, 9)))
     broker = Arrivals()
     broker.refuse(lambda _: "no")
-    await carry(log, broker, retry=Backoff(max_attempts=1))
-    await carry(log, broker, retry=Backoff(max_attempts=1), sink="other")
+    await run_relay(log, broker, retry=Backoff(max_attempts=1))
+    await run_relay(log, broker, retry=Backoff(max_attempts=1), sink="other")
     seen: list[int] = []
     assert await ops.drop(Filter(all=True), ME, on_progress=seen.append) == Done(16)
     assert seen == [3, 6, 9, 12, 15, 16]
@@ -552,14 +552,14 @@ async def test_a_held_key_waits_and_others_go_on(log: Log, ops: Admin) -> None:
 async def test_a_hold_survives_restarts_and_holds_what_is_deferred(log: Log, ops: Admin) -> None:
     await log.add(*numbered(1, 2, key="a"), *numbered(3, key="b"))
     broker = refusing(1)
-    await carry(log, broker, retry=LATER)
+    await run_relay(log, broker, retry=LATER)
     await ops.hold("default", "a", ME)
     assert await states(ops, all=True) == {1: "held", 2: "held", 3: "published"}
     mend(broker)
     await log.add(*numbered(4, key="a"))
-    assert (await carry(log, broker)).published == 0
+    assert (await run_relay(log, broker)).published == 0
     await ops.release("default", "a", ME)
-    await carry(log, broker)
+    await run_relay(log, broker)
     assert broker.numbers == [3, 1, 2, 4]
 
 
@@ -567,7 +567,7 @@ async def test_what_is_being_sent_when_its_key_is_held_is_not_sent_again(log: Lo
     """The claim is out, the hold comes, and the lane that finds out puts the message back without making it due."""
     await log.add(*numbered(1, key="a"))
     broker = refusing(1)
-    await carry(log, broker, retry=AT_ONCE, max_attempts=1)
+    await run_relay(log, broker, retry=AT_ONCE, max_attempts=1)
     await ops.retry(Filter(all=True), ME)
     broker.hold()
     broker.asked.clear()
@@ -577,7 +577,7 @@ async def test_what_is_being_sent_when_its_key_is_held_is_not_sent_again(log: Lo
         await ops.hold("default", "a", ME)
     mend(broker)
     broker.release()
-    assert (await carry(log, broker)).published == 0
+    assert (await run_relay(log, broker)).published == 0
     assert (await at(ops, 1)).state is State.HELD
 
 
@@ -585,20 +585,20 @@ async def test_a_held_key_is_no_probe_for_its_route(log: Log, ops: Admin) -> Non
     await log.add(*numbered(1, key="a", topic="t"), *numbered(2, key="b", topic="t"))
     broker = Arrivals()
     broker.unbind("t")
-    await carry(log, broker, lanes=1)
+    await run_relay(log, broker, lanes=1)
     await ops.hold("default", "a", ME)
     broker.bind("t")
-    await carry(log, broker)
+    await run_relay(log, broker)
     assert broker.numbers == [2]
 
 
 async def test_skip_key_skips_what_is_deferred_of_it(log: Log, ops: Admin) -> None:
     await log.add(*numbered(1, 2, key="a"), *numbered(3, key="b"))
     broker = refusing(1)
-    await carry(log, broker, retry=LATER)
+    await run_relay(log, broker, retry=LATER)
     assert await ops.skip_key("default", "a", ME) == Done(2)
     await log.add(*numbered(4, key="a"))
-    await carry(log, broker)
+    await run_relay(log, broker)
     assert broker.numbers == [3, 4]
     assert (await ops.audit())[0].arguments == {"sink": "default", "key": "a"}
 
@@ -618,7 +618,7 @@ async def test_a_paused_sink_stands_still_until_it_is_resumed(
         await log.add(*numbered(2))
         (sink,) = (await ops.status()).sinks
         assert all(lane.paused for lane in sink.lanes)
-        assert (await carry(log, other := Arrivals(), sink="other")).published == 2, "another sink goes on"
+        assert (await run_relay(log, other := Arrivals(), sink="other")).published == 2, "another sink goes on"
         assert other.numbers
         assert broker.numbers == [1]
         assert await ops.resume("default", ME) == Done(2)
@@ -627,14 +627,14 @@ async def test_a_paused_sink_stands_still_until_it_is_resumed(
 
 
 async def test_a_relay_that_finds_its_sink_paused(log: Log, ops: Admin) -> None:
-    await carry(log, broker := Arrivals())
+    await run_relay(log, broker := Arrivals())
     await ops.pause("default", ME)
     await log.add(*numbered(1))
-    assert (await carry(log, broker)).published == 0
+    assert (await run_relay(log, broker)).published == 0
     async with running(log, broker):
         pass  # it can be stopped
     await ops.resume("default", ME)
-    assert (await carry(log, broker)).published == 1
+    assert (await run_relay(log, broker)).published == 1
 
 
 # -- the log ---------------------------------------------------------------------------------------------------------
@@ -642,10 +642,10 @@ async def test_a_relay_that_finds_its_sink_paused(log: Log, ops: Admin) -> None:
 
 async def test_cleanup_deletes_what_retention_would_and_says_how_many(log: Log, ops: Admin) -> None:
     await log.add(*numbered(*range(1, 8)))
-    await carry(log, refusing(3))
+    await run_relay(log, refusing(3))
     await log.make_older(timedelta(days=4))
     await log.add(*numbered(8))
-    await carry(log, MemoryBroker())
+    await run_relay(log, MemoryBroker())
     await log.add(*numbered(9))
     assert (await ops.preview_cleanup(timedelta(days=5))).number == 0
     wanted = await ops.preview_cleanup(timedelta(days=3))
@@ -660,14 +660,14 @@ async def test_cleanup_deletes_what_retention_would_and_says_how_many(log: Log, 
 
 async def test_rewind_publishes_again_and_says_so(log: Log, ops: Admin) -> None:
     await log.add(*numbered(1, 2, key="a"), *numbered(3, 4, key="b"))
-    await carry(log, broker := Arrivals())
+    await run_relay(log, broker := Arrivals())
     ids = {int(message.payload): message.id for message in broker.messages}
     rewind = Rewind(sink="default", to=2)
     count = await ops.preview_rewind(rewind)
     assert (count.number, count.exact) == (3, True)
     assert await ops.rewind(rewind, ME) == Done(3)
     broker.messages.clear()
-    await carry(log, broker)
+    await run_relay(log, broker)
     assert broker.numbers.index(3) < broker.numbers.index(4)
     assert {int(each.payload): each.id for each in broker.messages} == {n: ids[n] for n in (2, 3, 4)}
     assert all("postroad-rewind" in each.headers for each in broker.messages)
@@ -679,35 +679,35 @@ async def test_rewind_publishes_again_and_says_so(log: Log, ops: Admin) -> None:
 
 async def test_a_rewind_without_ordering_leaves_nothing_behind(log: Log, ops: Admin) -> None:
     await log.add(*numbered(*range(1, 6), key="a"))
-    await carry(log, broker := Arrivals(), ordering="none")
+    await run_relay(log, broker := Arrivals(), ordering="none")
     await ops.rewind(Rewind(sink="default", to=1), ME)
     await log.add(*numbered(6, key="a"))
-    await carry(log, broker, ordering="none", batch_size=2)
+    await run_relay(log, broker, ordering="none", batch_size=2)
     assert sorted(broker.numbers) == sorted([*range(1, 6), *range(1, 7)])
     assert await states(ops, all=True) == dict.fromkeys(range(1, 7), "published")
 
 
 async def test_what_a_lane_has_not_come_to_can_not_overtake(log: Log, ops: Admin) -> None:
-    await carry(log, broker := Arrivals())
+    await run_relay(log, broker := Arrivals())
     await log.add(*numbered(1, 2, key="a"))
     which = Filter(ids=[await id_of(ops, 2)])
     assert await ops.poison(which, ME) == Done(1)
     assert (await ops.retry(which, ME)).changed == 0
-    await carry(log, broker)
+    await run_relay(log, broker)
     assert (await ops.retry(which, ME)).changed == 1
-    await carry(log, broker)
+    await run_relay(log, broker)
     assert broker.numbers == [1, 2]
 
 
 async def test_rewind_of_a_key_or_a_type_with_new_ids(log: Log, ops: Admin) -> None:
     await log.add(*numbered(1, 2, key="a"), *numbered(3, key="b"), Message("4", type="other", key="a"))
-    await carry(log, broker := Arrivals())
+    await run_relay(log, broker := Arrivals())
     known = {message.id for message in broker.messages}
     broker.messages.clear()
     rewind = Rewind(sink="default", to=1, key="a", type="test.number", new_ids=True)
     assert (await ops.preview_rewind(rewind)).number == 2
     assert (await ops.rewind(rewind, ME)).changed == 2
-    await carry(log, broker)
+    await run_relay(log, broker)
     assert broker.numbers == [1, 2]
     assert known.isdisjoint(message.id for message in broker.messages)
 
@@ -716,31 +716,31 @@ async def test_rewind_to_a_time(log: Log, ops: Admin) -> None:
     await log.add(*numbered(1, 2, 3))
     await log.make_older(timedelta(hours=2))
     await log.add(*numbered(4, 5))
-    await carry(log, broker := Arrivals())
+    await run_relay(log, broker := Arrivals())
     broker.messages.clear()
     rewind = Rewind(sink="default", to=datetime.now(UTC) - timedelta(hours=1))
     assert (await ops.preview_rewind(rewind)).number == 2
     assert (await ops.rewind(rewind, ME)).changed == 2
-    await carry(log, broker)
+    await run_relay(log, broker)
     assert sorted(broker.numbers) == [4, 5]
 
 
 async def test_rewind_leaves_alone_what_was_not_published(log: Log, ops: Admin) -> None:
     await log.add(*numbered(1, 2, 3, 4))
     broker = refusing(1, 2)
-    await carry(log, broker)
+    await run_relay(log, broker)
     await ops.drop(Filter(ids=[await id_of(ops, 2)]), ME)
     await log.add(*numbered(5))
     assert (await ops.rewind(Rewind(sink="default", to=0), ME)).changed == 2
     broker.messages.clear()
-    await carry(log, broker)
+    await run_relay(log, broker)
     assert sorted(broker.numbers) == [3, 4, 5]
     assert await states(ops, all=True) == {1: "dead", 2: "dropped", 3: "published", 4: "published", 5: "published"}
 
 
 async def test_what_is_published_again_is_refused_retried_and_keeps_its_header(log: Log, ops: Admin) -> None:
     await log.add(*numbered(1))
-    await carry(log, broker := Arrivals())
+    await run_relay(log, broker := Arrivals())
     await ops.rewind(Rewind(sink="default", to=0, new_ids=True), ME)
     tried: list[StoredMessage] = []
 
@@ -749,7 +749,7 @@ async def test_what_is_published_again_is_refused_retried_and_keeps_its_header(l
         return "no" if len(tried) < 3 else None
 
     broker.refuse(third_time)
-    await carry(log, broker)
+    await run_relay(log, broker)
     assert len({message.id for message in tried}) == 1
     assert all("postroad-rewind" in message.headers for message in tried)
     assert len(broker.messages) == 2
@@ -784,7 +784,7 @@ async def test_a_large_rewind_goes_in_batches_under_a_running_relay(
 async def test_forget_erases_what_was_delivered_of_a_key_and_nothing_else(log: Log, ops: Admin) -> None:
     await log.add(*numbered(1, 2, key="ann"), *numbered(3, key="bob"))
     broker = refusing(2)
-    await carry(log, broker, max_attempts=1)
+    await run_relay(log, broker, max_attempts=1)
     await log.add(*numbered(4, key="ann"), Message("5", key="ann", type="test.number", deliver_in="1h"))
     assert await ops.preview_forget("ann") == KeyCount(delivered=1, undelivered=2, scheduled=1)
     assert (await ops.forget("ann", By("me", "she asked for it"))).changed == 1
@@ -795,7 +795,7 @@ async def test_forget_erases_what_was_delivered_of_a_key_and_nothing_else(log: L
 async def test_forget_leaves_the_errors_of_nothing_that_it_erased(log: Log, ops: Admin) -> None:
     await log.add(*numbered(1, key="ann"))
     broker = refusing(1)
-    await carry(log, broker, max_attempts=1)
+    await run_relay(log, broker, max_attempts=1)
     await ops.drop(Filter(key="ann"), ME)
     assert (await ops.forget("ann", ME)).changed == 1
     assert list((await ops.messages(EVERYTHING)).messages) == []
@@ -805,7 +805,7 @@ async def test_forget_leaves_the_errors_of_nothing_that_it_erased(log: Log, ops:
 
 async def test_the_audit_keeps_what_was_done_to_a_forgotten_key_without_the_key(log: Log, ops: Admin) -> None:
     await log.add(*numbered(1, key="ann"), *numbered(2, key="bob"))
-    await carry(log, Arrivals())
+    await run_relay(log, Arrivals())
     await ops.hold("default", "ann", By("me", "ann moves to Rome"))
     await ops.hold("default", "bob", By("me", "bob waits"))
     await ops.forget("ann", By("me", "request 7"))
@@ -820,7 +820,7 @@ async def test_forget_walks_through_the_whole_log(log: Log, ops: Admin, monkeypa
     monkeypatch.setattr("postroad.stores.admin.cleanup.BATCH", 3)
     monkeypatch.setattr("postroad.stores.admin.cleanup.SCAN_BATCH", 4)
     await log.add(*(message for n in range(20) for message in numbered(n, key="ann" if n % 9 == 1 else "bob")))
-    await carry(log, Arrivals())
+    await run_relay(log, Arrivals())
     assert (await ops.preview_forget("ann")).delivered == 3
     assert (await ops.forget("ann", ME)).changed == 3
     assert (await ops.preview_forget("bob")).delivered == 17

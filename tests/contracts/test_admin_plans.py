@@ -25,7 +25,7 @@ from tests.services.postgresql import PostgreSQL
 
 ROWS = 200_000
 BEHIND = ROWS // 2
-"""So many were published, but for every hundredth, which is in trouble."""
+"""So many were published, but for every hundredth, which is deferred."""
 LOOK = 1000
 WALK = 1000
 AN_ID = "00000000-0000-7000-8000-000000000064"  # position 100, which is dead

@@ -136,7 +136,7 @@ async def test_a_message_that_was_taken_and_is_refused_after_a_reload(log: Log) 
 async def test_a_message_that_was_sent_without_an_answer_and_then_refused(
     log: Log, error: Exception, claimed: bool
 ) -> None:
-    """The broker took it, could not say so, and refused it when it came again: in a page, or claimed from trouble."""
+    """The broker took it, could not say so, and refused it when it came again: in a page, or claimed as deferred."""
     broker = Silent(error, refuses_first=claimed)
     id = new_id()
     it = relay(log, broker, max_backoff="1ms")
@@ -191,7 +191,7 @@ async def is_loaded(log: Log) -> bool:
 
 
 async def test_what_is_added_after_the_load_and_refused_can_be_canceled(log: Log) -> None:
-    """Nobody can have published it before, so TOO_LATE would be wrong."""
+    """It can't have been published before, so TOO_LATE would be wrong."""
     broker = MemoryBroker()
     broker.refuse(lambda message: Refusal(message.position, "never", permanent=True))
     it = relay(log, broker)

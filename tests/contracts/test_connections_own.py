@@ -1,4 +1,4 @@
-"""What is particular to a kind of connection, and what is said when it is none."""
+"""What is particular to a kind of connection, and the error when it is none."""
 
 from __future__ import annotations
 
@@ -311,7 +311,7 @@ async def test_a_session_that_was_not_begun_begins_by_itself(lite: OnSQLite) -> 
         OUTBOX.add(session, OrderCreated(1))
     with engine.connect() as connection:
         OUTBOX.add(connection, OrderCreated(1))
-    assert await count(lite) == 0, "nobody has committed"
+    assert await count(lite) == 0, "nothing was committed"
     with Session(engine) as session:
         OUTBOX.add(session, OrderCreated(1))
         session.commit()
@@ -402,7 +402,7 @@ def test_a_session_whose_connection_is_closed(lite: OnSQLite) -> None:
     engine.dispose()
 
 
-async def test_engines_and_makers_are_told_what_to_use(lite: OnSQLite) -> None:
+async def test_the_error_about_an_engine_or_maker_names_what_to_use(lite: OnSQLite) -> None:
     engine: Any = create_engine(address(lite, "pysqlite"))
     async_engine: Any = create_async_engine(address(lite, "aiosqlite"))
     makers: list[tuple[Any, str]] = [
@@ -485,7 +485,7 @@ async def test_django_with_another_database(lite: OnSQLite, monkeypatch: pytest.
 # -- no connection at all --------------------------------------------------------------------------------------------
 
 
-def test_an_unknown_connection_is_told_every_kind_and_what_brings_it() -> None:
+def test_the_error_about_an_unknown_connection_lists_every_kind() -> None:
     thing: Any = SimpleNamespace()
     with pytest.raises(UnsupportedConnection) as raised:
         OUTBOX.add(thing, OrderCreated(1))
@@ -510,8 +510,8 @@ try:
 except NotMigrated:
     print(sorted({"aiosqlite", "asyncpg", "django", "psycopg", "sqlalchemy", "greenlet"} & set(sys.modules)))
 """
-    told = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert told.stdout.strip() == "[]"
+    logged = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert logged.stdout.strip() == "[]"
 
 
 # -- placeholders ----------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ async def test_each_message_has_its_effect_and_what_follows(place: Place, queue:
     assert (summary.handled, summary.duplicates, summary.failed, summary.dead) == (3, 0, 0, 0)
     assert sorted(await place.effects()) == [1, 2, 3]
     assert await place.noted() == sorted((f"/tests {id}", "numbered") for id in ids), "by source and id"
-    assert await place.attempts() == [], "only trouble gets a row"
+    assert await place.attempts() == [], "only a failed message gets a row"
     rows = await place.rows(f"select key, headers from {place.schema}outbox order by key")
     followed = {key: msgspec.json.decode(headers) for key, headers in rows}
     assert [followed[str(n)]["causation_id"] for n in (1, 2, 3)] == ids
@@ -118,7 +118,7 @@ async def test_after_the_last_attempt_it_is_a_dead_letter(place: Place, queue: M
     ((delivery, notes),) = queue.dead
     assert (delivery.body, notes["postroad-reason"]) == (b'{"number":2}', "LookupError: never\\0")
     assert len(await place.noted()) == 2, "it was not processed"
-    # Somebody mends the handler and sends it again.
+    # An operator mends the handler and sends it again.
     mended = consumer(place, queue)
     mended.on(Numbered)(place.handler())
     put(queue, 2, id=delivery.message_id)
@@ -332,7 +332,7 @@ async def test_copies_of_one_message_wait_for_each_other(one_place: Place, queue
 # -- outages, stops --------------------------------------------------------------------------------------------------
 
 
-async def test_a_database_that_is_out_counts_for_nobody(one_place: Place, queue: MemoryQueue) -> None:
+async def test_a_database_that_is_out_counts_no_attempt(one_place: Place, queue: MemoryQueue) -> None:
     outages = iter([False, True, True, False, True])
 
     @asynccontextmanager
@@ -431,7 +431,7 @@ async def test_the_dead_letters_being_out_waits(one_place: Place, queue: MemoryQ
 # -- the inbox's own time --------------------------------------------------------------------------------------------
 
 
-async def test_another_who_is_about_to_process_it_is_waited_for(queue: MemoryQueue, pg_place: Place) -> None:
+async def test_another_transaction_that_processes_it_is_waited_for(queue: MemoryQueue, pg_place: Place) -> None:
     """And not for ever: after the lock timeout the connection is free for others."""
     place = pg_place
     it = consumer(place, queue, inbox=Inbox(lock_timeout="20ms"), concurrency=1)
@@ -480,17 +480,17 @@ def test_how_long_a_message_may_come_again() -> None:
     assert may_come_again_for(relay, timedelta(days=2)) == timedelta(days=9, minutes=25)
 
 
-@pytest.mark.parametrize(("retain", "said"), [("7d", True), ("30d", False)])
-async def test_a_window_that_is_too_short_is_said(
-    one_place: Place, queue: MemoryQueue, caplog: pytest.LogCaptureFixture, retain: str, said: bool
+@pytest.mark.parametrize(("retain", "output"), [("7d", True), ("30d", False)])
+async def test_a_window_that_is_too_short_is_reported(
+    one_place: Place, queue: MemoryQueue, caplog: pytest.LogCaptureFixture, retain: str, output: bool
 ) -> None:
     it = consumer(one_place, queue, retain=retain)
     it.on(Numbered)(one_place.handler())
     await consumed(it)
-    assert ("make the consumer's retain longer" in caplog.text) == said
+    assert ("make the consumer's retain longer" in caplog.text) == output
 
 
-# -- what is wrong is said before anything is received ---------------------------------------------------------------
+# -- what is wrong is reported before anything is received -----------------------------------------------------------
 
 
 async def test_a_database_that_was_not_migrated(place: Place, queue: MemoryQueue) -> None:

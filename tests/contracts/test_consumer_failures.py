@@ -1,4 +1,4 @@
-"""A consumer in trouble: what counts as an attempt, and what counts for nobody."""
+"""A consumer whose handlers fail: what counts as an attempt, and what does not."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_nothing_is_asked_for_that(pg_place: Place, queue: MemoryQueue) ->
         async with pg_place.begin() as tx:
             with tx.query_logger(lambda query: asked.append(query.query)):
                 yield tx
-                await asyncio.sleep(0)  # it is told a turn later
+                await asyncio.sleep(0)  # it is notified a turn later
 
     it: Consumer[Any] = Consumer(queue, name="stock", begin=begin)
     it.on(Numbered)(pg_place.handler())
@@ -106,7 +106,7 @@ async def test_begin_must_not_swallow_errors(each_sqlite_place: Place, queue: Me
     assert "swallows the error" in queue.dead[0][1]["postroad-reason"]
 
 
-# -- what is nobody's fault ------------------------------------------------------------------------------------------
+# -- what is not the handler's fault ---------------------------------------------------------------------------------
 
 GONE = "select pg_terminate_backend(pg_backend_pid())"
 DEADLOCK = "do $$ begin raise exception 'a deadlock' using errcode = '40P01'; end $$"
@@ -114,7 +114,7 @@ CONFLICT = "do $$ begin raise exception 'a conflict' using errcode = '40001'; en
 
 
 @pytest.mark.parametrize("statements", [(GONE, GONE), (DEADLOCK, CONFLICT)])
-async def test_a_transaction_that_is_lost_counts_for_nobody(
+async def test_a_transaction_that_is_lost_counts_no_attempt(
     each_pg_place: Place, queue: MemoryQueue, statements: tuple[str, ...]
 ) -> None:
     it = consumer(each_pg_place, queue)
@@ -125,7 +125,7 @@ async def test_a_transaction_that_is_lost_counts_for_nobody(
     assert await each_pg_place.effects() == [1]
 
 
-async def test_a_connection_that_is_lost_in_the_commit_counts_for_nobody(
+async def test_a_connection_that_is_lost_in_the_commit_counts_no_attempt(
     each_pg_place: Place, queue: MemoryQueue
 ) -> None:
     await each_pg_place.rows("drop sequence if exists tries")
@@ -154,7 +154,7 @@ async def test_a_handler_that_always_breaks_its_connection_ends(pg_place: Place,
 
 
 async def test_what_was_processed_after_all_is_not_counted(one_place: Place, queue: MemoryQueue) -> None:
-    """Of a COMMIT that is done and not answered nobody knows."""
+    """A COMMIT that is done and not answered is not known of."""
     unheard = iter([True])
 
     @asynccontextmanager
@@ -191,7 +191,7 @@ async def test_an_outage_is_not_the_death_of_a_message_that_was_delivered_before
     assert (summary.handled, summary.dead, await one_place.attempts()) == (1, 0, [(0, 0, False)])
 
 
-async def test_nor_is_another_who_is_about_to_process_it(pg_place: Place, queue: MemoryQueue) -> None:
+async def test_nor_is_another_transaction_that_processes_it(pg_place: Place, queue: MemoryQueue) -> None:
     it = consumer(pg_place, queue, inbox=Inbox(lock_timeout="1ms"), retry=Backoff(max_attempts=1))
     it.on(Numbered)(pg_place.handler())
     id, waits = new_id(), asyncio.Event()
@@ -216,7 +216,7 @@ async def test_nor_is_another_who_is_about_to_process_it(pg_place: Place, queue:
     assert await pg_place.attempts() == [(0, 0, False)]
 
 
-async def test_a_locked_row_keeps_nobody_else_from_beginning(pg_place: Place, queue: MemoryQueue) -> None:
+async def test_a_locked_row_stops_no_other_attempt(pg_place: Place, queue: MemoryQueue) -> None:
     """Of a message that another process handles for the second time."""
     it = consumer(pg_place, queue)
     other_is_done = asyncio.Event()

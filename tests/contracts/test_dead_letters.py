@@ -56,7 +56,7 @@ async def test_there_is_none_unless_it_is_asked_for() -> None:
     assert broker.messages == []
 
 
-async def test_a_copy_that_is_refused_is_told_and_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_copy_that_is_refused_is_logged_and_stops_no_other_message(caplog: pytest.LogCaptureFixture) -> None:
     log, broker = MemoryLog(), MemoryBroker()
     broker.refuse(lambda message: "full" if message.topic == "dead" or message.payload == b"1" else None)
     await log.add(*numbered(1, 2))

@@ -42,7 +42,7 @@ class Towards(MemoryBroker):
 
 
 async def history(log: PostgreSQLLog, first_store: PostgreSQLStore) -> Verdict:
-    """A relay is stuck in its first page while its lease runs out; another carries everything; the first goes on."""
+    """A relay is stuck in its first page while its lease runs out; another delivers everything; the first goes on."""
     arrived: list[Arrival] = []
     settings = RelaySettings(lanes=1, batch_size=1, lease="1h", settle_interval="0s")
     await log.add(*numbered(*range(MESSAGES), key="k"))

@@ -223,7 +223,7 @@ log = log_fixture("postgresql15")
 
 
 async def test_a_commit_that_the_undoing_statement_does_not_see_has_not_ended_yet(log: PostgreSQLLog) -> None:
-    """A READ COMMITTED statement may be in the same place: its snapshot is older than the commit that it hears of."""
+    """A READ COMMITTED statement may be in the same place: its snapshot is older than the commit that it learns of."""
     handling, undoing = await log.connect(), await log.connect()
     undo = POSTGRESQL.queries("postroad")["undo_first_times"]
     committing = handling.transaction()

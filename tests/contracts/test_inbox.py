@@ -153,7 +153,7 @@ async def test_one_round_trip(adapter: Adapter, database: Database) -> None:
     assert len(await noted(database)) == 104
 
 
-async def test_a_transaction_that_an_error_has_aborted_is_told_from_a_good_one(
+async def test_a_transaction_that_an_error_has_aborted_is_recognized(
     kind: Kind, adapter: Adapter, database: Database
 ) -> None:
     """Its COMMIT would be answered by a roll-back, which drivers don't call an error."""
@@ -173,7 +173,7 @@ async def test_a_transaction_that_an_error_has_aborted_is_told_from_a_good_one(
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
-async def test_another_transaction_is_told_from_the_same_one(kind: Kind, adapter: Adapter, end: str) -> None:
+async def test_another_transaction_is_recognized(kind: Kind, adapter: Adapter, end: str) -> None:
     with suppress(Exception):  # what was begun here may not be there any more
         async with adapter.transaction() as connection:
             watched = await Watched.from_now_on(kind, connection)
@@ -272,7 +272,7 @@ async def waiting(log: PostgreSQLLog, count: int = 1) -> None:
 
 
 @pytest.mark.parametrize("commits", [True, False])
-async def test_the_second_waits_for_the_first_and_is_told_the_truth(log: PostgreSQLLog, commits: bool) -> None:
+async def test_the_second_waits_for_the_first_and_gets_the_right_answer(log: PostgreSQLLog, commits: bool) -> None:
     first, second = await log.connect(), await log.connect()
     begun = first.transaction()
     await begun.start()
@@ -336,7 +336,7 @@ async def test_batches_in_any_order_never_deadlock(log: PostgreSQLLog) -> None:
         await connection.close()
 
 
-async def test_higher_isolation_levels_are_told_to_try_again(log: PostgreSQLLog) -> None:
+async def test_higher_isolation_levels_get_an_error_to_try_again(log: PostgreSQLLog) -> None:
     first, second = await log.connect(), await log.connect()
     with pytest.raises(asyncpg.SerializationError):
         async with second.transaction(isolation="repeatable_read"):

@@ -161,7 +161,7 @@ async def test_relays_that_live_are_peers_in_the_order_in_which_they_came(log: L
     await leases.take(C, 3, LONG)
     snapshot = await leases.heartbeat(A, LONG)
     assert [(peer.owner, peer.lanes) for peer in snapshot.peers] == [(A.owner, 0), (C.owner, 3)]
-    assert list(snapshot.suspects) == [], "who never said that it holds a lock is suspected of nothing"
+    assert list(snapshot.suspects) == [], "a relay that never announced a lock is not suspected"
 
 
 async def test_deregistering_leaves_nothing_behind(log: Log) -> None:
@@ -205,7 +205,7 @@ async def test_what_an_operator_sees(log: Log) -> None:
     assert it.started_at.tzinfo is not None
 
 
-# -- PostgreSQL: nobody waits ----------------------------------------------------------------------------------------
+# -- PostgreSQL: no statement waits ----------------------------------------------------------------------------------
 
 
 async def test_a_locked_lane_is_neither_waited_for_nor_renewed(served: PostgreSQLLog) -> None:
@@ -305,7 +305,7 @@ async def test_a_process_that_died_is_missed_at_once(watched: Watched) -> None:
     assert (watched.liveness_lock.held, watched.liveness_lock.lost) == (False, True)
     suspects = await watched.suspects()
     assert suspects == [Suspect(watched.identity.owner, 1)]
-    assert await watched.leases.evict(B, suspects) == [], "it was heard of less than a second ago"
+    assert await watched.leases.evict(B, suspects) == [], "its last heartbeat is less than a second ago"
     await watched.make_older()
     assert await watched.leases.evict(B, suspects) == [watched.identity.owner]
     snapshot = await watched.leases.heartbeat(B, LONG)
@@ -340,7 +340,7 @@ async def test_a_suspect_that_has_sent_a_heartbeat_since_is_not_dead(watched: Wa
 
 
 async def test_a_restarted_server_makes_no_suspects(watched: Watched) -> None:
-    """Its locks are gone, whoever lives."""
+    """Its locks are gone, whether or not the relay lives."""
     await watched.log.execute("update postroad.relays set server_started = 'before'")
     await watched.cut()
     await watched.make_older()
@@ -377,7 +377,7 @@ async def test_a_relay_that_deregisters_with_a_locked_lane_becomes_a_suspect(wat
 
 
 async def test_a_session_that_is_gone_without_a_word_is_known_to_be_gone(watched: Watched) -> None:
-    """As when a router forgets the connection: the server has ended it, and the relay was not told."""
+    """As when a router forgets the connection: the server has ended it, and the relay was not notified."""
     process = watched.liveness_lock.process
     assert (await watched.leases.heartbeat(watched.identity, LONG, watched.liveness_lock)).lock_held
     await watched.cut()
@@ -459,7 +459,7 @@ async def test_other_relays_are_notified_of_released_lanes_and_new_relays(watche
 
 
 async def test_a_session_at_another_database_is_refused(served: PostgreSQLLog, postgresql15: PostgreSQL) -> None:
-    """Nobody here would see its lock."""
+    """No relay here would see its lock."""
     elsewhere = postgresql15.create_database()
     await migrate_postgresql(elsewhere)
     store = PostgreSQLStore(served.url, direct=elsewhere)
@@ -472,7 +472,7 @@ async def test_a_session_at_another_database_is_refused(served: PostgreSQLLog, p
 
 
 async def test_a_pooler_lends_no_session(served: PostgreSQLLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It makes up the process number that a client is told when it connects."""
+    """It makes up the process number that a client gets when it connects."""
     monkeypatch.setattr("asyncpg.Connection.get_server_pid", lambda _: 1)
     await served.store.leases.heartbeat(A, LONG)
     assert await served.store.leases.open_session(A, None, lambda: None) is None
@@ -483,18 +483,18 @@ async def test_a_pooler_lends_no_session(served: PostgreSQLLog, monkeypatch: pyt
 
 @pytest.mark.parametrize("in_a_transaction", [False, True])
 async def test_a_timeout_ends_the_wait_for_a_silent_server(served: PostgreSQLLog, *, in_a_transaction: bool) -> None:
-    """asyncpg would wait until the server has said that it has cancelled the statement."""
+    """asyncpg would wait until the server has confirmed that it has cancelled the statement."""
     port = urlsplit(served.url).port
     assert port is not None
     async with Proxy(port) as proxy, asyncio.timeout(60):
         store = PostgreSQLStore(proxy.url(served.url), connections=1)
         await store.open()
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(None) as patience, store._connection() as connection:
+            async with asyncio.timeout(None) as limit, store._connection() as connection:
                 transaction = in_transaction(connection) if in_a_transaction else nullcontext()
                 async with transaction:
                     proxy.go_silent()
-                    patience.reschedule(asyncio.get_running_loop().time() + 0.1)
+                    limit.reschedule(asyncio.get_running_loop().time() + 0.1)
                     await connection.fetchval("select 1")
         assert (await store.leases.inspect(A)).lanes == 4, "by another connection"
         await store.close()

@@ -213,7 +213,7 @@ async def test_keys_are_handled_side_by_side(path: Path) -> None:
 async def _nothing(*_: Any) -> None: ...
 
 
-async def test_what_is_wrong_is_said_at_the_start(place: Place, path: Path) -> None:
+async def test_what_is_wrong_is_reported_at_the_start(place: Place, path: Path) -> None:
     relay = Relay(SQLiteStore(path), consumer(place).publisher(), settings=RelaySettings(lanes=1))
     with pytest.raises(InvalidSetting, match="'stock' has no handler"):
         await relay.run_until_empty()

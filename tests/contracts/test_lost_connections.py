@@ -39,7 +39,7 @@ async def connected(ask: Callable[[], Awaitable[T]]) -> T:
 async def test_what_was_loaded_before_a_crash_is_not_written_after_it(
     store: PostgreSQLStore, postgresql15: PostgreSQL
 ) -> None:
-    """The server may have forgotten what came before it; also when nobody was at it when it crashed."""
+    """The server may have forgotten what came before it; also when no client was connected when it crashed."""
     (lease,) = await take_lanes(store)
     await asyncio.to_thread(postgresql15.restart, "immediate")
     await connected(store.leases.relays)

@@ -153,7 +153,7 @@ async def test_a_relay_that_empties_the_log_moves_what_is_due_first(log: Log) ->
 
 
 async def test_a_relay_that_stands_by_moves_what_is_due_too(log: Log) -> None:
-    """Whoever has the lanes carries it."""
+    """The owner of the lanes delivers it."""
     broker = Arrivals()
     relays = [Relay(store, broker, settings=SETTINGS) for store in (log.store, log.another_store())]
     running = [asyncio.create_task(relay.run()) for relay in relays]

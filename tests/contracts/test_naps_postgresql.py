@@ -38,34 +38,34 @@ LOW, HIGH = "key-0", "key-1"
 log = log_fixture("postgresql", opened=True)
 
 
-class Ears:
+class Listeners:
     """Everything that is notified, in the order in which it arrives."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._heard: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
 
-    def hear(self, _connection: Any, _process: int, channel: str, payload: str) -> None:
+    def on_notification(self, _connection: Any, _process: int, channel: str, payload: str) -> None:
         self._heard.put_nowait((channel, payload))
 
-    async def heard(self) -> list[tuple[str, str]]:
+    async def received(self) -> list[tuple[str, str]]:
         """All that was notified up to now: what we send ourselves comes behind it."""
         mark = ("end", str(uuid4()))
         await self._connection.execute("select pg_notify($1, $2)", *mark)
-        heard = []
+        received = []
         async with asyncio.timeout(SECONDS):
             while (each := await self._heard.get()) != mark:
-                heard.append(each)
-        return heard
+                received.append(each)
+        return received
 
 
 @pytest.fixture
-async def ears(connect: Any) -> Ears:
+async def listeners(connect: Any) -> Listeners:
     connection = await connect()
-    ears = Ears(connection)
+    listeners = Listeners(connection)
     for channel in (CHANNEL, "postroad", "end"):
-        await connection.add_listener(channel, ears.hear)
-    return ears
+        await connection.add_listener(channel, listeners.on_notification)
+    return listeners
 
 
 async def lanes(log: PostgreSQLLog) -> list[Lease]:
@@ -87,23 +87,25 @@ async def add(connection: Any, key: str, isolation: Any = "read_committed") -> N
 # -- whom the trigger notifies ---------------------------------------------------------------------------------------
 
 
-async def test_only_who_naps_on_a_new_rows_slot_is_notified(log: PostgreSQLLog, connect: Any, ears: Ears) -> None:
+async def test_only_naps_on_a_new_rows_slot_are_notified(
+    log: PostgreSQLLog, connect: Any, listeners: Listeners
+) -> None:
     writer, (low, high) = await connect(), await lanes(log)
     await add(writer, LOW)
-    assert await ears.heard() == [], "nobody naps"
+    assert await listeners.received() == [], "no lane naps"
     one = await nap(log, low)
     await add(writer, HIGH)
-    assert await ears.heard() == [], "nobody naps there"
+    assert await listeners.received() == [], "no lane naps there"
     await add(writer, LOW)
-    assert await ears.heard() == [(CHANNEL, "0-511")]
+    assert await listeners.received() == [(CHANNEL, "0-511")]
     await nap(log, high)
     async with writer.transaction():
         await OUTBOX.add_many(writer, numbered(*range(50)))
         await OUTBOX.add_many(writer, numbered(*range(50, 99)))
-    assert sorted(await ears.heard()) == [(CHANNEL, "0-511"), (CHANNEL, "512-1023")], "each once a transaction"
+    assert sorted(await listeners.received()) == [(CHANNEL, "0-511"), (CHANNEL, "512-1023")], "each once a transaction"
     await log.store.naps.end({one})
     await add(writer, LOW)
-    assert await ears.heard() == []
+    assert await listeners.received() == []
 
 
 HIJACK = """
@@ -122,7 +124,7 @@ $$ select 1 where evil.hijacked() $$;
 """
 
 
-async def test_a_search_path_of_somebody_elses_changes_nothing(log: PostgreSQLLog, connect: Any, ears: Ears) -> None:
+async def test_a_foreign_search_path_changes_nothing(log: PostgreSQLLog, connect: Any, listeners: Listeners) -> None:
     """The trigger may do what its caller may not, so nothing that the caller can bring along may run in it."""
     writer, (low, _) = await connect(), await lanes(log)
     await nap(log, low)
@@ -141,55 +143,61 @@ async def test_a_search_path_of_somebody_elses_changes_nothing(log: PostgreSQLLo
         insert into postroad.outbox (id, topic, slot, type, payload, content_type, headers)
         values ($1, 't', 3, 't', '1', 'text/plain', '{}')"""
     await writer.execute(insert, uuid4())
-    assert await ears.heard() == [(CHANNEL, "0-511")]
+    assert await listeners.received() == [(CHANNEL, "0-511")]
     async with writer.transaction(isolation="serializable"):
         await writer.execute(insert, uuid4())
-    assert await ears.heard() == [("postroad", "")]
+    assert await listeners.received() == [("postroad", "")]
     await log.execute("update postroad.naps set listener = 0")
     await writer.execute(insert, uuid4())
     await writer.execute("reset search_path")
-    assert await writer.fetch("select from postroad.naps") == [], "nobody listens for it any more"
+    assert await writer.fetch("select from postroad.naps") == [], "no session listens for it any more"
 
 
-async def test_a_nap_ends_by_itself(log: PostgreSQLLog, connect: Any, ears: Ears) -> None:
+async def test_a_nap_ends_by_itself(log: PostgreSQLLog, connect: Any, listeners: Listeners) -> None:
     writer, (low, _) = await connect(), await lanes(log)
     await nap(log, low, seconds=-1)
     await add(writer, LOW)
-    assert await ears.heard() == []
+    assert await listeners.received() == []
 
 
-async def test_a_nap_that_ends_during_a_transaction_has_ended(log: PostgreSQLLog, connect: Any, ears: Ears) -> None:
+async def test_a_nap_that_ends_during_a_transaction_has_ended(
+    log: PostgreSQLLog, connect: Any, listeners: Listeners
+) -> None:
     writer, (low, _) = await connect(), await lanes(log)
     async with writer.transaction():
         await writer.execute("select 1")  # now() is before the end of the nap
         await nap(log, low, seconds=0)
         await OUTBOX.add(writer, "1", type="t", key=LOW)
-    assert await ears.heard() == []
+    assert await listeners.received() == []
 
 
 @pytest.mark.parametrize("isolation", ["repeatable_read", "serializable"])
 async def test_a_transaction_that_may_not_see_a_nap_notifies_in_any_case(
-    log: PostgreSQLLog, connect: Any, ears: Ears, isolation: str
+    log: PostgreSQLLog, connect: Any, listeners: Listeners, isolation: str
 ) -> None:
     writer, (low, _) = await connect(), await lanes(log)
     async with writer.transaction(isolation=isolation):
         await writer.execute("select 1")
         await nap(log, low)
         await OUTBOX.add(writer, "1", type="t", key=LOW)
-    assert await ears.heard() == [("postroad", "")]
+    assert await listeners.received() == [("postroad", "")]
 
 
-async def test_a_nap_is_seen_that_began_after_the_transaction(log: PostgreSQLLog, connect: Any, ears: Ears) -> None:
+async def test_a_nap_is_seen_that_began_after_the_transaction(
+    log: PostgreSQLLog, connect: Any, listeners: Listeners
+) -> None:
     writer, (low, _) = await connect(), await lanes(log)
     async with writer.transaction():
         await OUTBOX.add(writer, "1", type="t", key=LOW)
         await nap(log, low)
         await OUTBOX.add(writer, "1", type="t", key=LOW)
-    assert await ears.heard() == [(CHANNEL, "0-511")]
+    assert await listeners.received() == [(CHANNEL, "0-511")]
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "serializable"])
-async def test_nothing_added_is_nothing_told(log: PostgreSQLLog, connect: Any, ears: Ears, isolation: str) -> None:
+async def test_nothing_added_is_nothing_notified(
+    log: PostgreSQLLog, connect: Any, listeners: Listeners, isolation: str
+) -> None:
     writer = await connect()
     again = Message("1", type="t", key=LOW, id=uuid4())
     await log.add(again)
@@ -201,21 +209,21 @@ async def test_nothing_added_is_nothing_told(log: PostgreSQLLog, connect: Any, e
     await transaction.start()
     await OUTBOX.add(writer, "1", type="t", key=LOW)
     await transaction.rollback()
-    assert await ears.heard() == []
+    assert await listeners.received() == []
 
 
-async def test_copy_and_sql_wake_too(log: PostgreSQLLog, connect: Any, ears: Ears) -> None:
+async def test_copy_and_sql_wake_too(log: PostgreSQLLog, connect: Any, listeners: Listeners) -> None:
     writer, (low, _) = await connect(), await lanes(log)
     await nap(log, low)
     columns = ["id", "topic", "slot", "type", "payload", "content_type", "headers"]
     rows = [(uuid4(), "t", slot, "t", b"1", "text/plain", "{}") for slot in (3, 700)]
     await writer.copy_records_to_table("outbox", schema_name="postroad", columns=columns, records=rows)
-    assert await ears.heard() == [(CHANNEL, "0-511")]
+    assert await listeners.received() == [(CHANNEL, "0-511")]
     await writer.execute("select postroad.add('/sql', 't', '4', key => $1)", LOW)
-    assert await ears.heard() == [(CHANNEL, "0-511")]
+    assert await listeners.received() == [(CHANNEL, "0-511")]
 
 
-async def test_an_application_needs_no_right_for_it(log: PostgreSQLLog, connect: Any, ears: Ears) -> None:
+async def test_an_application_needs_no_right_for_it(log: PostgreSQLLog, connect: Any, listeners: Listeners) -> None:
     await log.execute("do $$ begin create role orders_app login; exception when duplicate_object then null; end $$")
     await log.execute("revoke all on all sequences in schema postroad from public")
     await (await connect()).execute(grants_script("orders_app"))
@@ -224,14 +232,14 @@ async def test_an_application_needs_no_right_for_it(log: PostgreSQLLog, connect:
     await writer.execute("create temp table naps (until text); set search_path = pg_temp, public")  # a trap
     await add(writer, LOW)
     await add(writer, LOW, isolation="serializable")
-    assert await ears.heard() == [(CHANNEL, "0-511"), ("postroad", "")]
+    assert await listeners.received() == [(CHANNEL, "0-511"), ("postroad", "")]
     for forbidden in ("select * from postroad.naps", "delete from postroad.naps"):
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await writer.execute(forbidden)
 
 
 async def test_two_phase_commit_fails_only_as_postgresql_says_and_works_in_silence(
-    log: PostgreSQLLog, connect: Any, ears: Ears
+    log: PostgreSQLLog, connect: Any, listeners: Listeners
 ) -> None:
     writer, (low, _) = await connect(), await lanes(log)
     await nap(log, low)
@@ -245,7 +253,7 @@ async def test_two_phase_commit_fails_only_as_postgresql_says_and_works_in_silen
         await OUTBOX.add(writer, "1", type="t", key=LOW)
         await writer.execute("prepare transaction 'naps'")
         await writer.execute("commit prepared 'naps'")
-    assert await ears.heard() == []
+    assert await listeners.received() == []
 
 
 async def test_what_was_added_in_silence_arrives_with_the_next_tick(log: PostgreSQLLog, connect: Any) -> None:
@@ -291,15 +299,15 @@ async def test_a_half_full_queue_of_notifications_gets_no_more(postgresql18: Pos
 
 
 async def test_a_relay_that_died_is_not_notified_though_its_nap_goes_on(
-    log: PostgreSQLLog, connect: Any, ears: Ears
+    log: PostgreSQLLog, connect: Any, listeners: Listeners
 ) -> None:
     """Also when the transaction has asked before, and remembers who was there."""
     writer, (low, high) = await connect(), await lanes(log)
-    deaf = Deaf()
-    listening = await log.store.naps.listen(CHANNEL, deaf)
+    no_listener = NoListener()
+    listening = await log.store.naps.listen(CHANNEL, no_listener)
     await nap(log, low)
     await add(writer, LOW)
-    assert await ears.heard() == [(CHANNEL, "0-511")]
+    assert await listeners.received() == [(CHANNEL, "0-511")]
     listening.close()
 
     async def gone() -> bool:
@@ -307,20 +315,20 @@ async def test_a_relay_that_died_is_not_notified_though_its_nap_goes_on(
 
     await until(gone)
     await add(writer, LOW)
-    assert await ears.heard() == [], "its session is gone"
+    assert await listeners.received() == [], "its session is gone"
     assert await log.execute("select from postroad.naps") == [], "and so is its nap"
     log.store.naps._listening = await writer.fetchval("select pg_backend_pid()")  # type: ignore[attr-defined]
     await nap(log, low)
     async with writer.transaction():
         await OUTBOX.add(writer, "1", type="t", key=LOW)  # looks who is there
-        again = await log.store.naps.listen(CHANNEL, deaf)
+        again = await log.store.naps.listen(CHANNEL, no_listener)
         await nap(log, high)
         await OUTBOX.add(writer, "1", type="t", key=HIGH)
-    assert await ears.heard() == [(CHANNEL, "0-511"), (CHANNEL, "512-1023")], "somebody new is there"
+    assert await listeners.received() == [(CHANNEL, "0-511"), (CHANNEL, "512-1023")], "a new relay is there"
     again.close()
 
 
-async def test_nobody_waits_for_a_writer_that_removes_a_dead_nap(log: PostgreSQLLog, connect: Any) -> None:
+async def test_no_transaction_waits_for_a_writer_that_removes_a_dead_nap(log: PostgreSQLLog, connect: Any) -> None:
     slow, quick, (low, _) = await connect(), await connect(), await lanes(log)
     log.store.naps._listening = 2**31 - 1  # type: ignore[attr-defined]  # no such process
     dead = await nap(log, low)
@@ -333,7 +341,7 @@ async def test_nobody_waits_for_a_writer_that_removes_a_dead_nap(log: PostgreSQL
     assert list(found.renewed_naps) == []
     await slow.execute("rollback")
     assert len(await log.execute("select from postroad.naps")) == 1
-    assert await marks(log) == 0, "it wakes nobody, and costs nobody anything"
+    assert await marks(log) == 0, "it wakes no lane, and costs no writer anything"
 
 
 # -- marks -----------------------------------------------------------------------------------------------------------
@@ -354,7 +362,9 @@ def test_every_slot_has_its_mark(lanes: int) -> None:
 
 
 @pytest.mark.parametrize(("first", "last"), [(0, 0), (0, 15), (16, 31), (500, 530), (1007, 1007), (1008, 1023)])
-async def test_the_trigger_finds_the_marks(log: PostgreSQLLog, connect: Any, ears: Ears, first: int, last: int) -> None:
+async def test_the_trigger_finds_the_marks(
+    log: PostgreSQLLog, connect: Any, listeners: Listeners, first: int, last: int
+) -> None:
     writer, (lease, _) = await connect(), await lanes(log)
     await nap(log, msgspec.structs.replace(lease, first_slot=first, last_slot=last))
     for slot in range(0, SLOTS, 7):
@@ -365,23 +375,23 @@ async def test_the_trigger_finds_the_marks(log: PostgreSQLLog, connect: Any, ear
             slot,
         )
         near = first // 16 <= slot // 16 <= last // 16
-        assert await ears.heard() == ([(CHANNEL, f"{first}-{last}")] if near else []), slot
+        assert await listeners.received() == ([(CHANNEL, f"{first}-{last}")] if near else []), slot
 
 
 async def lose(log: PostgreSQLLog, *naps: int) -> None:
-    """They are over, and nobody has wiped their marks."""
+    """They are over, and their marks are not wiped."""
     await log.execute("delete from postroad.naps where id = any($1::bigint[])", list(naps))
 
 
-async def test_marks_are_wiped_by_who_finds_nobody_and_others_stay(log: PostgreSQLLog, connect: Any) -> None:
+async def test_marks_without_a_nap_are_wiped_and_others_stay(log: PostgreSQLLog, connect: Any) -> None:
     writer, (low, high) = await connect(), await lanes(log)
     one, two = await nap(log, low), await nap(log, high)
     assert await marks(log) == -1
     await add(writer, LOW)
-    assert await marks(log) == -1, "somebody is there"
+    assert await marks(log) == -1, "a nap is there"
     await lose(log, one)
     await add(writer, HIGH)
-    assert await marks(log) == -1, "nobody has looked"
+    assert await marks(log) == -1, "no writer has looked"
     await add(writer, LOW)
     assert await marks(log) == marks_of(high.first_slot, high.last_slot)
     await lose(log, two)
@@ -398,7 +408,7 @@ async def test_who_gets_up_wipes_its_marks(log: PostgreSQLLog) -> None:
     assert await marks(log) == marks_of(high.first_slot, high.last_slot)
     await log.execute("update postroad.naps set listener = 0")
     await log.store.naps.end({one})
-    assert await marks(log) == 0, "nobody listens for the other one"
+    assert await marks(log) == 0, "no session listens for the other one"
     assert await nap(log, low) > two
 
 
@@ -411,7 +421,7 @@ async def test_nothing_is_wiped_by_an_old_snapshot(log: PostgreSQLLog, connect: 
     assert await marks(log) == marks_of(low.first_slot, low.last_slot)
 
 
-async def test_nothing_is_wiped_while_somebody_lies_down(log: PostgreSQLLog, connect: Any, ears: Ears) -> None:
+async def test_nothing_is_wiped_while_a_nap_begins(log: PostgreSQLLog, connect: Any, listeners: Listeners) -> None:
     """Its marks are there before its nap can be seen."""
     writer, relay, (low, _) = await connect(), await connect(), await lanes(log)
     await relay.execute("begin")
@@ -421,13 +431,13 @@ async def test_nothing_is_wiped_while_somebody_lies_down(log: PostgreSQLLog, con
     assert await marks(log) == marks_of(0, 511)
     assert await log.store.naps.begin(low, channel=CHANNEL, seconds=60) is None, "one after the other"
     await relay.execute("commit")
-    assert await ears.heard() == [], "it was at it when the nap began, and is waited for"
+    assert await listeners.received() == [], "it was at it when the nap began, and is waited for"
     await add(writer, LOW)
-    assert await ears.heard() == [(CHANNEL, "0-511")]
+    assert await listeners.received() == [(CHANNEL, "0-511")]
 
 
 async def test_a_relay_that_is_killed_while_it_lies_down_leaves_marks_that_are_wiped(
-    log: PostgreSQLLog, connect: Any, ears: Ears
+    log: PostgreSQLLog, connect: Any, listeners: Listeners
 ) -> None:
     writer, killed, (low, _) = await connect(), await connect(), await lanes(log)
     process = await killed.fetchval("select pg_backend_pid()")
@@ -437,16 +447,14 @@ async def test_a_relay_that_is_killed_while_it_lies_down_leaves_marks_that_are_w
     await writer.execute("select pg_terminate_backend($1, 20000)", process)
     assert (await marks(log), await log.execute("select from postroad.naps")) == (marks_of(0, 511), [])
     await add(writer, LOW)
-    assert (await marks(log), await ears.heard()) == (0, [])
+    assert (await marks(log), await listeners.received()) == (0, [])
     await nap(log, low)
     await add(writer, LOW)
-    assert await ears.heard() == [(CHANNEL, "0-511")]
+    assert await listeners.received() == [(CHANNEL, "0-511")]
 
 
-async def test_a_long_transaction_that_has_wiped_keeps_nobody_from_being_woken(
-    log: PostgreSQLLog, connect: Any
-) -> None:
-    """Nobody polls here: the lane is notified by others, and waits only for the long one itself."""
+async def test_after_a_long_transaction_has_wiped_marks_lanes_are_still_woken(log: PostgreSQLLog, connect: Any) -> None:
+    """No lane polls here: the lane is notified by others, and waits only for the long one itself."""
     long, broker = await connect(), Arrivals()
     (lane,) = await take_lanes(log.store, "other", uuid4(), lanes=1, start="oldest")
     await lose(log, await nap(log, lane))
@@ -460,38 +468,38 @@ async def test_a_long_transaction_that_has_wiped_keeps_nobody_from_being_woken(
         await long.execute("rollback")
 
 
-async def test_one_look_in_a_transaction_is_enough(log: PostgreSQLLog, connect: Any, ears: Ears) -> None:
-    """Whoever naps after it waits for the transaction."""
+async def test_one_look_in_a_transaction_is_enough(log: PostgreSQLLog, connect: Any, listeners: Listeners) -> None:
+    """A lane that naps after it waits for the transaction."""
     writer, (low, _) = await connect(), await lanes(log)
-    told = "select current_setting('postroad.notified', true)"
+    logged = "select current_setting('postroad.notified', true)"
     one = await nap(log, low)
     async with writer.transaction():
         await OUTBOX.add(writer, "1", type="t", key=LOW)
         await lose(log, one)
         await OUTBOX.add(writer, "1", type="t", key=LOW)
         assert await marks(log) != 0
-    assert await ears.heard() == [(CHANNEL, "0-511")]
+    assert await listeners.received() == [(CHANNEL, "0-511")]
     async with writer.transaction():
         await OUTBOX.add(writer, "1", type="t", key=LOW)
         assert await marks(log) == 0, "that was another one"
-        assert int(await writer.fetchval(told)) == marks_of(slot_of(LOW, uuid4()), slot_of(LOW, uuid4()))
+        assert int(await writer.fetchval(logged)) == marks_of(slot_of(LOW, uuid4()), slot_of(LOW, uuid4()))
         await nap(log, low)
         await OUTBOX.add(writer, "1", type="t", key=LOW)
-    assert await ears.heard() == []
-    assert not await writer.fetchval(told)
+    assert await listeners.received() == []
+    assert not await writer.fetchval(logged)
 
 
 async def test_a_nap_whose_marks_are_gone_is_not_renewed(log: PostgreSQLLog) -> None:
     owner = uuid4()
     low, high = await take_lanes(log.store, "s", owner, lanes=2, start="oldest")
     one, two = await nap(log, low), await nap(log, high)
-    await log.execute(f"select setval('postroad.napping', {marks_of(0, 511)})")  # as nobody does
+    await log.execute(f"select setval('postroad.napping', {marks_of(0, 511)})")  # no relay does that
     found = await log.store.naps.tick("s", owner, naps={one, two}, seconds=60, channel=CHANNEL, token="w")
     assert list(found.renewed_naps) == [one]
 
 
 async def test_the_function_knows_no_other_table(log: PostgreSQLLog, connect: Any) -> None:
-    """Whoever may use it as a trigger could bring types that run what they like, as its owner."""
+    """A role that may use it as a trigger could bring types that run what they like, as its owner."""
     other, (low, _) = await connect(), await lanes(log)
     await nap(log, low)
     await other.execute("""
@@ -506,7 +514,9 @@ async def test_the_function_knows_no_other_table(log: PostgreSQLLog, connect: An
     """)
 
 
-async def test_what_was_rolled_back_to_a_savepoint_was_not_told(log: PostgreSQLLog, connect: Any, ears: Ears) -> None:
+async def test_what_was_rolled_back_to_a_savepoint_was_not_notified(
+    log: PostgreSQLLog, connect: Any, listeners: Listeners
+) -> None:
     writer, (low, _) = await connect(), await lanes(log)
     await nap(log, low)
     for isolation in ("read committed", "serializable"):
@@ -515,18 +525,18 @@ async def test_what_was_rolled_back_to_a_savepoint_was_not_told(log: PostgreSQLL
         await writer.execute("rollback to one")
         await OUTBOX.add(writer, "1", type="t", key=LOW)
         await writer.execute("commit")
-    assert await ears.heard() == [(CHANNEL, "0-511"), ("postroad", "")]
+    assert await listeners.received() == [(CHANNEL, "0-511"), ("postroad", "")]
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "repeatable_read", "serializable"])
-async def test_nobody_is_notified_when_nobody_naps(
-    log: PostgreSQLLog, connect: Any, ears: Ears, isolation: str
+async def test_without_a_nap_nothing_is_notified(
+    log: PostgreSQLLog, connect: Any, listeners: Listeners, isolation: str
 ) -> None:
     await add(await connect(), LOW, isolation=isolation)
-    assert await ears.heard() == []
+    assert await listeners.received() == []
 
 
-class Deaf:
+class NoListener:
     def on_notify(self, first_slot: int, last_slot: int) -> None: ...
     def on_echo(self, token: str) -> None: ...
     def on_listen_lost(self, reason: str) -> None: ...
@@ -565,7 +575,9 @@ async def test_a_prepared_transaction_is_a_writer_by_another_name(log: PostgreSQ
 
 
 @pytest.mark.parametrize("prepared", [False, True])
-async def test_one_who_had_added_before_the_nap_is_waited_for(log: PostgreSQLLog, connect: Any, prepared: bool) -> None:
+async def test_a_writer_that_added_before_the_nap_is_waited_for(
+    log: PostgreSQLLog, connect: Any, prepared: bool
+) -> None:
     """It adds before the lane lies down and commits without a word; the tick is an hour away."""
     writer, broker = await connect(), Arrivals()
     it = relay(log, broker, lanes=1, max_idle_backoff="10ms")
@@ -585,7 +597,7 @@ async def test_one_who_had_added_before_the_nap_is_waited_for(log: PostgreSQLLog
 
 
 async def test_a_nap_that_is_nearly_over_is_not_renewed(log: PostgreSQLLog) -> None:
-    """Somebody may have found it over before the renewal was to be seen."""
+    """A writer may have found it over before the renewal was to be seen."""
     owner = uuid4()
     low, high = await take_lanes(log.store, "s", owner, lanes=2, start="oldest")
     good, late = await nap(log, low, seconds=60), await nap(log, high, seconds=10)
@@ -637,7 +649,7 @@ async def test_a_connection_that_is_lost_is_made_again(log: PostgreSQLLog, caplo
         await broker.until(1)
 
 
-async def test_who_listens_at_the_wrong_place_is_told_so(
+async def test_listening_at_the_wrong_place_is_reported(
     log: PostgreSQLLog, postgresql: PostgreSQL, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The LISTEN is taken, and nothing arrives: as through a pooler, or on another database."""
@@ -689,7 +701,7 @@ async def test_an_idle_relay_sends_one_statement_per_tick(log: PostgreSQLLog) ->
         async def counted(*arguments: Any, **options: Any) -> Any:
             nonlocal ticks
             ticks += 1
-            assert options["heartbeat"] is not None, "the tick carries the heartbeat"
+            assert options["heartbeat"] is not None, "the tick sends the heartbeat along"
             return await tick(*arguments, **options)
 
         store.naps.tick = counted  # type: ignore[method-assign]

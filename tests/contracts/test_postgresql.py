@@ -1,6 +1,6 @@
 """What only PostgreSQL's log has to get right: transactions that commit late, snapshots, standbys, restores, roles.
 
-Most of these broke an earlier version of somebody's outbox.
+Most of these have broken an outbox.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ async def test_a_transaction_that_commits_late_is_not_lost(log: PostgreSQLLog, c
     async with fast.transaction():
         await OUTBOX.add_many(fast, numbered(2))
     seen, lane = await step(log, lane)
-    assert seen == [2], "nobody waits for the slow one"
+    assert seen == [2], "no message waits for the slow one"
     await transaction.commit()
     seen, lane = await step(log, lane)
     assert seen == [1]
@@ -186,7 +186,7 @@ async def test_retention_leaves_an_unread_late_row(log: PostgreSQLLog, connect: 
     assert await read_all(log.store, lane) == [1]
 
 
-# -- messages in trouble ---------------------------------------------------------------------------------------------
+# -- deferred messages -----------------------------------------------------------------------------------------------
 
 
 def refused(position: int, **fields: Any) -> Deferred:
@@ -429,7 +429,7 @@ async def test_a_schema_of_another_build_gets_one_answer(log: PostgreSQLLog, cha
         store = log.another_store()
         await store.open()
         try:
-            await take_lanes(store, "default", 1)
+            await take_lanes(store)
         finally:
             await store.close()
     assert str(working.value) == str(migrating.value)

@@ -267,7 +267,7 @@ async def test_retention_comes_back_for_what_no_lane_had_passed() -> None:
     assert await retention.run_once() == 25
 
 
-async def test_two_who_delete_at_once_do_not_wait_for_each_other(postgresql15: PostgreSQL) -> None:
+async def test_two_deletions_at_once_do_not_wait_for_each_other(postgresql15: PostgreSQL) -> None:
     log = await PostgreSQLLog.fresh(postgresql15)
     await log.store.open()
     await log.add(*numbered(1))

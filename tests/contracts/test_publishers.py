@@ -69,7 +69,7 @@ async def test_a_refusal_concerns_one_message_only(destination: Destination) -> 
     assert await destination.arrived() == [page[index].id for index in (0, 1, 3, 4)]
 
 
-async def test_each_refusal_is_told_in_the_order_of_the_page(destination: Destination) -> None:
+async def test_refusals_are_in_the_order_of_the_page(destination: Destination) -> None:
     page = [destination.refused(message) for message in a_page(4)]
     refusals = await destination.publisher.publish(page)
     assert [refusal.position for refusal in refusals] == [1, 2, 3, 4]
@@ -131,7 +131,7 @@ async def published_again(publisher: Publisher, page: list[StoredMessage], outag
     return [refusal.position for refusal in await publisher.publish(rest)]
 
 
-async def test_an_outage_tells_what_was_refused_before_it() -> None:
+async def test_an_outage_contains_what_was_refused_before_it() -> None:
     # Only here can a test say when the outage begins. RabbitMQ's own is in test_rabbitmq.py.
     for destination in (MemoryDestination(), LocalDestination()):
         page = a_page(4)

@@ -111,7 +111,7 @@ def frozen(server: RabbitMQ) -> Iterator[None]:
         server._broker.send_signal(signal.SIGCONT)
 
 
-# -- what a consumer gets ----------------------------------------------------------------------------------------------
+# -- what a consumer gets --------------------------------------------------------------------------------------------
 
 
 async def test_a_message_is_persistent_and_has_its_properties(
@@ -217,7 +217,7 @@ async def test_calls_at_once_share_one_connection(
     assert connections == [f"{vhost.rpartition('/')[2]}\t4"]
 
 
-# -- refusals ----------------------------------------------------------------------------------------------------------
+# -- refusals --------------------------------------------------------------------------------------------------------
 
 
 async def test_an_unroutable_message_is_refused_and_the_reason_names_key_and_exchange(
@@ -295,7 +295,7 @@ async def test_what_cannot_be_encoded_is_refused_for_good(publisher_to: Publishe
     ]
     refusals = await publisher_to(max_message_size=5000).publish(page)
     assert all(refusal.permanent and refusal.route is None for refusal in refusals)
-    told = {refusal.position: refusal.reason for refusal in refusals}
+    logged = {refusal.position: refusal.reason for refusal in refusals}
     for position, words in {
         2: "at most 5,000",
         3: "the routing key has 256 bytes",
@@ -307,8 +307,8 @@ async def test_what_cannot_be_encoded_is_refused_for_good(publisher_to: Publishe
         9: "headers",
         10: "headers",
     }.items():
-        assert words in told.pop(position)
-    assert told == {}
+        assert words in logged.pop(position)
+    assert logged == {}
     assert await ids_in(vhost, queue) == [page[0].id, page[-1].id]
 
 
@@ -335,7 +335,7 @@ def limited_user(server: RabbitMQ, vhost: str, *, configure: str = "^$", write: 
         server.ctl("delete_user", "limited")
 
 
-# -- the exchange ------------------------------------------------------------------------------------------------------
+# -- the exchange ----------------------------------------------------------------------------------------------------
 
 
 async def test_a_deleted_exchange_is_an_outage_and_is_declared_again(
@@ -353,7 +353,7 @@ async def test_a_deleted_exchange_is_an_outage_and_is_declared_again(
     assert refusal.route == "order.created"
 
 
-async def test_a_missing_exchange_is_told_by_open(publisher_to: PublisherMaker) -> None:
+async def test_open_reports_a_missing_exchange(publisher_to: PublisherMaker) -> None:
     publisher = publisher_to(declare="check", exchange="elsewhere")
     with pytest.raises(BrokerUnavailable, match="no exchange 'elsewhere'; create it, or set declare='create'"):
         await publisher.open()
@@ -374,14 +374,14 @@ async def test_an_exchange_of_another_type_can_be_used_when_it_is_only_checked(
     assert await ids_in(vhost, "all") == [message.id]
 
 
-async def test_without_declaring_a_missing_exchange_is_told_by_publish(publisher_to: PublisherMaker) -> None:
+async def test_without_declaring_publish_reports_a_missing_exchange(publisher_to: PublisherMaker) -> None:
     publisher = publisher_to(declare="no", exchange="elsewhere")
     await publisher.open()
     with pytest.raises(BrokerUnavailable, match="the exchange 'elsewhere' is gone"):
         await publisher.publish([stored()])
 
 
-async def test_a_user_who_may_not_is_told_what_to_ask_for(
+async def test_the_error_names_the_missing_permission_of_a_user(
     publisher_to: PublisherMaker, rabbitmq: RabbitMQ, vhost: str, queue: str
 ) -> None:
     with limited_user(rabbitmq, vhost) as url:
@@ -396,10 +396,10 @@ async def test_a_user_who_may_not_is_told_what_to_ask_for(
         assert not outage.value.suspicious
 
 
-# -- outages -----------------------------------------------------------------------------------------------------------
+# -- outages ---------------------------------------------------------------------------------------------------------
 
 
-async def test_nobody_listens(publisher_to: PublisherMaker) -> None:
+async def test_no_server_listens(publisher_to: PublisherMaker) -> None:
     publisher = publisher_to(f"amqp://127.0.0.1:{free_port()}/")
     with pytest.raises(BrokerUnavailable, match="Connect call failed"):
         await publisher.open()
@@ -408,7 +408,7 @@ async def test_nobody_listens(publisher_to: PublisherMaker) -> None:
     assert not outage.value.suspicious
 
 
-async def test_somebody_listens_who_does_not_answer(publisher_to: PublisherMaker) -> None:
+async def test_a_server_listens_and_does_not_answer(publisher_to: PublisherMaker) -> None:
     hung_up = asyncio.Event()
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -425,7 +425,7 @@ async def test_somebody_listens_who_does_not_answer(publisher_to: PublisherMaker
             await hung_up.wait()
 
 
-async def test_a_wrong_password_is_told_without_it(
+async def test_the_error_about_a_wrong_password_does_not_contain_it(
     publisher_to: PublisherMaker, vhost: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -440,7 +440,7 @@ async def test_a_wrong_password_is_told_without_it(
     assert "Tr0ub4dor" not in f"{publisher!r} {publisher.name}"
 
 
-async def test_an_unknown_vhost_is_told(publisher_to: PublisherMaker, rabbitmq: RabbitMQ) -> None:
+async def test_an_unknown_vhost_is_reported(publisher_to: PublisherMaker, rabbitmq: RabbitMQ) -> None:
     with pytest.raises(BrokerUnavailable, match="the vhost does not exist"):
         await publisher_to(rabbitmq.url("nowhere")).open()
 
@@ -530,7 +530,7 @@ async def test_a_lost_connection_is_made_anew(
     assert message.id in await ids_in(vhost, queue)
 
 
-async def test_a_connection_that_an_operator_closes_is_nobodys_fault(
+async def test_a_connection_that_an_operator_closes_is_no_messages_fault(
     publisher: RabbitMQPublisher, rabbitmq: RabbitMQ, vhost: str, queue: str
 ) -> None:
     async def publish_on_and_on() -> None:
@@ -562,7 +562,7 @@ async def test_a_connection_that_breaks_upon_a_message_makes_it_suspicious(
         await publisher.close()
 
 
-async def test_a_connection_that_is_cut_tells_what_was_confirmed_before(
+async def test_the_error_of_a_cut_connection_contains_what_was_confirmed(
     publisher_to: PublisherMaker, rabbitmq: RabbitMQ, vhost: str, queue: str
 ) -> None:
     page = a_page(20_000)
@@ -581,7 +581,7 @@ async def test_a_connection_that_is_cut_tells_what_was_confirmed_before(
         await publisher.close()
 
 
-async def test_an_alarm_is_told_at_once_and_its_end_is_noticed(
+async def test_an_alarm_is_reported_at_once_and_its_end_is_noticed(
     publisher: RabbitMQPublisher, rabbitmq: RabbitMQ, vhost: str, queue: str
 ) -> None:
     await publisher.publish([stored()])
@@ -741,7 +741,7 @@ async def test_a_write_is_never_larger_than_it_must_be(publisher: RabbitMQPublis
     assert max(written) < WRITE_BYTES + 31_000
 
 
-# -- TLS ---------------------------------------------------------------------------------------------------------------
+# -- TLS -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ def relay(log: Log, publisher: Any, *, retry: RetryPolicy = AT_ONCE, clock: Any 
     return Relay(log.store, publisher, settings=RelaySettings(**(defaults | settings)), retry=retry, clock=clock)
 
 
-async def carry(log: Log, publisher: Any, **arguments: Any) -> Summary:
+async def run_relay(log: Log, publisher: Any, **arguments: Any) -> Summary:
     return await relay(log, publisher, **arguments).run_until_empty()
 
 
@@ -65,13 +65,13 @@ class Counting:
         return self._policy.retry_in(attempts, refusal)
 
 
-# -- attempts, backoff, death (the tests that were asked for by name) -------------------------------------------------
+# -- attempts, backoff, death (the tests that were asked for by name) ------------------------------------------------
 
 
 async def test_attempts_are_counted(log: Log) -> None:
     await log.add(*numbered(1, 2, 3))
     policy = Counting(AT_ONCE)
-    summary = await carry(log, broker := refusing(2), retry=policy)
+    summary = await run_relay(log, broker := refusing(2), retry=policy)
     assert policy.asked == [(attempt, "no 2") for attempt in range(1, 6)]
     assert (summary.published, summary.refused, summary.died) == (2, 5, 1)
     assert sorted(broker.numbers) == [1, 3]
@@ -84,7 +84,7 @@ async def test_attempts_survive_a_restart(log: Log) -> None:
     died = 0
     async with asyncio.timeout(60):
         while not died:
-            died += (await carry(log, broker, retry=policy)).died
+            died += (await run_relay(log, broker, retry=policy)).died
     assert [attempts for attempts, _ in policy.asked] == [1, 2, 3]
 
 
@@ -104,42 +104,42 @@ async def test_a_failing_message_is_retried_with_backoff() -> None:
     broker.refuse(count)
     await log.add(*numbered(1))
     for attempt, pause in enumerate((2, 4, 8), 1):
-        await carry(log, broker, retry=Backoff(jitter=0))
+        await run_relay(log, broker, retry=Backoff(jitter=0))
         assert tried == attempt
         now += pause - 0.001
-        await carry(log, broker)
+        await run_relay(log, broker)
         assert tried == attempt, "not before it is due"
         now += 0.001
-    await carry(log, broker)
+    await run_relay(log, broker)
     assert broker.numbers == [1]
 
 
 async def test_it_is_not_tried_before_it_is_due(log: Log) -> None:
     await log.add(*numbered(1, 2))
     broker = refusing(1)
-    await carry(log, broker, retry=LATER)
+    await run_relay(log, broker, retry=LATER)
     mend(broker)
-    await carry(log, broker)
+    await run_relay(log, broker)
     assert broker.numbers == [2]
 
 
 async def test_poisoned_at_max_and_then_not_retried(log: Log, caplog: pytest.LogCaptureFixture) -> None:
     await log.add(*numbered(1))
     broker = refusing(1)
-    assert (await carry(log, broker)).died == 1
+    assert (await run_relay(log, broker)).died == 1
     assert (
         "is dead after 5 attempts: no 1; it stays in the log until an operator retries, drops or skips it"
         in caplog.text
     )
     mend(broker)
-    assert (await carry(log, broker)).published == 0
+    assert (await run_relay(log, broker)).published == 0
     assert broker.numbers == []
 
 
 async def test_a_permanent_refusal_is_dead_at_once(log: Log) -> None:
     await log.add(*numbered(1, 2))
     broker = refusing(1, permanent=True)
-    summary = await carry(log, broker, retry=LATER)
+    summary = await run_relay(log, broker, retry=LATER)
     assert (summary.published, summary.refused, summary.died) == (1, 1, 1)
 
 
@@ -171,7 +171,7 @@ async def test_what_the_settings_say_about_attempts(log: Log) -> None:
     assert tried == 2
 
 
-# -- one message is at fault, and nobody knows which -------------------------------------------------------------------
+# -- one message is at fault, and it is not known which --------------------------------------------------------------
 
 
 async def test_a_handler_that_raises_has_refused(log: Log) -> None:
@@ -180,12 +180,12 @@ async def test_a_handler_that_raises_has_refused(log: Log) -> None:
 
     await log.add(*numbered(1))
     policy = Counting(LATER)
-    await carry(log, LocalPublisher(handle), retry=policy)
+    await run_relay(log, LocalPublisher(handle), retry=policy)
     assert policy.asked == [(1, "ValueError: bad order")]
 
 
 async def test_a_handler_whose_own_task_was_cancelled_has_refused(log: Log) -> None:
-    """A CancelledError that nobody asked this lane for must not end it in silence."""
+    """A CancelledError that was not meant for this lane must not end it in silence."""
 
     async def handle(message: StoredMessage) -> None:
         task = asyncio.create_task(asyncio.sleep(3600))
@@ -194,7 +194,7 @@ async def test_a_handler_whose_own_task_was_cancelled_has_refused(log: Log) -> N
 
     await log.add(*numbered(1))
     policy = Counting(LATER)
-    summary = await carry(log, LocalPublisher(handle), retry=policy)
+    summary = await run_relay(log, LocalPublisher(handle), retry=policy)
     assert (summary.published, summary.refused) == (0, 1)
     assert "CancelledError" in policy.asked[0][1]
 
@@ -217,7 +217,7 @@ async def test_a_handler_that_cancelled_its_own_task_spoils_no_later_page(log: L
 
     await log.add(*numbered(1, 2, 3))
     async with asyncio.timeout(30):
-        summary = await carry(log, LocalPublisher(handle), retry=LATER, batch_size=1)
+        summary = await run_relay(log, LocalPublisher(handle), retry=LATER, batch_size=1)
     assert (summary.published, summary.refused) == (2, 1)
 
 
@@ -227,7 +227,7 @@ async def test_a_publisher_that_returns_none_has_refused_none(log: Log) -> None:
             await super().publish(messages)
 
     await log.add(*numbered(1, 2))
-    assert (await carry(log, Careless())).published == 2
+    assert (await run_relay(log, Careless())).published == 2
 
 
 class Bomb(Arrivals):
@@ -256,7 +256,7 @@ async def test_the_one_that_fails_alone_gets_the_attempt(log: Log, error: Except
     await log.add(*numbered(*range(10)))
     policy = Counting(LATER)
     broker = Bomb(error, 3, 7)
-    summary = await carry(log, broker, retry=policy, outage_backoff="1ms")
+    summary = await run_relay(log, broker, retry=policy, outage_backoff="1ms")
     assert sorted(broker.numbers) == [0, 1, 2, 4, 5, 6, 8, 9]
     assert policy.asked == [(1, reason), (1, reason)]
     assert (summary.published, summary.refused) == (8, 2)
@@ -288,7 +288,7 @@ async def test_a_message_is_not_at_fault_while_the_broker_stays_away(log: Log) -
     assert (await running).refused == 0
     broker.come_back()
     broker.armed.clear()
-    assert (await carry(log, broker)).published == 1
+    assert (await run_relay(log, broker)).published == 1
 
 
 async def test_an_outage_that_no_message_can_have_caused_is_only_an_outage(log: Log) -> None:
@@ -306,17 +306,17 @@ async def test_an_outage_that_no_message_can_have_caused_is_only_an_outage(log: 
     assert (await running).refused == 0
 
 
-# -- order per key -----------------------------------------------------------------------------------------------------
+# -- order per key ---------------------------------------------------------------------------------------------------
 
 
 async def test_followers_wait_and_leave_in_order_and_others_go_on(log: Log) -> None:
     await log.add(*numbered(1, 2, 3, key="a"), *numbered(4, 5, 6, key="b"), *numbered(7))
     broker = refusing(1)
-    await carry(log, broker, retry=LATER, batch_size=2)
+    await run_relay(log, broker, retry=LATER, batch_size=2)
     assert sorted(broker.numbers) == [4, 5, 6, 7]
     await log.add(*numbered(8, key="a"), *numbered(9, key="b"))
-    await carry(log, broker)
-    assert sorted(broker.numbers) == [4, 5, 6, 7, 9], "the head is not due, so nobody of its key goes"
+    await run_relay(log, broker)
+    assert sorted(broker.numbers) == [4, 5, 6, 7, 9], "the head is not due, so no message of its key goes"
 
 
 async def test_when_the_head_goes_the_followers_go(log: Log) -> None:
@@ -330,30 +330,30 @@ async def test_when_the_head_goes_the_followers_go(log: Log) -> None:
         return "no" if message.payload == b"1" and calls < 3 else None
 
     broker.refuse(first_twice)
-    await carry(log, broker, batch_size=3)
+    await run_relay(log, broker, batch_size=3)
     assert broker.numbers == list(range(1, 30))
 
 
 async def test_when_the_head_dies_the_followers_go_on(log: Log) -> None:
     await log.add(*numbered(1, 2, 3, key="a"))
     broker = refusing(1)
-    assert (await carry(log, broker)).died == 1
+    assert (await run_relay(log, broker)).died == 1
     assert broker.numbers == [2, 3]
 
 
 async def test_on_dead_hold_the_followers_stay(log: Log) -> None:
     await log.add(*numbered(1, 2, 3, key="a"), *numbered(4))
     broker = refusing(1)
-    assert (await carry(log, broker, on_dead="hold")).died == 1
+    assert (await run_relay(log, broker, on_dead="hold")).died == 1
     await log.add(*numbered(5, key="a"))
-    await carry(log, broker, on_dead="hold")
+    await run_relay(log, broker, on_dead="hold")
     assert broker.numbers == [4]
 
 
-async def test_without_ordering_nobody_waits(log: Log) -> None:
+async def test_without_ordering_no_message_waits(log: Log) -> None:
     await log.add(*numbered(1, 2, 3, key="a"))
     broker = refusing(1)
-    await carry(log, broker, retry=LATER, ordering="none")
+    await run_relay(log, broker, retry=LATER, ordering="none")
     assert broker.numbers == [2, 3]
 
 
@@ -361,7 +361,7 @@ async def test_stopped_while_sending_and_sent_by_the_next(log: Log) -> None:
     """The grace ends between the claim and the confirm: the next owner finds the message being sent, and sends it."""
     await log.add(*numbered(1, 2, key="a"))
     broker = refusing(1)
-    await carry(log, broker, retry=Backoff(first=timedelta(milliseconds=1), max_attempts=1000), max_attempts=1000)
+    await run_relay(log, broker, retry=Backoff(first=timedelta(milliseconds=1), max_attempts=1000), max_attempts=1000)
     mend(broker)
     broker.hold()
     broker.asked.clear()
@@ -370,14 +370,14 @@ async def test_stopped_while_sending_and_sent_by_the_next(log: Log) -> None:
     it.stop()
     await running
     broker.release()
-    await carry(log, broker)
+    await run_relay(log, broker)
     assert broker.numbers == [1, 2]
 
 
-# -- routes ------------------------------------------------------------------------------------------------------------
+# -- routes ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_route_that_is_out_costs_no_attempts_and_stops_nobody_else(
+async def test_a_route_that_is_out_costs_no_attempts_and_stops_no_other(
     log: Log, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="postroad")
@@ -405,10 +405,10 @@ async def test_a_keys_order_holds_across_topics_when_one_is_out(log: Log) -> Non
     await log.add(*numbered(1, key="k", topic="a"), *numbered(2, key="k", topic="b"), *numbered(3, topic="b"))
     broker = Arrivals()
     broker.unbind("a")
-    await carry(log, broker, outage_backoff="1h")
+    await run_relay(log, broker, outage_backoff="1h")
     assert broker.numbers == [3]
     broker.bind("a")
-    await carry(log, broker)
+    await run_relay(log, broker)
     assert broker.numbers == [3, 1, 2]
 
 
@@ -417,9 +417,9 @@ async def test_a_route_is_still_out_after_a_restart_and_then_works(log: Log) -> 
     broker = Arrivals()
     broker.unbind("a")
     for _ in range(3):
-        assert (await carry(log, broker, lanes=2, batch_size=4)).published == 0
+        assert (await run_relay(log, broker, lanes=2, batch_size=4)).published == 0
     broker.bind("a")
-    assert (await carry(log, broker, lanes=2, batch_size=4)).published == 30
+    assert (await run_relay(log, broker, lanes=2, batch_size=4)).published == 30
     assert sorted(broker.numbers) == list(range(30))
 
 
@@ -439,11 +439,11 @@ async def test_ten_minutes_without_a_binding() -> None:
     await log.add(*numbered(4, topic="b"))
     it.stop()
     await running
-    await carry(log, broker, clock=clock)
+    await run_relay(log, broker, clock=clock)
     assert broker.numbers in ([3, 1, 2, 4], [3, 4, 1, 2], [3, 1, 4, 2])
 
 
-# -- outages -----------------------------------------------------------------------------------------------------------
+# -- outages ---------------------------------------------------------------------------------------------------------
 
 
 async def test_a_day_without_a_broker_counts_nothing_and_loses_nothing() -> None:
@@ -463,7 +463,7 @@ async def test_a_day_without_a_broker_counts_nothing_and_loses_nothing() -> None
     clock.limit = float("inf")
     it.stop()
     assert (await running).published == 0
-    assert (await carry(log, broker, clock=clock, lanes=4)).published == 50
+    assert (await run_relay(log, broker, clock=clock, lanes=4)).published == 50
     assert (broker.numbers, policy.asked) == (list(range(50)), [])
 
 
@@ -531,7 +531,7 @@ async def test_what_was_refused_before_an_outage_is_not_passed_when_stopped_in_i
     await running
     broker.come_back()
     mend(broker)
-    await carry(log, broker)
+    await run_relay(log, broker)
     assert set(broker.numbers) == {1, 2, 3}
 
 
@@ -558,4 +558,4 @@ async def test_stopping_while_the_broker_goes_out_ends_and_counts_nothing(log: L
 
 async def test_null_never_refuses(log: Log) -> None:
     await log.add(*numbered(1))
-    assert (await carry(log, NullPublisher())).refused == 0
+    assert (await run_relay(log, NullPublisher())).refused == 0

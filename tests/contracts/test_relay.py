@@ -59,7 +59,7 @@ class Waves(MemoryBroker):
         return await super().publish(messages)
 
 
-# -- carrying --------------------------------------------------------------------------------------------------------
+# -- delivering ------------------------------------------------------------------------------------------------------
 
 
 async def test_everything_that_was_committed_arrives_once(log: Log) -> None:
@@ -125,7 +125,7 @@ async def test_null_takes_everything(log: Log) -> None:
     assert (await relay(log, NullPublisher()).run_until_empty()).published == 25
 
 
-# -- outages --------------------------------------------------------------------------------------------
+# -- outages ---------------------------------------------------------------------------------------------------------
 
 
 async def test_after_an_outage_only_the_rest_of_the_wave_goes_again(log: Log) -> None:
@@ -139,7 +139,7 @@ async def test_after_an_outage_only_the_rest_of_the_wave_goes_again(log: Log) ->
 
 
 class Failing(MemoryStore):
-    """A store that fails, or does not answer, when it is told to."""
+    """A store that fails, or does not answer, on request."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -326,7 +326,7 @@ async def test_an_idle_relay_stops_at_once(log: Log) -> None:
 # -- losing ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_lane_that_somebody_changed_is_loaded_again(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_lane_that_was_changed_is_loaded_again(log: Log, caplog: pytest.LogCaptureFixture) -> None:
     """As an operator who goes back in the log would: the relay's memory must not win."""
     if not isinstance(log, PostgreSQLLog):
         pytest.skip("changed by hand in SQL")

@@ -140,10 +140,10 @@ async def test_what_another_has_taken_is_lost_in_one_line(log: Log, caplog: pyte
         assert len(taken) == 1
         team.broker.release()
 
-        async def told() -> bool:
+        async def logged() -> bool:
             return "was taken by another relay" in caplog.text
 
-        await team.until(told)
+        await team.until(logged)
         assert (await other.leases.inspect(newcomer)).mine == {0: taken[0].epoch}
         settled = await other.settle(taken[0], taken[0].cursor)
         assert settled.cursor == taken[0].cursor, "what the first one published meanwhile was not saved"
@@ -199,7 +199,7 @@ async def test_until_empty_takes_what_a_dead_relay_had(log: Log) -> None:
 
 
 class Mute(MemoryLeases):
-    """Leases of a database that can't be asked for them, when it is told so."""
+    """Leases of a database that can't be asked for them, on request."""
 
     mute = False
 
@@ -253,7 +253,9 @@ async def sessions(log: PostgreSQLLog) -> list[int]:
     return [row["pid"] for row in rows]
 
 
-async def test_a_cut_session_robs_nobody_who_lives(served: PostgreSQLLog, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_live_relay_whose_session_is_cut_keeps_its_lanes(
+    served: PostgreSQLLog, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
 
     async def both() -> bool:
@@ -302,22 +304,22 @@ async def test_with_a_lock_id_one_works_and_the_next_takes_over(
     assert sorted(team.broker.numbers) == list(range(21))
 
 
-async def test_a_lock_that_no_relay_holds_keeps_nobody_from_working(
+async def test_a_lock_that_no_relay_holds_stops_no_relay(
     served: PostgreSQLLog, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It may be of another sink, of a machine that is gone, or somebody's who looks after the database."""
+    """It may be of another sink, of a machine that is gone, or of a session of an administrator."""
     caplog.set_level(logging.INFO)
-    somebody = await served.connect()
-    await somebody.execute("select pg_advisory_lock(4711)")
+    other = await served.connect()
+    await other.execute("select pg_advisory_lock(4711)")
     async with Team(served, lanes=4, lock_id=4711) as team:
         for _ in range(2):
             await team.join()
         await team.until_lanes(4)
         await served.add(*numbered(*range(20)))
         await team.broker.until(*range(20))
-        assert f"the lock 4711 is held by server process {somebody.get_server_pid()}" in caplog.text
+        assert f"the lock 4711 is held by server process {other.get_server_pid()}" in caplog.text
         assert caplog.text.count("no live relay holds the lock 4711") == 1
-        await somebody.close()
+        await other.close()
 
         async def taken() -> bool:
             return "acquired the lock 4711; taking all lanes" in caplog.text and await team.lanes() == [4]
@@ -329,7 +331,7 @@ async def test_a_lock_that_no_relay_holds_keeps_nobody_from_working(
     assert "released the lock 4711" in caplog.text
 
 
-async def test_a_session_that_is_never_opened_keeps_nobody_from_working(
+async def test_a_session_that_is_never_opened_stops_no_relay(
     served: PostgreSQLLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As when a firewall swallows what is sent to `direct`."""
@@ -350,7 +352,7 @@ async def test_a_session_that_is_never_opened_keeps_nobody_from_working(
 async def test_a_session_that_ended_without_a_word_is_opened_anew(
     served: PostgreSQLLog, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As when a router forgets the connection: the relay does not hear that the server has ended it."""
+    """As when a router forgets the connection: the relay does not learn that the server has ended it."""
     caplog.set_level(logging.INFO)
     port = urlsplit(served.url).port
     assert port is not None
@@ -443,20 +445,20 @@ async def test_what_keeps_it_from_starting_is_raised(tmp_path: Path) -> None:
             raise AssertionError("it can't begin")
 
 
-class Spoilt(MemoryStore):
+class FailingStore(MemoryStore):
     """A store that has a bug."""
 
-    spoilt = False
+    fails = False
 
     async def load(self, lease: Any, **how: Any) -> Any:
-        if self.spoilt:
+        if self.fails:
             raise LookupError("a bug")
         return await super().load(lease, **how)
 
 
-async def test_what_ends_it_is_told_at_once_and_raised_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
-    store = Spoilt()
-    store.spoilt = True
+async def test_what_ends_it_is_logged_at_once_and_raised_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    store = FailingStore()
+    store.fails = True
     failed = asyncio.Event()
 
     def watch(record: logging.LogRecord) -> bool:
@@ -470,7 +472,7 @@ async def test_what_ends_it_is_told_at_once_and_raised_at_the_end(caplog: pytest
             await asyncio.wait_for(failed.wait(), 60)
     assert "relay s: ended with an error: LookupError('a bug')" in caplog.text
     with pytest.raises(ZeroDivisionError):
-        async with relay(Spoilt(), MemoryBroker()):
+        async with relay(FailingStore(), MemoryBroker()):
             _ = 1 / 0
 
 

@@ -224,7 +224,7 @@ async def in_trouble(log: Log, state: State, *, sink: str = "s", position: int =
 
 
 @pytest.mark.parametrize("state", STORED)
-async def test_only_what_nobody_sends_and_nobody_decided_about_is_canceled(log: Log, state: State) -> None:
+async def test_only_what_is_neither_sent_nor_decided_is_canceled(log: Log, state: State) -> None:
     """As the table in lifecycle.py says; and what is canceled already stays so."""
     id = await add(log, 1, key="k")
     lane = await in_trouble(log, state)
@@ -274,7 +274,7 @@ async def test_what_no_lane_has_passed_is_too_late(log: Log) -> None:
     lane = await take(log)
     assert await log.cancel(id) == [TOO_LATE]
     page = await log.store.read(lane, lane.cursor, PLENTY)
-    lane = await log.store.settle(lane, page.after)  # published; and nobody has touched the lane
+    lane = await log.store.settle(lane, page.after)  # published; and the lane was not touched
     assert await log.cancel(id) == [TOO_LATE]
     await log.store.settle(lane, lane.cursor)
 

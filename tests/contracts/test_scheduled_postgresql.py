@@ -70,22 +70,20 @@ async def until_somebody_waits(log: PostgreSQLLog) -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-async def test_what_is_being_canceled_is_passed_over_by_who_moves(
-    log: PostgreSQLLog, connect: Any, commit: bool
-) -> None:
+async def test_the_mover_passes_over_what_is_being_canceled(log: PostgreSQLLog, connect: Any, commit: bool) -> None:
     first = await add(log, 1, deliver_in="0")
     await add(log, 2, deliver_in="0")
     connection = await connect()
     transaction = await begin(connection)
     assert await OUTBOX.cancel(connection, first) is CANCELED
-    assert await log.store.move_scheduled(10) == Moved(1, None), "it waits for nobody, and is not told to hurry"
+    assert await log.store.move_scheduled(10) == Moved(1, None), "it does not wait, and need not hurry"
     await (transaction.commit() if commit else transaction.rollback())
     assert (await log.store.move_scheduled(10)).moved == (0 if commit else 1)
     assert await read_all(log.store, await take(log)) == ([2] if commit else [2, 1])
 
 
 @pytest.mark.parametrize("commit", [True, False])
-async def test_who_cancels_waits_for_who_moves_and_is_told_what_came_of_it(
+async def test_cancel_waits_for_the_mover_and_returns_the_outcome(
     log: PostgreSQLLog, connect: Any, commit: bool
 ) -> None:
     id = await add(log, 1, deliver_in="0")
@@ -155,7 +153,7 @@ async def now(work: Awaitable[Any]) -> Any:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-async def test_a_lane_does_not_wait_for_who_cancels(log: PostgreSQLLog, connect: Any, commit: bool) -> None:
+async def test_a_lane_does_not_wait_for_a_cancel(log: PostgreSQLLog, connect: Any, commit: bool) -> None:
     ids = [await add(log, number) for number in (1, 2)]
     lane = await due(log, 1, 2)
     connection = await connect()
@@ -243,7 +241,9 @@ async def test_retention_leaves_what_a_lane_has_not_noticed(log: PostgreSQLLog) 
     assert (await log.store.delete_passed(after=0, older_than=timedelta(0), batch=10)).deleted == 1
 
 
-async def test_an_operator_waits_a_moment_only_and_is_told_for_whom(log: PostgreSQLLog, connect: Any) -> None:
+async def test_an_operator_waits_a_moment_only_and_the_error_names_the_blocker(
+    log: PostgreSQLLog, connect: Any
+) -> None:
     """While an operator waits, the lanes are locked."""
     id = await add(log, 1)
     await due(log, 1)
@@ -258,7 +258,7 @@ async def test_an_operator_waits_a_moment_only_and_is_told_for_whom(log: Postgre
 
 
 async def test_a_claim_that_was_faster_makes_it_too_late(log: PostgreSQLLog, connect: Any) -> None:
-    """The lane's transaction is under way when somebody cancels."""
+    """The lane's transaction is under way when an application cancels."""
     id = await add(log, 1, key="k")
     await in_trouble(log)
     lane, connection = await connect(), await connect()
@@ -276,7 +276,7 @@ async def test_a_claim_that_was_faster_makes_it_too_late(log: PostgreSQLLog, con
     assert await canceling is TOO_LATE
 
 
-async def test_a_lane_does_not_wait_for_who_cancels_in_vain(log: PostgreSQLLog, connect: Any) -> None:
+async def test_a_lane_does_not_wait_for_a_cancel_that_is_too_late(log: PostgreSQLLog, connect: Any) -> None:
     sent = await add(log, 1)
     lane = await take(log)
     connection = await connect()

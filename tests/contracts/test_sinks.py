@@ -103,7 +103,7 @@ async def test_of_two_relays_that_meet_a_new_sink_one_decides(log: Log) -> None:
     assert sorted(len(broker.messages) for broker in brokers) == [0, 20]
 
 
-async def test_handlers_are_told_apart_by_their_names(log: Log) -> None:
+async def test_handlers_are_distinguished_by_their_names(log: Log) -> None:
     async def stock(_: StoredMessage) -> None: ...
     async def mail(_: StoredMessage) -> None: ...
 

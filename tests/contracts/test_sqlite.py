@@ -28,12 +28,12 @@ async def take(log: SQLiteLog) -> Lease:
 
 
 async def statements_of(log: SQLiteLog, what: str) -> list[str]:
-    """What SQLite is told, as far as it says what a commit waits for."""
+    """The statements that SQLite gets about what a commit waits for."""
     lane = await take(log)
-    told: list[str] = []
+    logged: list[str] = []
     assert isinstance(log.store, SQLiteStore)
     assert log.store._connection is not None
-    log.store._connection.set_trace_callback(told.append)
+    log.store._connection.set_trace_callback(logged.append)
     match what:
         case "settle":
             await log.store.settle(lane, Cursor(0))
@@ -43,7 +43,7 @@ async def statements_of(log: SQLiteLog, what: str) -> list[str]:
             await log.store.record(lane, Cursor(0))
         case "claim":
             await log.store.claim(lane, 10)
-    return [line.lower() for line in told if re.match("pragma|begin|commit", line, re.IGNORECASE)]
+    return [line.lower() for line in logged if re.match("pragma|begin|commit", line, re.IGNORECASE)]
 
 
 @pytest.mark.parametrize("what", ["load", "record", "claim"])

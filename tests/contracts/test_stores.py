@@ -190,7 +190,7 @@ async def test_loading_is_a_write_that_shuts_out_what_was_known_before(log: Log)
     assert (await log.store.settle(loaded, lane.cursor)).version > loaded.version > lane.version
 
 
-async def test_who_takes_a_lane_shuts_out_who_had_it(log: Log) -> None:
+async def test_taking_a_lane_fences_its_former_owner(log: Log) -> None:
     await log.add(*numbered(1))
     (old,) = await take(log)
     (new,) = await take(log)
@@ -341,7 +341,7 @@ async def test_two_stores_see_the_same_log(log: Log) -> None:
     await other.close()
 
 
-# -- messages in trouble ---------------------------------------------------------------------------------------------
+# -- deferred messages -----------------------------------------------------------------------------------------------
 
 
 def held(position: int, key: str | None = "k", **fields: Any) -> Deferred:
@@ -357,7 +357,7 @@ def dead(position: int, *, blocks: bool, key: str | None = "k") -> Deferred:
 
 
 async def lane_with(log: Log, messages: int, *deferred: Deferred, sink: str = "s") -> Lease:
-    """A lane that has passed messages at 1, 2, 3 …, some of which are in trouble."""
+    """A lane that has passed messages at 1, 2, 3 …, some of which are deferred."""
     await log.add(*numbered(*range(1, messages + 1)))
     (lane,) = await take(log, sink=sink)
     page = await log.store.read(lane, lane.cursor, PageLimit(100_000, 1 << 30))
@@ -373,7 +373,7 @@ async def due(log: Log) -> list[int]:
     return [row.position for row in await log.deferred() if row.due]
 
 
-# -- recording trouble -----------------------------------------------------------------------------------------------
+# -- recording deferred messages -------------------------------------------------------------------------------------
 
 
 async def test_a_record_is_what_is_found_afterwards(log: Log) -> None:
@@ -492,7 +492,7 @@ async def test_the_next_of_a_freed_key_is_due(log: Log) -> None:
     )
     recorded = await log.store.record(lane, lane.cursor, published=[1], freed=["k"])
     assert recorded.blocked_keys == {"k": 2}
-    assert await due(log) == [2], "one at a time, and nobody freed the other key"
+    assert await due(log) == [2], "one at a time, and the other key was not freed"
     recorded = await log.store.record(recorded.lease, lane.cursor, published=[2, 3], freed=["k", "never heard of"])
     assert recorded.blocked_keys == {}
 
@@ -573,7 +573,7 @@ async def test_what_is_being_sent_is_not_given_again(log: Log) -> None:
     assert (again.claimed, again.due_in) == ([], None)
 
 
-async def test_what_is_not_due_waits_and_the_lane_is_told_how_long(log: Log) -> None:
+async def test_what_is_not_due_waits_and_the_lane_learns_how_long(log: Log) -> None:
     lane = await lane_with(log, 3, retrying(1, due_in=600.0), retrying(2, key="b", due_in=60.0), retrying(3, key="c"))
     claim = await log.store.claim(lane, 10)
     assert positions(claim) == [3]
@@ -602,7 +602,7 @@ async def test_a_dead_message_holds_its_key_or_not(log: Log, blocks: bool) -> No
     assert positions(claim) == ([] if blocks else [2])
 
 
-async def test_without_a_key_nobody_waits(log: Log) -> None:
+async def test_without_a_key_no_message_waits(log: Log) -> None:
     lane = await lane_with(log, 3, *(retrying(n, key=None) for n in (1, 2, 3)))
     assert positions(await log.store.claim(lane, 10)) == [1, 2, 3]
 
@@ -641,7 +641,7 @@ async def test_a_dead_message_in_a_line_that_went_on_is_passed_by(log: Log) -> N
     assert positions(await log.store.claim(lane, 10)) == [1, 3]
 
 
-async def test_behind_a_head_that_was_refused_nobody_goes(log: Log) -> None:
+async def test_no_message_goes_behind_a_head_that_was_refused(log: Log) -> None:
     lane = await lane_with(log, 3, retrying(1), held(2), held(3, key=None))
     assert positions(await log.store.claim(lane, 10)) == [1]
 
@@ -706,7 +706,9 @@ async def test_lanes_and_sinks_leave_each_others_trouble_alone(log: Log) -> None
     assert len(await log.deferred()) == 4
 
 
-async def test_a_message_that_is_gone_from_the_log_holds_up_nobody(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_message_that_is_gone_from_the_log_holds_up_no_other(
+    log: Log, caplog: pytest.LogCaptureFixture
+) -> None:
     lane = await lane_with(log, 5, retrying(1), held(2), held(3), retrying(4, key="b"), held(5, key="b", route="r"))
     await log.delete(1)
     await log.delete(5)
@@ -719,7 +721,7 @@ async def test_a_message_that_is_gone_from_the_log_holds_up_nobody(log: Log, cap
     assert positions(await log.store.claim(loaded.lease, 10)) == [2, 3, 4]
 
 
-# -- loading trouble -------------------------------------------------------------------------------------------------
+# -- loading deferred messages ---------------------------------------------------------------------------------------
 
 
 async def test_a_lane_without_trouble_knows_of_none(log: Log) -> None:
@@ -743,7 +745,7 @@ async def test_what_is_loaded_is_what_blocks_and_what_is_waited_for(log: Log) ->
     assert await due(log) == [4, 7], "the first message of each route"
 
 
-async def test_the_first_due_is_told(log: Log) -> None:
+async def test_the_first_due_time_is_returned(log: Log) -> None:
     lane = await lane_with(log, 2, retrying(1, due_in=600.0), retrying(2, due_in=60.0, key="b"))
     assert (await log.store.load(lane)).due_in == pytest.approx(60, abs=30)
     await log.pass_time(timedelta(hours=1))
@@ -800,7 +802,7 @@ async def test_a_new_owner_finds_what_the_old_one_was_sending(log: Log) -> None:
 
 
 async def test_a_head_that_merely_waited_is_due(log: Log) -> None:
-    """The one before it has gone and nobody freed the key: somebody canceled it, or a person dropped it."""
+    """The one before it is gone and the key was not freed: it was canceled, or an operator dropped it."""
     lane = await lane_with(
         log, 6, held(1, key="a"), held(2, key="a"), held(3, key="b", route="r", due_in=600.0),
         dead(4, key="c", blocks=True), held(5, key="c"), held(6, key="d", due_in=600.0),

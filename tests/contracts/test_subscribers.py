@@ -163,7 +163,7 @@ async def test_a_session_that_ends_is_an_outage_and_all_that_was_open_comes_agai
     new = await taken(source, 2)
     assert bodies(new) == [b"a", b"b"]
     assert all(each.redelivered for each in new)
-    source.subscriber.ack(old)  # of a session that has ended: nobody hears it
+    source.subscriber.ack(old)  # of a session that has ended: it has no effect
     source.subscriber.ack(new[:1])
     await source.subscriber.close()
     assert await source.left() == [b"b"]
@@ -189,7 +189,7 @@ async def test_how_many_wait(source: Source) -> None:
     deliveries = await taken(source, 2)
     assert await source.subscriber.waiting() == 0
     source.subscriber.give_back(deliveries)
-    assert await source.subscriber.waiting() == 2, "they may have come to us again, but nobody has taken them"
+    assert await source.subscriber.waiting() == 2, "they may have come to us again, but were not taken"
 
 
 async def test_nothing_is_received_after_a_pause_and_acks_are_heard(source: Source) -> None:
@@ -476,7 +476,7 @@ async def test_an_aiormq_that_is_not_known_is_an_outage_with_a_reason(
 
 
 async def test_what_can_t_be_given_back_now_is_when_the_session_ends(vhost: str) -> None:
-    """There is no room to write it, and it must not be taken for told."""
+    """There is no room to write it, and it must not count as sent."""
     subscriber = orders(vhost)
     await subscriber.open()
     async with rabbitmq_channel(vhost) as channel:
@@ -492,7 +492,7 @@ async def test_what_can_t_be_given_back_now_is_when_the_session_ends(vhost: str)
     assert await consumed(vhost, "orders") == []
 
 
-async def test_nobody_is_there(unused_tcp_port: int) -> None:
+async def test_without_a_server_or_relay(unused_tcp_port: int) -> None:
     with pytest.raises(BrokerUnavailable, match=f"127.0.0.1:{unused_tcp_port}"):
         await orders(f"amqp://guest@127.0.0.1:{unused_tcp_port}/").open()
 

@@ -52,7 +52,7 @@ async def states(log: Log) -> dict[int, str]:
 # -- unroutable = "drop" ---------------------------------------------------------------------------------------------
 
 
-async def test_what_nobody_takes_is_dropped_counted_and_never_tried_again(
+async def test_what_no_consumer_takes_is_dropped_counted_and_never_tried_again(
     log: Log, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = unbound("lost")
@@ -82,7 +82,7 @@ async def test_what_was_held_before_is_dropped_too(log: Log) -> None:
 
 
 async def test_a_full_queue_drops_nothing(log: Log) -> None:
-    """A route is out, but somebody has subscribed."""
+    """A route is out, but a consumer has subscribed."""
     broker = Arrivals()
     broker.refuse(lambda message: Refusal(message.position, "a queue is full", route=message.topic))
     await log.add(*numbered(1))
@@ -172,7 +172,7 @@ async def test_with_keys_of_each_source_one_application_does_not_hold_the_others
     broker.refuse(lambda _: None)
     await log.pass_time(timedelta(hours=1))
     await relay(log, broker, ordering="source-key").run_until_empty()
-    assert broker.numbers == [2, 4, 5], "a message in trouble waits for its own source alone"
+    assert broker.numbers == [2, 4, 5], "a deferred message waits for its own source alone"
     broker.bind("lost")
     await relay(log, broker, ordering="source-key").run_until_empty()
     assert broker.numbers == [2, 4, 5, 1, 3]
@@ -212,12 +212,12 @@ async def test_the_setting_may_be_changed_while_messages_are_held(log: Log) -> N
 
 async def test_a_key_that_a_person_holds_is_held_for_every_source(log: Log) -> None:
     if isinstance(log, MemoryLog):
-        pytest.skip("nobody operates a log in memory")
+        pytest.skip("a log in memory has no operators")
     assert isinstance(log, SQLiteLog | PostgreSQLLog)
     broker = unbound("lost")
     await two_applications(log)
-    carried = relay(log, broker, ordering="source-key")
-    await carried.run_until_empty()
+    delivered = relay(log, broker, ordering="source-key")
+    await delivered.run_until_empty()
     operating: Admin = (
         Admin(SQLiteAdminDatabase(log.path)) if isinstance(log, SQLiteLog) else Admin(PostgreSQLAdminDatabase(log.url))
     )

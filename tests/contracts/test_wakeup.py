@@ -46,7 +46,7 @@ async def running(relay: Relay) -> AsyncIterator[Relay]:
 
 
 async def until(holds: Callable[[], Any]) -> None:
-    """Wait for what nobody signals: a lane that sleeps, a log line, the state of the server."""
+    """Wait for what has no signal: a lane that sleeps, a log line, the state of the server."""
     async with asyncio.timeout(SECONDS):
         while not (await found if inspect.isawaitable(found := holds()) else found):  # noqa: ASYNC110 - see above
             await asyncio.sleep(0.002)
@@ -76,7 +76,7 @@ async def test_a_commit_wakes_the_relays_of_all_sinks(log: Log) -> None:
             await asyncio.gather(first.until(number), second.until(number))
 
 
-async def test_a_tick_finds_what_nobody_told(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_tick_finds_what_was_not_notified(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     broker = Arrivals()
     async with running(relay(log, broker, tick="20ms", max_idle_backoff=NEVER)) as it:
         await until_asleep(it)
@@ -198,15 +198,15 @@ def mute() -> tuple[Mute, MemoryLog]:
 
 
 def listen_events(caplog: pytest.LogCaptureFixture) -> list[str]:
-    told = (str(getattr(record, "event", "")) for record in caplog.records)
-    return [event for event in told if event in {"listen_lost", "listen_restored"}]
+    logged = (str(getattr(record, "event", "")) for record in caplog.records)
+    return [event for event in logged if event in {"listen_lost", "listen_restored"}]
 
 
 async def until_listen_events(caplog: pytest.LogCaptureFixture, *events: str) -> None:
     await until(lambda: listen_events(caplog) == list(events))
 
 
-async def test_what_is_not_heard_is_said_once_and_replaced_by_polling(
+async def test_lost_notifications_are_logged_once_and_replaced_by_polling(
     mute: tuple[Mute, MemoryLog], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -274,27 +274,27 @@ async def test_a_nap_that_was_not_renewed_begins_anew(
 # -- the contract of naps --------------------------------------------------------------------------------------------
 
 
-class Heard:
+class Received:
     def __init__(self) -> None:
         self.echoes: list[str] = []
-        self.told = asyncio.Event()
+        self.logged = asyncio.Event()
 
     def on_notify(self, first_slot: int, last_slot: int) -> None:
-        self.told.set()
+        self.logged.set()
 
     def on_echo(self, token: str) -> None:
         self.echoes.append(token)
-        self.told.set()
+        self.logged.set()
 
     def on_listen_lost(self, reason: str) -> None:
         raise AssertionError(reason)
 
 
-async def test_a_tick_says_whose_the_lanes_are_and_which_have_something_to_look_at(log: Log) -> None:
+async def test_a_tick_returns_the_owned_lanes_and_those_with_work(log: Log) -> None:
     store = log.store
     await store.open()
-    heard = Heard()
-    listening = await store.naps.listen("channel", heard)
+    received = Received()
+    listening = await store.naps.listen("channel", received)
     owner = uuid4()
     lanes = await take_lanes(store, "s", owner, lanes=2, start="oldest")
     nap = await store.naps.begin(lanes[0], channel="channel", seconds=60)
@@ -306,9 +306,9 @@ async def test_a_tick_says_whose_the_lanes_are_and_which_have_something_to_look_
     found = await tick(owner)
     assert found.lanes == {lane.lane: (lane.epoch, lane.version) for lane in lanes}
     assert (list(found.has_work), list(found.renewed_naps)) == ([], [nap])
-    await asyncio.wait_for(heard.told.wait(), SECONDS)
-    assert heard.echoes == ["hello"]
-    heard.told.clear()
+    await asyncio.wait_for(received.logged.wait(), SECONDS)
+    assert received.echoes == ["hello"]
+    received.logged.clear()
     await log.add(*numbered(1))
     assert sorted((await tick(owner)).has_work) == [0, 1]
     assert (await tick(uuid4())).lanes == {}

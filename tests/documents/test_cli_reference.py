@@ -1,6 +1,6 @@
 """docs/cli.md describes every command and option that exists, with its default, and none that does not.
 
-What a setting's option does is said in the words of its declaration in `config`.
+What a setting's option does is written in the words of its declaration in `config`.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def test_every_state_is_explained_in_the_same_words() -> None:
 
 
 @pytest.mark.parametrize(("name", "who"), [(name, who) for name, _, who in ROWS])
-def test_who_moves_a_message_on_is_who_does_in_the_table(name: str, who: str) -> None:
+def test_a_message_is_moved_by_the_mover_in_the_table(name: str, who: str) -> None:
     movers = {arrow.mover for arrow in TRANSITIONS if arrow.before == name}
     named = {mover for mover in lifecycle.Mover if mover in who}
     assert named == movers

@@ -62,7 +62,7 @@ async def take_all(_: StoredMessage) -> None:
 
 
 def an_evening(file: Path) -> None:
-    """Two hundred orders arrive; a carrier that nobody knows, and an invoice that nobody wants, do not."""
+    """Two hundred orders arrive; an unknown carrier, and an invoice without a queue, do not."""
     migrate_sqlite(file)
     orders = [Message({"order": n}, type="order.placed", key=f"customer-{n % 40}") for n in range(200)]
     orders.insert(150, Message({"order": 31, "carrier": "pigeon"}, type="order.shipped", key="customer-7"))

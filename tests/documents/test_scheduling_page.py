@@ -91,7 +91,7 @@ async def test_a_reminder_that_has_gone_out(shop: Shop) -> None:
         messages.assert_added(SorryForTheReminder(1))
 
 
-def test_two_who_close_an_order(shop: Shop) -> None:
+def test_two_transactions_close_an_order(shop: Shop) -> None:
     with shop.connect() as connection:
         connection.execute("insert into orders (id, state) values (1, 'open')")
     shop.names["close"](1)
@@ -101,5 +101,5 @@ def test_two_who_close_an_order(shop: Shop) -> None:
 
 
 def test_every_answer_is_in_the_table() -> None:
-    told = re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)
-    assert told == [answer.name for answer in Cancellation]
+    listed = re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)
+    assert listed == [answer.name for answer in Cancellation]

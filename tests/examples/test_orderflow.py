@@ -55,7 +55,7 @@ def test_an_order_is_published_reserved_and_confirmed_by_e_mail(world: World) ->
     assert (mail["X-Idempotency-Key"],) in world.ask("mail", "select message from sent")
 
 
-def test_what_is_out_of_stock_is_told(world: World) -> None:
+def test_what_is_out_of_stock_is_reported(world: World) -> None:
     number = world.place("bob@example.org", "teapot").json()["order"]
     assert arrived(world, "bob@example.org") == [f"Order {number}: we have no teapot left"]
 
@@ -86,7 +86,7 @@ def test_a_roll_back_loses_and_sends_nothing(world: World) -> None:
     assert world.mailbox.subjects("eve@example.org") == []
 
 
-def test_a_commit_that_fails_is_told_to_the_client(world: World) -> None:
+def test_the_client_gets_an_error_when_the_commit_fails(world: World) -> None:
     with world.engine("orders").begin() as connection:
         connection.execute(text(FAILS_AT_COMMIT))
     assert world.place("ian@example.org").status_code == 500
@@ -98,7 +98,7 @@ def test_a_commit_that_fails_is_told_to_the_client(world: World) -> None:
 def test_what_can_t_be_published_is_published_later(world: World, server: RabbitMQ) -> None:
     server.stop()
     placed = world.place("gus@example.org")
-    assert placed.status_code == 201, "nobody has to wait for the broker"
+    assert placed.status_code == 201, "the request does not wait for the broker"
     server.start()
     assert len(arrived(world, "gus@example.org")) == 1
 

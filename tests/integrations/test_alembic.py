@@ -102,7 +102,7 @@ def downgrade():
 
 
 class Place(NamedTuple):
-    """A database that nobody has migrated, and how SQLAlchemy reaches it."""
+    """A database that was not migrated, and how SQLAlchemy reaches it."""
 
     dialect: Dialect
     url: str

@@ -1,4 +1,4 @@
-"""The middlewares: the id a request came with, or a new one, is in force inside it and said in the answer."""
+"""The middlewares: the id a request came with, or a new one, is in force inside it and part of the answer."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ if not settings.configured:
 # -- the rule --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("said", ["a", "order-7", " padded ", "x" * 255, "a b"])
-def test_a_well_formed_id_is_used(said: str) -> None:
-    assert request_correlation_id(said, TRACEPARENT) == said.strip()
+@pytest.mark.parametrize("output", ["a", "order-7", " padded ", "x" * 255, "a b"])
+def test_a_well_formed_id_is_used(output: str) -> None:
+    assert request_correlation_id(output, TRACEPARENT) == output.strip()
 
 
-@pytest.mark.parametrize("said", ["", "   ", "x" * 256, "a\nb", "a\x00", "a\x7f", "é", "\u2028", None])
-def test_any_other_id_is_ignored(said: str | None) -> None:
-    assert request_correlation_id(said, TRACEPARENT) == TRACE
-    new = UUID(request_correlation_id(said, None))
+@pytest.mark.parametrize("output", ["", "   ", "x" * 256, "a\nb", "a\x00", "a\x7f", "é", "\u2028", None])
+def test_any_other_id_is_ignored(output: str | None) -> None:
+    assert request_correlation_id(output, TRACEPARENT) == TRACE
+    new = UUID(request_correlation_id(output, None))
     assert new.version == 7
-    assert str(new) != request_correlation_id(said, None)
+    assert str(new) != request_correlation_id(output, None)
 
 
 @pytest.mark.parametrize(

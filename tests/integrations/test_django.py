@@ -96,9 +96,9 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
 
 
 def test_migrate_add_and_nothing_more_to_make(site: Site) -> None:
-    said = site.manage("migrate", POSTROAD_SCHEMA="shop")
+    output = site.manage("migrate", POSTROAD_SCHEMA="shop")
     for name in SQLITE.migrations.values():
-        assert f"Applying postroad.{name.removesuffix('.sql')}... OK" in said
+        assert f"Applying postroad.{name.removesuffix('.sql')}... OK" in output
     assert "No migrations to apply" in site.manage("migrate", POSTROAD_SCHEMA="shop")
     assert "No changes detected" in site.manage("makemigrations", "--check", "--dry-run", POSTROAD_SCHEMA="shop")
     assert "no issues" in site.manage("check")
@@ -132,10 +132,10 @@ def test_a_database_that_postroad_has_migrated_already(tmp_path: Path) -> None:
 
 
 def test_sqlmigrate_shows_what_would_run(site: Site) -> None:
-    said = site.manage("sqlmigrate", "postroad", "0001")
-    assert "create table" in said
-    assert "migrations (version) values (1)" in said
-    assert "CANNOT BE WRITTEN AS SQL" not in said
+    output = site.manage("sqlmigrate", "postroad", "0001")
+    assert "create table" in output
+    assert "migrations (version) values (1)" in output
+    assert "CANNOT BE WRITTEN AS SQL" not in output
 
 
 def test_there_is_no_way_back(site: Site) -> None:
@@ -231,9 +231,9 @@ def test_the_project_s_database_and_schema_win_over_variables(site: Site, monkey
 
 
 def test_help_shows_the_options_of_both(site: Site) -> None:
-    for said in (site.manage("postroad_relay", "--help"), site.manage("help", "postroad_relay")):
-        assert "An alias of DATABASES" in said
-        assert "--until-empty" in said
+    for output in (site.manage("postroad_relay", "--help"), site.manage("help", "postroad_relay")):
+        assert "An alias of DATABASES" in output
+        assert "--until-empty" in output
 
 
 # -- how DATABASES names a server ------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ def test_the_relay_connects_as_django_does(
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "output"),
     [
         ({"PASSWORD": "battery-staple"}, 'password authentication failed for user "shop"'),
         ({"PASSWORD": GUARDED_PASSWORD, "OPTIONS": {"sslmode": "require"}}, "SSL"),
@@ -287,11 +287,11 @@ def test_the_relay_connects_as_django_does(
         ({"NAME": "nowhere", "PASSWORD": GUARDED_PASSWORD}, 'database "nowhere" does not exist'),
     ],
 )
-def test_what_is_wrong_with_a_server_is_one_line(guarded_site: Site, wrong: dict[str, Any], said: str) -> None:
+def test_what_is_wrong_with_a_server_is_one_line(guarded_site: Site, wrong: dict[str, Any], output: str) -> None:
     guarded_site.database |= wrong
     for command in (("postroad_migrate",), ("postroad_relay", "--to", "null://")):
         text = guarded_site.manage(*command, fails=True)
-        assert said in text.splitlines()[-1]
+        assert output in text.splitlines()[-1]
         assert "Traceback" not in text
         assert "battery-staple" not in text
         assert GUARDED_PASSWORD not in text
@@ -301,20 +301,22 @@ def test_the_check_of_a_user_without_rights(guarded_site: Site, guarded: Postgre
     guarded_site.database |= {"PASSWORD": GUARDED_PASSWORD}
     guarded_site.manage("postroad_migrate")
     url = guarded.url(guarded_site.database["NAME"])
-    guarded.execute(url, "alter table postroad.migrations owner to postgres; revoke all on postroad.migrations from shop")
-    said = guarded_site.manage("check", "--database", "default")
-    assert "(postroad.W001)" in said
-    assert "the version of the postroad tables in 'postroad' can't be read: permission denied" in said
-    assert "Traceback" not in said
+    guarded.execute(
+        url, "alter table postroad.migrations owner to postgres; revoke all on postroad.migrations from shop"
+    )
+    output = guarded_site.manage("check", "--database", "default")
+    assert "(postroad.W001)" in output
+    assert "the version of the postroad tables in 'postroad' can't be read: permission denied" in output
+    assert "Traceback" not in output
 
 
 def test_what_is_wrong_with_a_command_is_one_line(site: Site) -> None:
-    said = site.manage("postroad_relay", "--database", "elsewhere", fails=True)
-    assert said == "CommandError: --database is 'elsewhere'; DATABASES has 'default'\n"
-    said = site.manage("postroad_relay", "--lanes", "0", fails=True)
-    assert said.startswith("postroad: lanes is 0; it must be")
-    said = site.manage("postroad_consume", fails=True)
-    assert said.startswith("postroad: app is not set; give it as --app")
+    output = site.manage("postroad_relay", "--database", "elsewhere", fails=True)
+    assert output == "CommandError: --database is 'elsewhere'; DATABASES has 'default'\n"
+    output = site.manage("postroad_relay", "--lanes", "0", fails=True)
+    assert output.startswith("postroad: lanes is 0; it must be")
+    output = site.manage("postroad_consume", fails=True)
+    assert output.startswith("postroad: app is not set; give it as --app")
 
 
 def test_async_views_and_atomic_requests(site: Site) -> None:
@@ -330,11 +332,11 @@ def test_async_views_and_atomic_requests(site: Site) -> None:
     )
     assert "no issues" in site.manage("check", ROOT_URLCONF="urls")
     site.database["ATOMIC_REQUESTS"] = True
-    said = site.manage("check", ROOT_URLCONF="urls")
-    assert "(postroad.W002) view urls.place is async, and ATOMIC_REQUESTS works with sync views only" in said
-    assert "(postroad.W002) view urls.Offers is async" in said
-    assert "(postroad.W002) view functools.partial(<function place" in said
-    assert said.count("postroad.W002") == 3
+    output = site.manage("check", ROOT_URLCONF="urls")
+    assert "(postroad.W002) view urls.place is async, and ATOMIC_REQUESTS works with sync views only" in output
+    assert "(postroad.W002) view urls.Offers is async" in output
+    assert "(postroad.W002) view functools.partial(<function place" in output
+    assert output.count("postroad.W002") == 3
 
 
 @pytest.mark.parametrize(
@@ -366,9 +368,9 @@ def test_a_database_of_django_as_a_url(vendor: str, settings: dict[str, Any], ur
 @pytest.mark.parametrize("name", [":memory:", "file:shop?mode=memory&cache=shared"])
 def test_a_database_in_memory_is_refused(tmp_path: Path, name: str) -> None:
     site = Site(tmp_path, {"ENGINE": "django.db.backends.sqlite3", "NAME": name})
-    said = site.manage("postroad_migrate", fails=True)
-    assert said.startswith(f"CommandError: DATABASES['default']: NAME is {name!r}; it must be the path of a file, ")
-    assert said.count("\n") == 1
+    output = site.manage("postroad_migrate", fails=True)
+    assert output.startswith(f"CommandError: DATABASES['default']: NAME is {name!r}; it must be the path of a file, ")
+    assert output.count("\n") == 1
 
 
 def test_a_kind_of_database_that_postroad_does_not_know() -> None:

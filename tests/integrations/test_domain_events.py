@@ -368,7 +368,7 @@ def test_takes_a_class_an_instance_and_a_scoped_session(engine: Engine) -> None:
     scoped.add(Order.placed(id=4))
     scoped.commit()
     scoped.remove()
-    assert [key for _, key in added(engine)] == ["1", "2", "4"], "a session that nobody listens to is left alone"
+    assert [key for _, key in added(engine)] == ["1", "2", "4"], "a session without listeners is left alone"
 
 
 @pytest.mark.parametrize("thing", [None, object(), Engine, "session"])

@@ -444,5 +444,5 @@ def test_what_was_never_awaited_fails_its_test(pytester: pytest.Pytester, monkey
         "test_sink": "PASSED",
         "test_others_are_left_to_pytest": "FAILED",
     }
-    said = "nothing was added for x: outbox.add on an async connection was never awaited"
-    assert run.outlines.count(said) == 4, "each of the four fails for this and nothing else"
+    output = "nothing was added for x: outbox.add on an async connection was never awaited"
+    assert run.outlines.count(output) == 4, "each of the four fails for this and nothing else"

@@ -1,4 +1,4 @@
-"""If `cancel` said CANCELED and was committed, the broker never had the message and never gets it.
+"""If `cancel` returned CANCELED and was committed, the broker never had the message and never gets it.
 
 Chance decides what the broker answers, when the database fails, when relays are started and killed (also between a
 publish and the saving of the cursor), and when keys are held, released, poisoned and messages canceled.

@@ -2,7 +2,7 @@
 relay loses a lane before its lease has expired, unless it seems dead: its session was cut, and it has sent no
 heartbeat since.
 
-Every handle on a lane that anybody ever got is kept, and after each step each of them tries to write. So is every
+Every lease that was ever taken is kept, and after each step each of them tries to write. So is every
 suspect there ever was, and each eviction is tried with all of them.
 """
 
@@ -63,10 +63,10 @@ class Model:
         self.until: dict[int, float] = dict.fromkeys(range(LANES), 0.0)
         self.handles: list[tuple[int, Lease]] = []
         self.sessions: dict[int, LivenessLock | None] = {}
-        self.heard: dict[int, float] = {}
-        """When those were heard of last who are not gone."""
+        self.received: dict[int, float] = {}
+        """The last heartbeats of the relays that are not gone."""
         self.cut_off: set[int] = set()
-        """Whose session was cut, and who was not heard of since."""
+        """Relays whose session was cut, without a heartbeat since."""
         self.suspected: set[Suspect] = set()
         self._pass_time = pass_time
         self._until_gone = until_gone
@@ -99,7 +99,7 @@ class Model:
         mine = {lane for lane, owner in self.owner.items() if owner == who}
         assert set(snapshot.mine) == set(snapshot.renewed) == mine
         self.until |= dict.fromkeys(mine, self.now + LEASE)
-        self.heard[who] = self.now
+        self.received[who] = self.now
         self.cut_off.discard(who)
         if self.sessions.get(who) is None:
             self.sessions[who] = await leases.open_session(me, None, lambda: None)
@@ -118,7 +118,7 @@ class Model:
         await self.store.leases.deregister(self.relays[who])
         self.owner = {lane: None if owner == who else owner for lane, owner in self.owner.items()}
 
-        self.heard.pop(who, None)
+        self.received.pop(who, None)
         self.cut_off.discard(who)
         await self._end_session(who)
 
@@ -132,9 +132,9 @@ class Model:
         evicted = await self.store.leases.evict(self.relays[who], self.suspected)
         found = {number for number, each in enumerate(self.relays) if each.owner in evicted}
         assert found <= self.cut_off, "a live relay was evicted"
-        dead = {each for each in self.cut_off - {who} if self.heard[each] < self.now < self.heard[each] + LEASE}
+        dead = {each for each in self.cut_off - {who} if self.received[each] < self.now < self.received[each] + LEASE}
         assert found >= dead, "a dead relay was not evicted"
-        self.heard |= dict.fromkeys(found, float("-inf"))
+        self.received |= dict.fromkeys(found, float("-inf"))
         self.owner = {lane: None if owner in found else owner for lane, owner in self.owner.items()}
 
     async def _end_session(self, who: int) -> bool:
@@ -161,7 +161,7 @@ class Model:
             except LaneChanged:
                 assert not may, "the owner could not write"
             else:
-                assert may, "somebody else than the owner could write"
+                assert may, "another relay than the owner could write"
                 self.handles[place] = (who, msgspec.structs.replace(written))
 
 

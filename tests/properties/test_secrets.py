@@ -64,7 +64,7 @@ def toml(value: str) -> str:
     return '"' + "".join(f"\\u{ord(each):04x}" for each in value) + '"'
 
 
-def said(text: str | None, environment: dict[str, str], options: dict[str, str]) -> list[str]:
+def output(text: str | None, environment: dict[str, str], options: dict[str, str]) -> list[str]:
     """All that postroad says about these settings: the values, reprs, warnings, errors and tracebacks."""
     with tempfile.TemporaryDirectory() as folder:
         file = None
@@ -128,7 +128,7 @@ def test_a_password_in_a_url(setting: str, url: str, secret: str, encoded: bool,
     text = f"{setting} = {toml(value)}" if place == "file" else None
     environment = {all_settings()[setting].variable: value} if place == "environment" else {}
     options = {setting: value} if place == "options" else {}
-    assert_hidden(secret, said(text, environment, options))
+    assert_hidden(secret, output(text, environment, options))
 
 
 @settings(deadline=None)
@@ -171,7 +171,7 @@ def test_a_password_that_a_driver_quotes(text: str, secret: str) -> None:
 def test_the_password_of_a_broker(secret: str, in_file: bool) -> None:
     text = f'to = "amqp://me@host/"\n[rabbitmq]\npassword = {toml(secret)}' if in_file else None
     environment = {} if in_file else {"POSTROAD_RABBITMQ_PASSWORD": secret, "POSTROAD_TO": "amqp://me@host/"}
-    assert_hidden(secret, said(text, environment, {}))
+    assert_hidden(secret, output(text, environment, {}))
 
 
 WRONG_PLACES = st.sampled_from(
@@ -186,13 +186,13 @@ WRONG_PLACES = st.sampled_from(
 @settings(deadline=None)
 @given(SECRETS, WRONG_PLACES)
 def test_a_password_in_the_wrong_place_of_the_file(secret: str, wrong: str) -> None:
-    assert_hidden(secret, said(wrong.format(toml(secret)), {}, {}))
+    assert_hidden(secret, output(wrong.format(toml(secret)), {}, {}))
 
 
 @settings(deadline=None)
 @given(SECRETS, st.sampled_from(["POSTROAD_PASSWORD", "POSTROAD_RABBITMQ_PASSWORDS", "POSTROAD_DATABSE"]))
 def test_a_password_in_a_variable_that_does_not_exist(secret: str, variable: str) -> None:
-    assert_hidden(secret, said(None, {variable: secret}, {}))
+    assert_hidden(secret, output(None, {variable: secret}, {}))
 
 
 @settings(max_examples=20, deadline=None)

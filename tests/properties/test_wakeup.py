@@ -28,7 +28,7 @@ LEASE = Lease("s", 0, 0, 1023, UUID(int=1), 1, 1, Cursor(0))
 SETTINGS = RelaySettings(linger="0s")
 LANE = -1
 POLLS = 1
-"""How often polling may be faster than everybody else; more would be the same again."""
+"""How often polling may be faster than all other steps; more would be the same again."""
 
 
 class Step:
@@ -115,7 +115,7 @@ async def lane(world: World, rest: IdleWait) -> None:
 async def something_to_do(world: World) -> bool:
     await Step("look")
     seen, world.read = world.committed - world.read, world.committed
-    await Step("hear what was there")
+    await Step("receive what was there")
     return bool(seen)
 
 
@@ -251,7 +251,7 @@ class Run:
         actors += [transaction(self.world, number) for number, transaction in enumerate(transactions)]  # type: ignore[misc]
         self.actors: list[Any] = actors
         self.at: list[Step | None] = [actor.send(None) for actor in self.actors]
-        self.told: list[str] = []
+        self.logged: list[str] = []
 
     def may_go(self) -> list[int]:
         return [number for number, step in enumerate(self.at) if step is not None and step.may_go()]
@@ -259,7 +259,7 @@ class Run:
     def go(self, number: int) -> None:
         step = self.at[number]
         assert step is not None
-        self.told.append(f"{'lane' if number == 0 else number}: {step.name}")
+        self.logged.append(f"{'lane' if number == 0 else number}: {step.name}")
         try:
             self.at[number] = self.actors[number].send(None)
         except StopIteration:
@@ -329,7 +329,7 @@ def orders(transactions: Collection[Transaction], resting: type[IdleWait]) -> It
 
 def lost(*transactions: Transaction, resting: type[IdleWait] = IdleWait) -> list[str] | None:
     """An order of steps that leaves a committed message to a lane that sleeps, if there is one."""
-    return next((run.told for run in orders(transactions, resting) if run.lost), None)
+    return next((run.logged for run in orders(transactions, resting) if run.lost), None)
 
 
 KINDS: list[Transaction] = [read_committed, rolled_back, repeatable_read, two_phase, two_statements]
@@ -433,7 +433,7 @@ def test_without_knowing_that_prepared_transactions_change_their_names_wake_ups_
     assert lost(two_phase)
 
 
-def test_a_prepared_transaction_that_was_there_before_is_nobody_new() -> None:
+def test_a_prepared_transaction_that_was_there_before_is_not_new() -> None:
     one, old, new = Writer("1", prepared=False), Writer("-7", prepared=True), Writer("-8", prepared=True)
     assert still_unaware({one}, {one, old}, {one, old, new}) == {one}
     assert still_unaware({one}, {one, old}, {old}) == set()

@@ -1,4 +1,4 @@
-"""A consumer whose handler talks to its database until it is told that it may end, or the database goes silent.
+"""A consumer whose handler talks to its database until it may end, or the database goes silent.
 
 `postroad consume --app tests.scenarios.silent_service:consumer`; where things are is in the environment.
 """

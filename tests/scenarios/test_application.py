@@ -48,7 +48,7 @@ PAGE = (ROOT / "docs" / "relays.md").read_text(encoding="utf-8")
 
 
 def started(folder: Path, database: str, to: str, *, logs: bool = True, until: str = "") -> tuple[int, str]:
-    """Run the application of docs/relays.md until it ends by itself, or has said this; its exit code, and its log."""
+    """Run the application of docs/relays.md until it ends by itself, or prints this; its exit code, and its log."""
     [page] = [
         each for each in re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE) if "lifespan" in each
     ]
@@ -79,27 +79,27 @@ def started(folder: Path, database: str, to: str, *, logs: bool = True, until: s
 def test_an_application_whose_relay_can_t_reach_the_broker_says_so(
     log: PostgreSQLLog, tmp_path: Path, *, logs: bool
 ) -> None:
-    code, said = started(tmp_path, log.url, "amqp://127.0.0.1:1", logs=logs, until="messages wait")
+    code, output = started(tmp_path, log.url, "amqp://127.0.0.1:1", logs=logs, until="messages wait")
     assert code != 3, "it has started, and was ended by the signal"
-    assert "relay default: amqp://127.0.0.1:1" in said
-    assert ("relay default: started" in said) is logs, "without any setup, warnings are seen and nothing else"
+    assert "relay default: amqp://127.0.0.1:1" in output
+    assert ("relay default: started" in output) is logs, "without any setup, warnings are seen and nothing else"
 
 
 def test_an_application_whose_relay_waits_for_the_database_can_be_stopped(tmp_path: Path) -> None:
     complete = "Application startup complete"
-    code, said = started(tmp_path, "postgresql://shop@127.0.0.1:1/shop", "null://", logs=False, until=complete)
+    code, output = started(tmp_path, "postgresql://shop@127.0.0.1:1/shop", "null://", logs=False, until=complete)
     assert code not in {3, -signal.SIGKILL}, "it has started, and was ended by the first signal"
-    assert "waiting for the database" in said.partition(complete)[0]
+    assert "waiting for the database" in output.partition(complete)[0]
 
 
 def test_an_application_with_a_wrong_password_of_the_broker_does_not_start(
     log: PostgreSQLLog, vhost: str, tmp_path: Path
 ) -> None:
-    code, said = started(tmp_path, log.url, vhost.replace("guest:guest", "guest:Tr0ub4dor"), logs=False)
+    code, output = started(tmp_path, log.url, vhost.replace("guest:guest", "guest:Tr0ub4dor"), logs=False)
     assert code == 3
-    assert "the login was refused; check username and password" in said
-    assert "Application startup failed" in said
-    assert "Tr0ub4dor" not in said
+    assert "the login was refused; check username and password" in output
+    assert "Application startup failed" in output
+    assert "Tr0ub4dor" not in output
 
 
 @pytest.mark.parametrize(
@@ -121,11 +121,11 @@ def test_an_application_whose_relay_can_t_start_does_not_start(
         "database": guarded.url("nowhere"),
         "schema": url,
     }
-    code, said = started(tmp_path, urls[wrong], "null://", logs=False)
+    code, output = started(tmp_path, urls[wrong], "null://", logs=False)
     assert code == 3
-    assert words in said
-    assert "Application startup failed" in said
-    assert "battery-staple" not in said
+    assert words in output
+    assert "Application startup failed" in output
+    assert "battery-staple" not in output
 
 
 async def owners(log: PostgreSQLLog) -> dict[int, int]:

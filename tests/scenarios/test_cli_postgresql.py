@@ -1,4 +1,4 @@
-"""The command line on a real PostgreSQL: an owner migrates, an application's role adds, a relay carries."""
+"""The command line on a real PostgreSQL: an owner migrates, an application's role adds, a relay delivers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line on a real RabbitMQ: a file says where messages go, and nobody sees the password."""
+"""The command line on a real RabbitMQ: a file says where messages go, and the password is never shown."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ async def test_messages_go_where_the_file_says(folder: Path, vhost: str) -> None
     arrived = [json.loads(message.body) for message in await consumed(vhost, "orders")]
     assert {event["type"] for event in arrived} == {"order.placed"}
     assert sorted(event["data"]["number"] for event in arrived) == [0, 1, 2, 3, 4]
-    told = [json.loads(line) for line in done.stderr.splitlines()]
-    assert {"relay_started", "page_published", "relay_ended"} <= {line["event"] for line in told}
+    logged = [json.loads(line) for line in done.stderr.splitlines()]
+    assert {"relay_started", "page_published", "relay_ended"} <= {line["event"] for line in logged}
 
 
 async def test_what_no_queue_takes_waits_and_the_log_says_why(folder: Path, vhost: str) -> None:
@@ -75,11 +75,11 @@ async def test_what_no_queue_takes_waits_and_the_log_says_why(folder: Path, vhos
         await bound_queue(channel, "orders", "other.#", exchange="shop")
     done = relay(folder)
     assert done.returncode == 1, "messages are left"
-    told = [json.loads(line) for line in done.stderr.splitlines()]
-    out = [line for line in told if line["event"] == "route_blocked"]
+    logged = [json.loads(line) for line in done.stderr.splitlines()]
+    out = [line for line in logged if line["event"] == "route_blocked"]
     assert {line["route"] for line in out} == {"acme.order.placed"}
     assert all("NO_ROUTE" in line["reason"] for line in out)
-    assert not [line for line in told if line["event"] in {"message_refused", "message_dead"}]
+    assert not [line for line in logged if line["event"] in {"message_refused", "message_dead"}]
 
     async with rabbitmq_channel(vhost) as channel:
         await bound_queue(channel, "orders", "acme.#", exchange="shop")

@@ -160,7 +160,7 @@ async def test_one_message_delivered_a_thousand_times_to_four_processes(
     running = [consume("shared") for _ in range(4)]
     await until(lambda: ready(vhost, "shared", consumers=4))
     await put(vhost, "shared", *[order(1)] * 1000)
-    await until(lambda: told(running, 1000))
+    await until(lambda: logged(running, 1000))
     ended = [service.stop() for service in running]
     assert [code for code, _ in ended] == [0] * 4
     assert await effects(database) == [1]
@@ -175,7 +175,7 @@ async def test_one_message_delivered_a_thousand_times_to_four_processes(
 HANDLED, DUPLICATE = " handled order.created ", " was processed before"
 
 
-async def told(running: list[Service], count: int) -> bool:
+async def logged(running: list[Service], count: int) -> bool:
     return sum(service.output().count(HANDLED) + service.output().count(DUPLICATE) for service in running) == count
 
 
@@ -256,7 +256,7 @@ async def test_a_handler_that_kills_its_process_every_time_ends_among_the_dead_l
         await until_given_back(vhost, "alone")
         deaths += 1
     assert deaths == 6, "once before anything is known, and five attempts"
-    assert await effects(database) == list(range(2, 30)), "nobody else is blamed"
+    assert await effects(database) == list(range(2, 30)), "no other message is blamed"
     (dead,) = await consumed(vhost, "alone.dead")
     assert dead.headers["postroad-reason"] == "the process ended while the handler ran, 5 times"
     assert UUID(dead.message_id) == UUID(str(dead.headers["ce-id"]))
@@ -280,7 +280,7 @@ async def test_a_stop_gives_back_what_was_not_begun(
     assert await effects(database) == list(range(1, 21))
 
 
-async def test_a_stop_lets_nobody_begin_with_what_comes_later(
+async def test_after_a_stop_no_handler_begins(
     consume: Callable[..., Service], database: str, vhost: str, tmp_path: Path
 ) -> None:
     """Where order is to be kept, one who stands by has nothing until the messages that are under way have ended."""

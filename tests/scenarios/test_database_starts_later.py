@@ -82,7 +82,7 @@ async def test_a_relay_waits_until_the_database_is_there(
     assert [service.process.poll() for service in services] == [None, None]
     accepting(server)
     await until(lambda: arrived(vhost))
-    assert services[1].process.wait(60) == 0, "it carried all there was"
+    assert services[1].process.wait(60) == 0, "it delivered all messages"
     code, _ = services[0].stop()
     assert code == 0
     for service in services:
@@ -163,7 +163,7 @@ async def test_what_waits_can_be_stopped_and_gives_up_when_it_is_to_end(
 
 
 @pytest.mark.parametrize(
-    ("mistake", "said"),
+    ("mistake", "answer"),
     [
         ("missing database", "does not exist"),
         ("unknown role", "does not exist"),
@@ -172,7 +172,7 @@ async def test_what_waits_can_be_stopped_and_gives_up_when_it_is_to_end(
     ],
 )
 async def test_what_no_waiting_mends_ends_them_at_once(
-    guarded: PostgreSQL, vhost: str, start: Callable[..., Service], mistake: str, said: str
+    guarded: PostgreSQL, vhost: str, start: Callable[..., Service], mistake: str, answer: str
 ) -> None:
     url = {
         "missing database": guarded.url("no_such"),
@@ -184,7 +184,7 @@ async def test_what_no_waiting_mends_ends_them_at_once(
     started = [relay(start, url, vhost), *(consumer(start, url, vhost, driver=driver) for driver in drivers)]
     for service in started:
         assert await asyncio.to_thread(service.process.wait, 60) == 1, service.output()
-        assert said in service.output()
+        assert answer in service.output()
         assert WAITING not in service.output()
         assert "Traceback" not in service.output()
 

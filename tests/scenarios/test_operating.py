@@ -45,7 +45,7 @@ asyncio.run(run_relay(Relay(store_for(url), LocalPublisher(deliver), settings=se
 """
 
 
-class Night:
+class Shift:
     """A database, a relay beside it, and what arrived."""
 
     def __init__(self, url: str, folder: Path) -> None:
@@ -103,92 +103,92 @@ class Night:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def night(request: pytest.FixtureRequest, tmp_path: Path) -> Night:
+def shift(request: pytest.FixtureRequest, tmp_path: Path) -> Shift:
     if request.param == "sqlite":
-        return Night(f"sqlite:///{tmp_path / 'shop.sqlite'}", tmp_path)
+        return Shift(f"sqlite:///{tmp_path / 'shop.sqlite'}", tmp_path)
     server = request.getfixturevalue("postgresql15")
     server.start()
-    return Night(server.create_database(), tmp_path)
+    return Shift(server.create_database(), tmp_path)
 
 
-def test_a_night(night: Night) -> None:
-    night.postroad("migrate")
-    night.refuse("parcel.lost", "parcel.odd")
-    with night.relay():
-        (lost,) = night.add("parcel.lost", "parcel-1")
-        (odd,) = night.add("parcel.odd", "parcel-2")
-        (fine,) = night.add("parcel.sent", "parcel-3")
-        night.until(lambda: fine in night.arrived and night.json("status")["totals"]["dead"] == 2)
+def test_an_operators_shift(shift: Shift) -> None:
+    shift.postroad("migrate")
+    shift.refuse("parcel.lost", "parcel.odd")
+    with shift.relay():
+        (lost,) = shift.add("parcel.lost", "parcel-1")
+        (odd,) = shift.add("parcel.odd", "parcel-2")
+        (fine,) = shift.add("parcel.sent", "parcel-3")
+        shift.until(lambda: fine in shift.arrived and shift.json("status")["totals"]["dead"] == 2)
 
         # two are dead: they are listed, and one is looked at
-        assert {UUID(each["id"]) for each in night.json("dead", "list")["messages"]} == {lost, odd}
-        listed = night.postroad("dead", "list", "--error", "NO PARCEL.LOST")
+        assert {UUID(each["id"]) for each in shift.json("dead", "list")["messages"]} == {lost, odd}
+        listed = shift.postroad("dead", "list", "--error", "NO PARCEL.LOST")
         assert str(lost) in listed
         assert str(odd) not in listed
-        shown = night.postroad("dead", "show", str(lost), "--payload")
+        shown = shift.postroad("dead", "show", str(lost), "--payload")
         assert "attempt 1 failed: ValueError: the warehouse wants no parcel.lost\\x1b[2J" in shown
         assert '| {\n  |   "number": 0\n' in shown
         assert "\x1b" not in listed + shown
 
         # the warehouse takes it now
-        night.refuse("parcel.odd")
-        assert night.postroad("dead", "retry", "--type", "parcel.lost", "--dry-run").startswith("1 dead message would")
-        assert "Retry 1 dead message?" in night.postroad("dead", "retry", str(lost), code=2)
-        assert lost not in night.arrived
-        night.postroad("dead", "retry", str(lost), "--yes", "--who", "anna", "--reason", "binding is back")
-        night.until(lambda: lost in night.arrived)
+        shift.refuse("parcel.odd")
+        assert shift.postroad("dead", "retry", "--type", "parcel.lost", "--dry-run").startswith("1 dead message would")
+        assert "Retry 1 dead message?" in shift.postroad("dead", "retry", str(lost), code=2)
+        assert lost not in shift.arrived
+        shift.postroad("dead", "retry", str(lost), "--yes", "--who", "anna", "--reason", "binding is back")
+        shift.until(lambda: lost in shift.arrived)
 
-        # nobody wants the other one
-        night.postroad("dead", "drop", "--type", "parcel.odd", "--yes", "--who", "anna", "--reason", "a test order")
-        assert night.json("dead", "list")["messages"] == []
-        (row,) = night.json("messages", "--state", "dropped")["messages"]
+        # no queue takes the other one
+        shift.postroad("dead", "drop", "--type", "parcel.odd", "--yes", "--who", "anna", "--reason", "a test order")
+        assert shift.json("dead", "list")["messages"] == []
+        (row,) = shift.json("messages", "--state", "dropped")["messages"]
         assert UUID(row["id"]) == odd
 
         # a key is held: its messages wait, others don't, and then they go in order
-        night.postroad("key", "hold", "parcel-3", "--who", "ben", "--reason", "customs")
-        held = night.add("parcel.sent", "parcel-3", 3)
-        (other,) = night.add("parcel.sent", "parcel-4")
-        night.until(lambda: other in night.arrived)
-        night.until(lambda: len(night.json("messages", "--state", "held")["messages"]) == 3)
-        assert "key 'parcel-3' is held by ben" in night.postroad("status")
-        assert not set(held) & set(night.arrived)
-        night.postroad("key", "release", "parcel-3", "--who", "ben", "--reason", "customs are done")
-        night.until(lambda: set(held) <= set(night.arrived))
-        assert [id for id in night.arrived if id in held] == held
+        shift.postroad("key", "hold", "parcel-3", "--who", "ben", "--reason", "customs")
+        held = shift.add("parcel.sent", "parcel-3", 3)
+        (other,) = shift.add("parcel.sent", "parcel-4")
+        shift.until(lambda: other in shift.arrived)
+        shift.until(lambda: len(shift.json("messages", "--state", "held")["messages"]) == 3)
+        assert "key 'parcel-3' is held by ben" in shift.postroad("status")
+        assert not set(held) & set(shift.arrived)
+        shift.postroad("key", "release", "parcel-3", "--who", "ben", "--reason", "customs are done")
+        shift.until(lambda: set(held) <= set(shift.arrived))
+        assert [id for id in shift.arrived if id in held] == held
 
         # a sink is paused, under a relay that runs
-        night.postroad("pause", "default", "--who", "ben", "--reason", "the warehouse moves")
-        (late,) = night.add("parcel.sent", "parcel-5")
-        status = night.postroad("status")
+        shift.postroad("pause", "default", "--who", "ben", "--reason", "the warehouse moves")
+        (late,) = shift.add("parcel.sent", "parcel-5")
+        status = shift.postroad("status")
         assert "PAUSED" in status
         assert "sink 'default' is paused" in status
-        assert late not in night.arrived
-        night.postroad("resume", "default", "--who", "ben", "--reason", "it has moved")
-        night.until(lambda: late in night.arrived)
-        assert "PAUSED" not in night.postroad("status")
+        assert late not in shift.arrived
+        shift.postroad("resume", "default", "--who", "ben", "--reason", "it has moved")
+        shift.until(lambda: late in shift.arrived)
+        assert "PAUSED" not in shift.postroad("status")
 
         # what was published by other means is not published again; what is wrong is taken out
-        night.postroad("pause", "default", "--reason", "to be quick enough")
-        (known,) = night.add("parcel.sent", "parcel-6")
-        (wrong,) = night.add("parcel.sent", "parcel-7")
-        night.postroad("message", "skip", str(known), "--yes", "--who", "ben", "--reason", "sent by mail")
-        night.postroad("message", "poison", str(wrong), "--who", "ben", "--reason", "has no address")
-        night.postroad("resume", "default")
-        (last,) = night.add("parcel.sent", "parcel-6")
-        night.until(lambda: last in night.arrived)
-        assert "has no address" in night.postroad("message", "show", str(wrong))
+        shift.postroad("pause", "default", "--reason", "to be quick enough")
+        (known,) = shift.add("parcel.sent", "parcel-6")
+        (wrong,) = shift.add("parcel.sent", "parcel-7")
+        shift.postroad("message", "skip", str(known), "--yes", "--who", "ben", "--reason", "sent by mail")
+        shift.postroad("message", "poison", str(wrong), "--who", "ben", "--reason", "has no address")
+        shift.postroad("resume", "default")
+        (last,) = shift.add("parcel.sent", "parcel-6")
+        shift.until(lambda: last in shift.arrived)
+        assert "has no address" in shift.postroad("message", "show", str(wrong))
 
         # and the day is sent again
-        before = night.arrived.count(last)
-        night.postroad(
+        before = shift.arrived.count(last)
+        shift.postroad(
             "rewind", "--to", "1h", "--key", "parcel-6", "--yes", "--who", "ben", "--reason", "lost in the move"
         )
-        night.until(lambda: night.arrived.count(last) == before + 1)
-        assert not {known, wrong, odd} & set(night.arrived)
+        shift.until(lambda: shift.arrived.count(last) == before + 1)
+        assert not {known, wrong, odd} & set(shift.arrived)
 
-    told = [(each["who"], each["command"], each["reason"], each["changed"]) for each in night.json("audit")]
-    user = night.json("audit")[1]["who"]
-    assert [(who, reason) for who, _, reason, _ in reversed(told)] == [
+    logged = [(each["who"], each["command"], each["reason"], each["changed"]) for each in shift.json("audit")]
+    user = shift.json("audit")[1]["who"]
+    assert [(who, reason) for who, _, reason, _ in reversed(logged)] == [
         ("anna", "binding is back"),
         ("anna", "a test order"),
         ("ben", "customs"),
@@ -201,6 +201,6 @@ def test_a_night(night: Night) -> None:
         (user, None),
         ("ben", "lost in the move"),
     ]
-    assert all(changed >= 1 for *_, changed in told)
+    assert all(changed >= 1 for *_, changed in logged)
     for words in ("anna", "binding is back", "retry", "drop", "hold", "release", "pause", "resume", "skip", "rewind"):
-        assert words in night.postroad("audit")
+        assert words in shift.postroad("audit")

@@ -1,4 +1,4 @@
-"""Behind PgBouncer in transaction mode: a session belongs to a client for one transaction, and LISTEN to nobody."""
+"""Behind PgBouncer in transaction mode: a session belongs to a client for one transaction, and LISTEN does not work."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def pooled(log: Any, broker: Any, *, direct: str | None = None, **settings: Any)
     return Relay(store, broker, settings=relay(log, broker, **settings)._settings)
 
 
-async def test_the_relay_says_so_polls_and_carries_everything(log: Pooled, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_relay_logs_it_polls_and_delivers_everything(log: Pooled, caplog: pytest.LogCaptureFixture) -> None:
     broker = Arrivals()
     async with running(pooled(log, broker, max_idle_backoff="10ms", lanes=4)) as it:
         await until_listen_events(caplog, "listen_lost")
@@ -91,7 +91,7 @@ async def test_every_transaction_has_the_settings_that_a_page_is_planned_with(lo
             assert await connection.fetchval("show plan_cache_mode") == "force_custom_plan"
         for stranger in strangers:
             async with stranger.transaction():
-                assert await stranger.fetchval("show plan_cache_mode") == "auto", "and nobody else has them"
+                assert await stranger.fetchval("show plan_cache_mode") == "auto", "and no other session has them"
     for stranger in strangers:
         await stranger.close()
     await store.close()
@@ -147,7 +147,7 @@ async def test_migrating_through_it(log: Pooled) -> None:
 
 
 async def test_a_cursor_is_on_disk_when_it_was_settled(log: Pooled, postgresql15: PostgreSQL) -> None:
-    """Nobody would notice that the server went back in time, so it must not."""
+    """It could not be noticed that the server went back in time, so it must not."""
     await log.add(*numbered(1))
     store = PostgreSQLStore(log.url)
     await store.open()

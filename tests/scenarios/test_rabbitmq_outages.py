@@ -56,10 +56,10 @@ async def until(number: Callable[[], float], *, reaches: float) -> None:
 
 
 @asynccontextmanager
-async def carrying(
+async def delivering(
     log: PostgreSQLLog, to: str, folder: Path, *options: str, keys: int = 400
 ) -> AsyncIterator[tuple[Traffic, RunningRelay]]:
-    """10,000 messages wait, more come while the block runs, and a relay carries them, and the first have arrived.
+    """10,000 messages wait, more come while the block runs, and a relay delivers them, and the first have arrived.
 
     After the block, all of them are delivered, and none has failed.
     """
@@ -78,7 +78,7 @@ async def carrying(
 
 
 async def delivered(log: PostgreSQLLog, *, dead: int = 0) -> None:
-    """Wait until no lane has anything before it, and nothing is in trouble but so many dead."""
+    """Wait until no lane has anything before it, and nothing is deferred but so many dead."""
     async with asyncio.timeout(WAIT_SECONDS):
         while True:
             if not await log.waiting() and await states(log) == ["dead"] * dead:
@@ -92,7 +92,7 @@ async def states(log: PostgreSQLLog) -> list[str]:
 
 async def test_stopped_and_started(log: PostgreSQLLog, rabbitmq: RabbitMQ, vhost: str, tmp_path: Path) -> None:
     await with_queue(vhost)
-    async with carrying(log, vhost, tmp_path) as (traffic, running):
+    async with delivering(log, vhost, tmp_path) as (traffic, running):
         await asyncio.to_thread(rabbitmq.stop)
         await running.until_logged("broker_unavailable", "Connect call failed")
         await asyncio.to_thread(rabbitmq.start)
@@ -105,7 +105,7 @@ async def test_cut_in_the_middle_of_a_page(log: PostgreSQLLog, rabbitmq: RabbitM
     await with_queue(vhost)
     async with (
         Proxy(rabbitmq.port) as proxy,
-        carrying(log, proxy.url(vhost), tmp_path, "--batch-size", "2000", keys=4_000) as (traffic, running),
+        delivering(log, proxy.url(vhost), tmp_path, "--batch-size", "2000", keys=4_000) as (traffic, running),
     ):
         for cuts, after in enumerate(({"sent": 123_456}, {"answered": 100}) * 3, start=1):
             proxy.cut_after(**after)
@@ -118,7 +118,7 @@ async def test_cut_in_the_middle_of_a_page(log: PostgreSQLLog, rabbitmq: RabbitM
 async def test_memory_alarm(log: PostgreSQLLog, rabbitmq: RabbitMQ, vhost: str, tmp_path: Path) -> None:
     await with_queue(vhost)
     try:
-        async with carrying(log, vhost, tmp_path) as (traffic, running):
+        async with delivering(log, vhost, tmp_path) as (traffic, running):
             await asyncio.to_thread(rabbitmq.block)
             await running.until_logged("broker_unavailable", "alarm: low on memory")
             await asyncio.to_thread(rabbitmq.unblock)
@@ -133,7 +133,7 @@ async def test_a_queue_that_rejects(log: PostgreSQLLog, rabbitmq: RabbitMQ, vhos
     limit = '{"max-length": 3000, "overflow": "reject-publish"}'
     rabbitmq.ctl("set_policy", "-p", name, "--apply-to", "queues", "small", f"^{QUEUE}$", limit)
     await with_queue(vhost)
-    async with carrying(log, vhost, tmp_path) as (traffic, running):
+    async with delivering(log, vhost, tmp_path) as (traffic, running):
         await running.until_logged("route_blocked", "basic.nack", times=LANES)
         arrived = await arrivals(vhost)
         assert len(arrived) >= 3000
@@ -145,7 +145,7 @@ async def test_a_queue_that_rejects(log: PostgreSQLLog, rabbitmq: RabbitMQ, vhos
 
 async def test_an_exchange_deleted(log: PostgreSQLLog, vhost: str, tmp_path: Path) -> None:
     await with_queue(vhost)
-    async with carrying(log, vhost, tmp_path) as (traffic, running), rabbitmq_channel(vhost) as channel:
+    async with delivering(log, vhost, tmp_path) as (traffic, running), rabbitmq_channel(vhost) as channel:
         await channel.exchange_delete("postroad")
         await running.until_logged("broker_unavailable", "the exchange 'postroad' is gone")
         await running.until_logged(
@@ -202,8 +202,8 @@ async def test_a_binding_that_is_missing_for_ten_minutes(vhost: str, caplog: pyt
     assert (await log.deferred(), await log.attempts()) == ([], [])
     for arrived in (orders, invoices):
         assert all(sorted(of_key) == of_key for of_key in ([n for n in arrived if n % 7 == key] for key in range(7)))
-    told = [str(record.event) for record in caplog.records if hasattr(record, "event")]
-    assert (told.count("route_blocked"), told.count("route_unblocked")) == (2, 2)  # once for each lane
+    reported = [str(record.event) for record in caplog.records if hasattr(record, "event")]
+    assert (reported.count("route_blocked"), reported.count("route_unblocked")) == (2, 2)  # once for each lane
 
 
 def order_and_invoice(number: int) -> list[Message]:

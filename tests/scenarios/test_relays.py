@@ -21,7 +21,7 @@ from tests.services.server import stop
 from tests.traffic import Traffic
 
 SEED = int(os.environ.get("TURMOIL_SEED", "8"))
-NEVER = ("--lease", "1h")  # so that nothing but the advisory lock can tell that somebody died
+NEVER = ("--lease", "1h")  # so that nothing but the advisory lock can tell that a relay died
 PATIENT = (*NEVER, "--grace", "2m")  # a busy machine costs no lane, and no confirm
 
 
@@ -166,7 +166,7 @@ async def lanes(log: PostgreSQLLog) -> list[tuple[object, ...]]:
     return sorted(map(tuple, rows))
 
 
-async def test_a_long_transaction_delays_nobody_else(log: PostgreSQLLog, vhost: str, tmp_path: Path) -> None:
+async def test_a_long_transaction_delays_no_other_message(log: PostgreSQLLog, vhost: str, tmp_path: Path) -> None:
     await with_queue(vhost)
     writer = await log.connect()
     transaction = writer.transaction()

@@ -130,7 +130,7 @@ async def test_two_processes_race_for_each_message_and_the_answers_are_true(log:
     """One moves what is due, is killed three times in the middle of it and begins again; the other one cancels."""
     begin = datetime.now(UTC)
     awake = [Message("1", type="t", deliver_at=begin + timedelta(milliseconds=20 * n)) for n in range(6_000)]
-    await log.add(*awake)  # so that whoever moves what is due has something to do all the time
+    await log.add(*awake)  # so that the mover has something to do all the time
 
     def race() -> Canceler:
         with Canceler(log) as canceler:
@@ -197,7 +197,7 @@ async def test_what_is_sent_again_is_canceled_or_arrives_and_never_both(log: SQL
     await broker.until(*FIRST)
     await log.add(*(each for number, id in ids.items() for each in numbered(number, id=id, key=f"k{number % 25}")))
     await asyncio.wait_for(again.wait(), 60)
-    answers = await asyncio.to_thread(asyncio.run, cancel_some())  # in a thread, where nobody waits for the relay
+    answers = await asyncio.to_thread(asyncio.run, cancel_some())  # in a thread, where no task waits for the relay
     canceled = {number for number, answer in answers.items() if answer is Cancellation.CANCELED}
     await broker.until(*(set(ids) - canceled))
     relay.stop()

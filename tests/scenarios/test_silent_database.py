@@ -54,10 +54,10 @@ async def test_a_consumer_ends_and_its_message_comes_again(
             code, summary = await stopped(service)
         assert code == 0
         assert "0 handled" in summary
-        said = service.output()
-        assert "1 handlers or statements did not end within grace (1 s) and a second" in said
-        assert "their messages are not acked, and will be delivered again" in said
-        assert "Traceback" not in said
+        answer = service.output()
+        assert "1 handlers or statements did not end within grace (1 s) and a second" in answer
+        assert "their messages are not acked, and will be delivered again" in answer
+        assert "Traceback" not in answer
         await until_given_back(vhost, "alone")
         again = start(*APP, "--until-empty", SERVICE_DATABASE=database, **environment)
         assert again.process.wait(120) == 0

@@ -67,9 +67,9 @@ from shop import stock
 
 async def main(url):
     store = store_for("sqlite:///shop.sqlite")
-    carried = await Relay(store, publisher_for(url, shelf="orders"), sink="python").run_until_empty()
+    relayed = await Relay(store, publisher_for(url, shelf="orders"), sink="python").run_until_empty()
     handled = await stock.run_until_empty()
-    print(carried.published, handled.handled, handled.dead)
+    print(relayed.published, handled.handled, handled.dead)
 
 asyncio.run(main(sys.argv[1]))
 """
@@ -235,7 +235,7 @@ def test_a_package_that_is_wrong(folder: Path, scheme: str, module: str | Path, 
     assert relay(folder, "--to", "null://").returncode == 0, "the other brokers work"
 
 
-def test_nobody_can_replace_a_broker_of_postroads_own(folder: Path) -> None:
+def test_a_package_can_not_replace_a_broker_of_postroads_own(folder: Path) -> None:
     entries = folder / "site" / "postroad_broken-1.0.dist-info" / "entry_points.txt"
     entries.write_text("[postroad.brokers]\nnull = postroad_toy:BROKER\n")
     assert "to null://" in relay(folder, "--to", "null://").stderr

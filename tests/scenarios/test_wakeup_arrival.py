@@ -1,4 +1,4 @@
-"""Proof by arrival: with the slow tick an hour away, every message that anybody commits arrives at every sink.
+"""Proof by arrival: with the slow tick an hour away, every committed message arrives at every sink.
 
 Writers of every kind add at random moments while relays fall asleep, wake, and are killed in their sleep. A few seconds
 in the normal suite; LONG_TESTS is the number of seconds for a longer run.
@@ -95,7 +95,7 @@ class Writers:
         self.committed.add(number)
 
     async def _prepared(self, connection: Any, number: int) -> None:
-        """Not in silence: it can be prepared only if it saw nobody nap."""
+        """Not in silence: it can be prepared only if it saw no nap."""
         name = f"n{uuid4().hex}"
         await connection.execute("begin")
         await OUTBOX.add_many(connection, numbered(number))

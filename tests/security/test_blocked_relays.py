@@ -157,8 +157,8 @@ async def test_doctor_names_what_blocks_the_relay_of_another_role(neighbours: Ne
                 (other.get_server_pid(), "postgres", None)
             ]
             neighbours.execute("postgres", f"grant pg_read_all_stats to {neighbours.name(role)}")
-            said = await ran(*command)
-            assert re.search(rf"{wanted}, idle in transaction, transaction \d+ s old, query \d+ s", said)
+            output = await ran(*command)
+            assert re.search(rf"{wanted}, idle in transaction, transaction \d+ s old, query \d+ s", output)
         await until(lambda: says("No other session", *command))
 
 

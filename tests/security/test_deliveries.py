@@ -189,6 +189,6 @@ async def test_an_ack_with_an_absurd_tag_does_not_hang_a_relay(neighbours: Neigh
         await Outbox(source="/shop").add_many(connection, numbered(*range(300)))
     async with lying(vhost) as url:
         command = ("relay", "--database", neighbours.url("relay"), "--to", url, "--until-empty")
-        said = await asyncio.to_thread(postroad, *command)
-    assert said.startswith("300 published")
+        output = await asyncio.to_thread(postroad, *command)
+    assert output.startswith("300 published")
     assert len(await taken(vhost, "all")) == 300

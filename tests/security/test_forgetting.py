@@ -52,8 +52,8 @@ async def delivered(neighbours: Neighbours) -> Neighbours:
 
 async def test_nothing_of_the_key_is_left(delivered: Neighbours) -> None:
     assert ANN in await everything(delivered)
-    said = postroad("forget", "--key", ANN, "--database", delivered.url("operator"), *WHY)
-    assert "2" in said
+    output = postroad("forget", "--key", ANN, "--database", delivered.url("operator"), *WHY)
+    assert "2" in output
     left = await everything(delivered)
     assert ANN not in left
     assert "bob" in left
@@ -62,8 +62,8 @@ async def test_nothing_of_the_key_is_left(delivered: Neighbours) -> None:
     assert (line["role"], line["changed"], line["reason"]) == (delivered.name("operator"), 2, "request 7")
 
 
-async def test_nobody_else_can_forget(delivered: Neighbours) -> None:
+async def test_no_other_role_can_forget(delivered: Neighbours) -> None:
     for role in ("reader", "relay", "shop", "stranger"):
-        said = postroad("forget", "--key", ANN, "--database", delivered.url(role), *WHY, fails=True)
-        assert "permission denied" in said
+        output = postroad("forget", "--key", ANN, "--database", delivered.url(role), *WHY, fails=True)
+        assert "permission denied" in output
     assert ANN in await everything(delivered)

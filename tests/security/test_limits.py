@@ -97,8 +97,8 @@ def insert_into_file(path: Path, table: str, *rows: dict[str, Any]) -> None:
             connection.execute(f"insert into postroad_{table} ({', '.join(each)}) values ({places})", values)
 
 
-async def carried(log: Log, **settings: Any) -> Arrivals:
-    """What arrives when a relay has carried all there is."""
+async def delivered(log: Log, **settings: Any) -> Arrivals:
+    """What arrives when a relay has delivered all there is."""
     broker = Arrivals()
     await Relay(log.another_store(), broker, settings=RelaySettings(lanes=1, **settings)).run_until_empty()
     return broker
@@ -138,13 +138,13 @@ async def test_times_outside_every_calendar_stop_no_relay(log: PostgreSQLLog) ->
     connection = await log.connect()
     for number, time in enumerate([*OUTSIDE_EVERY_CALENDAR, "2000-01-01"]):
         await insert(connection, "scheduled", row(number, due_at=time))
-    assert sorted((await carried(log)).numbers) == [1, 2, 4]
+    assert sorted((await delivered(log)).numbers) == [1, 2, 4]
 
 
 async def test_nor_do_those_in_a_file(unlimited_file: Path) -> None:
     times = [9e999, "never", 2**62, 5]
     insert_into_file(unlimited_file, "scheduled", *(row(number, due_at=time) for number, time in enumerate(times)))
-    assert (await carried(SQLiteLog(unlimited_file))).numbers == [3]
+    assert (await delivered(SQLiteLog(unlimited_file))).numbers == [3]
 
 
 # -- sizes -----------------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ async def test_what_is_as_large_as_may_be_arrives(application: Any, log: Postgre
     headers = {"a": "x" * (65_536 - len('{"source":"/s","a":""}'))}
     async with application.transaction():
         await outbox.add(application, b"x" * 16_777_216, type="t", headers=headers)
-    (arrived,) = (await carried(log)).messages
+    (arrived,) = (await delivered(log)).messages
     assert (len(arrived.payload), len(arrived.headers_json)) == (16_777_216, 65_536)
 
 
@@ -205,7 +205,7 @@ async def test_a_relay_puts_large_rows_aside_without_reading_them(unlimited: Pos
     page = await log.store.read(lane, lane.cursor, PLENTY)
     await log.store.close()
     assert [(each.is_unread, each.size) for each in page.messages] == [(True, 0)] * 3 + [(False, 16)]
-    assert (await carried(log)).numbers == [4]
+    assert (await delivered(log)).numbers == [4]
     dead = [each for each in await log.deferred() if each.sink == "default"]
     assert [(each.position, each.state, each.attempts) for each in dead] == [(n, "dead", 1) for n in (1, 2, 3)]
     assert all("too large" in (each.error or "") for each in dead)
@@ -213,10 +213,10 @@ async def test_a_relay_puts_large_rows_aside_without_reading_them(unlimited: Pos
 
 async def test_a_large_row_that_is_tried_again_is_not_read_either(unlimited: PostgreSQLLog) -> None:
     log = await _with_large_rows(unlimited)
-    await carried(log)
+    await delivered(log)
     async with Admin(PostgreSQLAdminDatabase(log.url)) as operating:
         assert (await operating.retry(Filter(all=True), By("anna", "because"))).changed == 3
-    broker = await carried(log, dead_letter_topic="dead")
+    broker = await delivered(log, dead_letter_topic="dead")
     assert [each.state for each in await log.deferred()] == ["dead"] * 3
     assert [(letter.topic, letter.payload) for letter in broker.messages] == [("dead", b"")] * 3
     assert all("too large" in letter.headers["postroad-dead-reason"] for letter in broker.messages)
@@ -225,14 +225,14 @@ async def test_a_large_row_that_is_tried_again_is_not_read_either(unlimited: Pos
 async def test_a_log_with_large_rows_can_be_restored(unlimited: PostgreSQLLog) -> None:
     log = await _with_large_rows(unlimited)
     await log.execute("update postroad.installation set system_identifier = 1")  # as if from another cluster
-    assert (await carried(log)).numbers == [4]
+    assert (await delivered(log)).numbers == [4]
 
 
 async def test_a_large_row_that_was_scheduled_dies_when_it_is_due(unlimited: PostgreSQLLog) -> None:
     connection = await unlimited.connect()
     await insert(connection, "scheduled", row(1, due_at="2000-01-01", headers=too_large("headers")))
     await insert(connection, "scheduled", row(2, due_at="2000-01-01"))
-    assert (await carried(unlimited)).numbers == [2]
+    assert (await delivered(unlimited)).numbers == [2]
     assert [each.state for each in await unlimited.deferred()] == ["dead"]
 
 
@@ -242,7 +242,7 @@ async def test_large_rows_in_a_file(unlimited_file: Path) -> None:
     )
     insert_into_file(unlimited_file, "scheduled", row(5, due_at=5), row(6, due_at=5, headers=too_large("headers")))
     log = SQLiteLog(unlimited_file)
-    assert sorted((await carried(log)).numbers) == [4, 5]
+    assert sorted((await delivered(log)).numbers) == [4, 5]
     assert [(each.state, "too large" in (each.error or "")) for each in await log.deferred()] == [("dead", True)] * 4
 
 

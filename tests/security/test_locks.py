@@ -108,7 +108,7 @@ async def test_a_role_without_rights_can_lock_none_of_our_rows_or_tables(neighbo
                         await connection.execute(statement)
 
 
-# -- who waits in vain is told for whom ------------------------------------------------------------------------------
+# -- a lock timeout names the blocker --------------------------------------------------------------------------------
 
 
 def quickly(store: Any) -> None:

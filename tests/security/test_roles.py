@@ -65,10 +65,10 @@ async def test_a_refused_message_is_retried_and_dies(neighbours: Neighbours) -> 
 async def test_a_restored_log_is_carried_over_by_a_relay(neighbours: Neighbours) -> None:
     await add(neighbours, 1, 2)
     neighbours.execute("owner", "update postroad.installation set system_identifier = 1")
-    said = postroad("status", "--database", neighbours.url("reader"), fails=True)
-    assert "permission denied" in said
-    carried = postroad("relay", "--database", neighbours.url("relay"), "--to", "null://", "--until-empty")
-    assert "2 published" in carried
+    output = postroad("status", "--database", neighbours.url("reader"), fails=True)
+    assert "permission denied" in output
+    delivered = postroad("relay", "--database", neighbours.url("relay"), "--to", "null://", "--until-empty")
+    assert "2 published" in delivered
     postroad("status", "--database", neighbours.url("reader"))
 
 
@@ -115,8 +115,10 @@ def test_looking(worked: Neighbours, role: Role) -> None:
     shown = postroad("message", "show", first, *database)
     assert "not readable by this role; application/json" in shown
     assert json.loads(postroad("dead", "show", first, *database, "--json"))["payload_size"] is None
-    said = postroad("message", "show", first, *database, "--payload", fails=True)
-    assert "permission denied for table outbox; `postroad migrate --grants` prints what each kind of role needs" in said
+    output = postroad("message", "show", first, *database, "--payload", fails=True)
+    assert (
+        "permission denied for table outbox; `postroad migrate --grants` prints what each kind of role needs" in output
+    )
     worked.execute("owner", grants_script(worked.name(role), kind="payloads"))
     assert '"n": 1' in postroad("message", "show", first, *database, "--payload")
 
@@ -170,8 +172,8 @@ async def test_what_a_reader_may_not(worked: Neighbours) -> None:
         "select postroad.cancel(gen_random_uuid())", "select postroad.add('/x', 'y', '{}')",
         "insert into postroad.pauses (sink, who) values ('s', 'w')",
     )  # fmt: skip
-    said = postroad("pause", "default", "--database", worked.url("reader"), "--reason", "a test", fails=True)
-    assert "permission denied" in said
+    output = postroad("pause", "default", "--database", worked.url("reader"), "--reason", "a test", fails=True)
+    assert "permission denied" in output
 
 
 async def test_what_an_operator_may_not(worked: Neighbours) -> None:
@@ -247,5 +249,5 @@ def test_grants_may_be_asked_for_together(postgresql15: PostgreSQL) -> None:
     url = ("--database", "postgresql://nowhere.invalid/nothing")
     both = postroad("migrate", *url, "--grants", "shop", "--grants", "relay=carrier")
     assert both == grants_script("shop") + grants_script("carrier", kind="relay")
-    said = postroad("migrate", *url, "--grants", "boss=me", fails=True)
-    assert "grants is for 'boss'; it must be for one of application, relay, operator, reader, payloads" in said
+    output = postroad("migrate", *url, "--grants", "boss=me", fails=True)
+    assert "grants is for 'boss'; it must be for one of application, relay, operator, reader, payloads" in output

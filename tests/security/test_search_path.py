@@ -119,8 +119,8 @@ async def test_a_default_that_was_made_with_a_trap_on_the_path_is_named(empty: N
         delete from postroad.migrations;
     """,
     )
-    said = postroad("migrate", "--database", empty.url("postgres"), fails=True)
-    assert "default value for column created_at of table postroad.outbox uses function public.now()" in said
+    output = postroad("migrate", "--database", empty.url("postgres"), fails=True)
+    assert "default value for column created_at of table postroad.outbox uses function public.now()" in output
 
 
 def test_alembic_leaves_the_path_as_it_was(empty: Neighbours) -> None:

@@ -49,7 +49,7 @@ async def test_a_flood_of_notifications_makes_a_relay_look_a_few_times_only(
     settings = RelaySettings(lanes=1, tick="1h", linger="1ms", poll_interval="1ms", grace="5s")
     relay = Relay(store, broker, settings=settings)
     running = asyncio.create_task(relay.run())
-    heard = asyncio.Event()
+    received = asyncio.Event()
     async with asyncio.timeout(SECONDS):
         while not (relay._lanes and all(wait.asleep for wait in relay._wakeup._waits)):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -60,14 +60,14 @@ async def test_a_flood_of_notifications_makes_a_relay_look_a_few_times_only(
             nonlocal floods
             floods += 1
             if floods == 2000:
-                heard.set()
+                received.set()
             on_notify(first, last)
 
         monkeypatch.setattr(relay._wakeup, "on_notify", count)
         reads, moves, began = store.reads, store.moves, relay._wakeup.clock.now()
         for number in range(2000):
             await stranger.execute("select pg_notify('postroad', $1)", "" if number % 2 else "0-1023")
-        await heard.wait()
+        await received.wait()
         allowed = WAKES_AT_ONCE + (relay._wakeup.clock.now() - began + 1) * WAKES_PER_SECOND
         assert store.reads - reads <= allowed
         assert store.moves - moves <= allowed
@@ -116,7 +116,7 @@ async def test_what_is_heard_while_it_is_quiet_counts_and_what_is_urgent_goes_th
     assert clock.now() - began > 1000
 
 
-async def test_a_wait_is_never_longer_than_was_said() -> None:
+async def test_a_wait_is_never_longer_than_its_timeout() -> None:
     clock = FastClock()
     signal = WakeSignal(clock)
     for _ in range(WAKES_AT_ONCE + 5):

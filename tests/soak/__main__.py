@@ -42,7 +42,7 @@ async def soak(minutes: float, seed: int, folder: Path) -> bool:
                 await _let_happen(chaos, min(until, time.monotonic() + HELD_OPEN_SECONDS), ACTS.keys())
             verdict = await chaos.come_to_rest()
             print(chaos.report(verdict))
-            print(f"{held} transactions were held open for {HELD_OPEN_SECONDS} seconds, and nobody waited for them")
+            print(f"{held} transactions were held open for {HELD_OPEN_SECONDS} seconds, and no message waited for them")
             return verdict.passed
 
 
@@ -58,7 +58,7 @@ async def _let_happen(
 
 
 async def _hold_transaction_open(chaos: Chaos, number: int) -> None:
-    """Nobody else's messages wait for it: before it commits, every lane is past its position. Its own goes out then."""
+    """No other message waits for it: before it commits, every lane is past its position. Its own goes out then."""
     connection = await chaos.log.connect()
     try:
         async with connection.transaction():

@@ -97,7 +97,7 @@ def canceled(
         case Cancellation.TOO_LATE:
             return "on its way"
         case Cancellation.UNKNOWN:  # these are all: without one of them a return would be missing
-            return "never heard of it"
+            return "unknown"
 
 
 async def canceled_asynchronously(

@@ -1,6 +1,6 @@
 """What type checkers must refuse, each on a line that ends with `# error`, and nothing else. Never run.
 
-`# error` is for what pyright can't be told: it reports a forgotten await for coroutines only.
+`# error` is for what pyright can't check: it reports a forgotten await for coroutines only.
 """
 
 from __future__ import annotations

@@ -22,10 +22,10 @@ def mypy() -> Reported:
     """As `make check` runs it."""
     files = [str(HERE / name) for name in ("accepts.py", "rejects.py")]
     command = [sys.executable, "-m", "mypy", "--cache-dir", ".mypy_cache/typing", *files]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert told.returncode in {0, 1}, told.stderr
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode in {0, 1}, done.stderr
     reported: Reported = {}
-    for path, line in re.findall(r"^(.+?):(\d+): error:", told.stdout, re.MULTILINE):
+    for path, line in re.findall(r"^(.+?):(\d+): error:", done.stdout, re.MULTILINE):
         reported.setdefault(Path(path).name, set()).add(int(line))
     return reported
 
@@ -33,10 +33,10 @@ def mypy() -> Reported:
 def pyright() -> Reported:
     """basedpyright is pyright with its node from PyPI, so nothing has to be downloaded from elsewhere."""
     command = [sys.executable, "-m", "basedpyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(HERE)]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert told.returncode in {0, 1}, told.stderr
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode in {0, 1}, done.stderr
     reported: Reported = {}
-    for each in json.loads(told.stdout)["generalDiagnostics"]:
+    for each in json.loads(done.stdout)["generalDiagnostics"]:
         if each["severity"] == "error":
             reported.setdefault(Path(each["file"]).name, set()).add(each["range"]["start"]["line"] + 1)
     return reported

@@ -1,4 +1,4 @@
-"""Trying again after a conflict: what is retried, how long it waits, and the ways to end. Nobody sleeps here."""
+"""Trying again after a conflict: what is retried, how long it waits, and the ways to end. No test sleeps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Wrapped(Exception):
 
 
 class Work:
-    """Raises what it is told to, one after the other, and then returns."""
+    """Raises these errors, one after the other, and then returns."""
 
     def __init__(self, *raises: Exception) -> None:
         self.raises = list(raises)

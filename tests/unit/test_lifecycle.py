@@ -41,7 +41,7 @@ def test_what_blocks_and_what_is_final_is_apart() -> None:
     assert set(State) - BLOCKING - FINAL == {State.WAITING, State.DEAD}
 
 
-def test_nobody_touches_what_is_being_sent_but_its_lane() -> None:
+def test_only_its_lane_moves_a_message_that_is_being_sent() -> None:
     assert {arrow.mover for arrow in TRANSITIONS if State.SENDING in {arrow.before, arrow.after}} == {Mover.LANE}
 
 

@@ -34,7 +34,7 @@ class Collecting:
         return [event.name() for event in self.events]
 
 
-async def carry(*listeners: Listener, count: int = 25, broker: MemoryBroker | None = None) -> MemoryBroker:
+async def run_relay(*listeners: Listener, count: int = 25, broker: MemoryBroker | None = None) -> MemoryBroker:
     log, broker = MemoryLog(), broker or MemoryBroker()
     await log.add(*numbered(*range(count)))
     settings = RelaySettings(lanes=1, batch_size=10)
@@ -44,7 +44,7 @@ async def carry(*listeners: Listener, count: int = 25, broker: MemoryBroker | No
 
 async def test_a_listener_gets_two_events_per_page_and_none_per_message() -> None:
     listener = Collecting()
-    await carry(listener)
+    await run_relay(listener)
     in_pages = [name for name in listener.names() if name.startswith(("page", "message"))]
     assert in_pages == ["page_taken", "page_published"] * 3
     published = [event.published for event in listener.events if isinstance(event, events.PagePublished)]
@@ -53,10 +53,10 @@ async def test_a_listener_gets_two_events_per_page_and_none_per_message() -> Non
 
 async def test_with_listeners_of_its_own_a_relay_logs_nothing_unless_asked_to(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "postroad.relay")
-    await carry(Collecting())
+    await run_relay(Collecting())
     assert not [record for record in caplog.records if record.name == "postroad.relay" and "event" in vars(record)
                 and vars(record)["event"] in {"relay_started", "relay_ended"}]  # fmt: skip
-    await carry(LogListener())
+    await run_relay(LogListener())
     assert {"relay_started", "relay_ended"} <= {vars(record).get("event") for record in caplog.records}
 
 
@@ -75,7 +75,7 @@ async def test_a_listener_that_raises_costs_no_message_and_no_other_listener_its
     setattr(failing, method, fail)
     broker = MemoryBroker()
     broker.refuse(lambda message: Refusal(message.position, "no", permanent=True) if message.payload == b"7" else None)
-    await carry(failing, other, broker=broker)
+    await run_relay(failing, other, broker=broker)
     assert sorted(int(message.payload) for message in broker.messages) == [n for n in range(25) if n != 7]
     assert [name for name in other.names() if name.startswith(("page", "message"))] == [
         "page_taken", "message_dead", "page_published", *["page_taken", "page_published"] * 2,
@@ -90,7 +90,7 @@ async def test_a_listener_may_want_one_event_of_a_page(wanted: type[Event]) -> N
             return event_type is wanted
 
     listener = One()
-    await carry(listener)
+    await run_relay(listener)
     assert listener.names() == [wanted.name()] * 3
 
 
@@ -105,10 +105,10 @@ async def test_an_event_of_a_page_that_no_listener_wants_is_not_made(monkeypatch
 
     monkeypatch.setattr(events, "PagePublished", Made)
     listener = Ends()
-    await carry(listener)
+    await run_relay(listener)
     assert listener.names() == ["relay_ended"]
     with pytest.raises(AssertionError, match="no listener wanted it"):
-        await carry(Collecting())
+        await run_relay(Collecting())
 
 
 async def test_the_listener_of_the_page_works() -> None:

@@ -191,7 +191,7 @@ def test_what_is_wrong_is_named(body: Any, fields: dict[str, Any], complaint: st
     assert len(str(caught.value)) < 400
 
 
-def test_an_event_type_is_checked_where_it_is_said() -> None:
+def test_an_event_type_is_checked_where_it_is_declared() -> None:
     with pytest.raises(InvalidMessage, match="type is empty"):
         event("")
 

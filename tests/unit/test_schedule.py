@@ -33,7 +33,7 @@ class Nowhere(tzinfo):
         return "nowhere"
 
 
-def test_a_moment_is_microseconds_since_1970_wherever_it_was_said() -> None:
+def test_a_moment_is_microseconds_since_1970_in_any_zone() -> None:
     east = datetime(1970, 1, 1, 3, 0, 0, 7, tzinfo=timezone(timedelta(hours=2)))
     assert scheduled(deliver_at=east)[1:] == (3_600_000_007, None)
     assert scheduled(deliver_at=datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC))[1:] == (-1_000_000, None)

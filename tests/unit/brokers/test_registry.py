@@ -62,7 +62,7 @@ def test_no_error_quotes_a_password(url: Any) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://host", "host"])
-def test_a_wrong_source_is_told_what_can_be_consumed_from(url: str) -> None:
+def test_the_error_about_a_wrong_source_lists_what_can_be_consumed_from(url: str) -> None:
     with pytest.raises(InvalidSetting, match=r"amqps://user@host/vhost or memory://name") as wrong:
         subscriber_settings(url, {})
     assert "null://" not in str(wrong.value)

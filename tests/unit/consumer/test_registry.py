@@ -1,4 +1,4 @@
-"""What is wrong with a handler is said when it is registered, and names it."""
+"""What is wrong with a handler is reported when it is registered, and names it."""
 
 from __future__ import annotations
 

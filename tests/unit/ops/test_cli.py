@@ -262,12 +262,12 @@ async def test_until_empty_fails_when_a_message_was_refused(file: Path) -> None:
     [
         (0, 0, True, False, 0),  # the usual end
         (0, 0, False, True, 0),
-        (1, 0, True, False, 0),  # it was told while it ran, and stopping it is no error
+        (1, 0, True, False, 0),  # it was logged while it ran, and stopping it is no error
         (1, 0, False, False, 0),
         (1, 0, False, True, 1),
         (1, 0, True, True, 1),
         (0, 4, False, False, 0),  # another relay has them all
-        (0, 1, False, True, 1),  # it can't say whether all was carried
+        (0, 1, False, True, 1),  # it is not known whether all was delivered
     ],
 )
 def test_the_exit_code_of_a_relay(refused: int, lost: int, stopped: bool, until_empty: bool, code: int) -> None:
@@ -396,7 +396,7 @@ def failing_app(error: Exception) -> typer.Typer:
     return app
 
 
-def test_what_nobody_expected_is_one_line_too() -> None:
+def test_an_unexpected_error_is_one_line_too() -> None:
     result = CliRunner().invoke(failing_app(KeyError(f"postgresql://me:{SECRET}@host\nand more")), ["fail"])
     assert result.exit_code == 1
     assert result.stderr == (

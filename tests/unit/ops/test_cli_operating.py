@@ -36,7 +36,7 @@ from postroad.stores.sqlite import SQLiteStore, migrate_sqlite
 HOSTILE = "\x1b[2J\x9b31m\u202edrowssap\u2066[bold red]{}%s'\"\\\U0001f600\u4e2d\u6587"
 
 
-class Said(NamedTuple):
+class Output(NamedTuple):
     code: int
     out: str
     err: str
@@ -54,20 +54,20 @@ class Shop:
         self._capsys = capsys
         migrate_sqlite(file)
 
-    def postroad(self, *arguments: str) -> Said:
+    def postroad(self, *arguments: str) -> Output:
         before = logging.getLogger().handlers[:]
         self._capsys.readouterr()
         try:
             code = run(app, [*arguments, "--database", f"sqlite:///{self.file}"])
         finally:
             logging.getLogger().handlers = before
-        return Said(code, *self._capsys.readouterr())
+        return Output(code, *self._capsys.readouterr())
 
     def add(self, event: Any, type: str = "order.placed", **fields: Any) -> UUID:
         with closing(sqlite3.connect(self.file)) as connection, connection:
             return Outbox(source="/shop").add(connection, event, type=type, **fields)
 
-    def carry(self, refused: Callable[[StoredMessage], bool] = lambda _: False, sink: str = "default") -> None:
+    def run_relay(self, refused: Callable[[StoredMessage], bool] = lambda _: False, sink: str = "default") -> None:
         async def deliver(message: StoredMessage) -> None:
             if refused(message):
                 raise ValueError(f"no {message.type}, said amqp://me:geheim@host/ {HOSTILE}")
@@ -107,7 +107,7 @@ def orders(shop: Shop) -> Orders:
     fine = shop.add({"total": 1}, key="customer-1")
     dead = shop.add({"total": 2}, type="order.refused", key="customer-2")
     odd = shop.add(b"\x00\x01\xff", type="order.odd", topic="oddities", key=HOSTILE, headers={"tenant": HOSTILE})
-    shop.carry(lambda message: message.type in {"order.refused", "order.odd"})
+    shop.run_relay(lambda message: message.type in {"order.refused", "order.odd"})
     return Orders(fine, dead, odd, shop.add({"total": 4}, key="customer-4"))
 
 
@@ -139,14 +139,14 @@ def test_a_list_says_how_much_of_it_is_shown(shop: Shop, orders: Orders) -> None
 
 
 def test_a_message_is_shown_with_its_history(shop: Shop, orders: Orders) -> None:
-    said = shop.postroad("message", "show", str(orders.dead))
-    assert said.code == 0
+    output = shop.postroad("message", "show", str(orders.dead))
+    assert output.code == 0
     for words in (
         f"message {orders.dead}", "order.refused", "customer-2", "position 2", "source   /shop", "11 bytes of appl",
         "at sink 'default', lane ", "added", "attempt 1 failed: ValueError: no order.refused, said amqp://me:***@host/",
         "now dead", "after 1 attempt; use `postroad dead retry ID`",
     ):  # fmt: skip
-        assert words in said.out
+        assert words in output.out
     assert "published" in shop.postroad("message", "show", str(orders.fine)).out
     assert "no relay has read it yet" in shop.postroad("message", "show", str(orders.waiting)).out
 
@@ -158,10 +158,10 @@ def test_a_payload_is_shown_when_it_is_asked_for(shop: Shop, orders: Orders) -> 
     assert "payload" not in shop.postroad("message", "show", str(orders.odd), "--json").json
     assert shop.postroad("message", "show", str(orders.odd), "--json", "--payload").json["payload"] == "AAH/"
     large = shop.add("x" * 100_000, type="order.large")
-    said = shop.postroad("message", "show", str(large), "--payload").out
-    assert "100,000 bytes of text/plain" in said
-    assert "... cut: 4,096 of 100,000 bytes shown" in said
-    assert len(said) < 6000
+    output = shop.postroad("message", "show", str(large), "--payload").out
+    assert "100,000 bytes of text/plain" in output
+    assert "... cut: 4,096 of 100,000 bytes shown" in output
+    assert len(output) < 6000
 
 
 @pytest.mark.parametrize(
@@ -176,15 +176,15 @@ def test_a_payload_is_shown_when_it_is_asked_for(shop: Shop, orders: Orders) -> 
 )  # fmt: skip
 def test_nothing_hostile_reaches_the_terminal(shop: Shop, orders: Orders, command: list[str]) -> None:
     shop.postroad("key", "hold", HOSTILE, "--reason", HOSTILE, "--who", HOSTILE)
-    said = shop.postroad(*[each.replace("{odd}", str(orders.odd)) for each in command])
-    for text in said[1:]:
+    output = shop.postroad(*[each.replace("{odd}", str(orders.odd)) for each in command])
+    for text in output[1:]:
         assert all(each.isprintable() or each == "\n" for each in text), ascii(text)
         assert "geheim" not in text
 
 
 def test_status_says_what_needs_a_person(shop: Shop, orders: Orders) -> None:
-    said = shop.postroad("status").out
-    assert "! sink 'default': 2 dead messages; see `postroad dead list`" in said
+    output = shop.postroad("status").out
+    assert "! sink 'default': 2 dead messages; see `postroad dead list`" in output
     totals = shop.postroad("status", "--json").json["totals"]
     assert totals | {"lag_seconds": 0, "oldest_unsent_seconds": 0} == {
         "sinks": 1, "lanes": 2, "pending": 1, "exact": True, "lag_seconds": 0, "oldest_unsent_seconds": 0,
@@ -192,16 +192,16 @@ def test_status_says_what_needs_a_person(shop: Shop, orders: Orders) -> None:
     }  # fmt: skip
     shop.postroad("pause", "default")
     shop.postroad("key", "hold", "customer-1", "--who", "anna", "--reason", "customs")
-    said = shop.postroad("status").out
-    assert "PAUSED" in said
-    assert "! sink 'default' is paused; `postroad resume default` resumes it" in said
-    assert "! sink 'default': key 'customer-1' is held by anna since " in said
-    assert ": customs\n" in said
+    output = shop.postroad("status").out
+    assert "PAUSED" in output
+    assert "! sink 'default' is paused; `postroad resume default` resumes it" in output
+    assert "! sink 'default': key 'customer-1' is held by anna since " in output
+    assert ": customs\n" in output
 
 
 def test_a_column_for_the_sink_is_there_when_there_are_several(shop: Shop, orders: Orders) -> None:
     assert not shop.postroad("messages").out.startswith("sink")
-    shop.carry(sink="audit")
+    shop.run_relay(sink="audit")
     assert shop.postroad("messages").out.startswith("sink")
     assert "all" in shop.postroad("status").out
 
@@ -242,16 +242,16 @@ def test_a_dry_run_says_what_would_be_done_and_changes_nothing(
 ) -> None:
     before = shop.content()
     given = [each.replace("{waiting}", str(orders.waiting)) for each in command]
-    said = shop.postroad(*given, "--dry-run")
-    assert (said.code, said.err) == (0, "")
-    assert says in said.out
+    output = shop.postroad(*given, "--dry-run")
+    assert (output.code, output.err) == (0, "")
+    assert says in output.out
     in_json = shop.postroad(*given, "--dry-run", "--json").json
     assert in_json["dry_run"] is True
     assert in_json["would_change"] >= 1
     assert shop.content() == before
 
 
-def test_what_was_done_is_said_and_audited(shop: Shop, orders: Orders) -> None:
+def test_what_was_done_is_printed_and_audited(shop: Shop, orders: Orders) -> None:
     done = shop.postroad("dead", "retry", str(orders.dead), "--yes", "--who", "anna", "--reason", "it is back")
     assert done == (0, "1 dead message will be retried\n", "")
     done = shop.postroad("dead", "drop", "--all", "--yes", "--who", "ben", "--reason", "no use", "--json")
@@ -270,9 +270,9 @@ def test_what_was_done_is_said_and_audited(shop: Shop, orders: Orders) -> None:
 
 def test_a_hold_of_an_unknown_key_needs_a_yes_and_suggests_a_known_one(shop: Shop, orders: Orders) -> None:
     before = shop.content()
-    said = shop.postroad("key", "hold", "custmer-4", "--reason", "customs")
-    assert (said.code, said.out) == (2, "")
-    assert "No message has the key 'custmer-4'; did you mean 'customer-4'? Hold it anyway?" in said.err
+    output = shop.postroad("key", "hold", "custmer-4", "--reason", "customs")
+    assert (output.code, output.out) == (2, "")
+    assert "No message has the key 'custmer-4'; did you mean 'customer-4'? Hold it anyway?" in output.err
     assert shop.content() == before
     assert shop.postroad("key", "hold", "custmer-4", "--reason", "customs", "--yes").code == 0
 
@@ -372,18 +372,18 @@ def test_what_goes_wrong_is_one_line_and_changes_nothing(
 ) -> None:
     before = shop.content()
     names = orders._asdict() | {"unknown": new_id()}
-    said = shop.postroad(*[each.format_map(names) for each in command])
-    assert (said.code, said.out) == (code, "")
-    assert said.err.startswith("postroad: ")
-    assert said.err.count("\n") == 1
-    assert words.format_map(names) in said.err
+    output = shop.postroad(*[each.format_map(names) for each in command])
+    assert (output.code, output.out) == (code, "")
+    assert output.err.startswith("postroad: ")
+    assert output.err.count("\n") == 1
+    assert words.format_map(names) in output.err
     assert shop.content() == before
 
 
 def test_with_two_sinks_a_key_needs_to_know_which(shop: Shop, orders: Orders) -> None:
-    shop.carry(sink="audit")
-    said = shop.postroad("key", "hold", "customer-1", "--reason", "x")
-    assert (said.code, said.err) == (2, "postroad: --sink is missing; there are 'audit', 'default'\n")
+    shop.run_relay(sink="audit")
+    output = shop.postroad("key", "hold", "customer-1", "--reason", "x")
+    assert (output.code, output.err) == (2, "postroad: --sink is missing; there are 'audit', 'default'\n")
     assert shop.postroad("key", "hold", "customer-1", "--reason", "x", "--sink", "audit").code == 0
 
 
@@ -395,8 +395,8 @@ def test_an_id_may_be_shortened_wherever_one_is_asked_for(shop: Shop, orders: Or
     for id in (orders.fine, orders.dead, later):
         assert f"message {id}\n" in shop.postroad("message", "show", str(id)[-8:]).out
     assert f"message {orders.dead}\n" in shop.postroad("dead", "show", orders.dead.hex[-9:].upper()).out
-    said = shop.postroad("dead", "retry", str(orders.dead)[-15:], str(orders.odd)[:-1], "--yes")
-    assert (said.code, said.out) == (0, "2 dead messages will be retried\n")
+    output = shop.postroad("dead", "retry", str(orders.dead)[-15:], str(orders.odd)[:-1], "--yes")
+    assert (output.code, output.out) == (0, "2 dead messages will be retried\n")
     assert shop.postroad("message", "skip", str(orders.waiting)[-9:], "--reason", "x", "--yes").code == 0
 
 
@@ -404,26 +404,26 @@ def test_a_part_of_several_ids_names_them_and_does_nothing(shop: Shop) -> None:
     ids = [UUID(f"01a1e1a4-b273-7de5-a691-00000000{number:04x}") for number in range(8)]
     for id in ids:
         shop.add({}, id=id)
-    said = shop.postroad("message", "show", "01a1-E1A4")
-    assert said.code == 2
-    assert said.err == (
+    output = shop.postroad("message", "show", "01a1-E1A4")
+    assert output.code == 2
+    assert output.err == (
         f"postroad: '01a1e1a4' is ambiguous: {', '.join(map(str, ids[:5]))} and more; give more digits\n"
     )
     assert f"message {ids[7]}\n" in shop.postroad("message", "show", "0007").out
-    said = shop.postroad("message", "show", "beef")
-    assert (said.code, said.err) == (
+    output = shop.postroad("message", "show", "beef")
+    assert (output.code, output.err) == (
         1, "postroad: no message id begins or ends with 'beef'; give more digits, or the whole id\n",
     )  # fmt: skip
 
 
 def test_messages_before_the_first_relay_are_those_in_the_log(shop: Shop) -> None:
     first, second = shop.add({}, key="a"), shop.add({}, key="b", type="order.paid")
-    said = shop.postroad("messages")
-    assert [line.split()[:2] for line in said.out.splitlines()[1:]] == [
+    output = shop.postroad("messages")
+    assert [line.split()[:2] for line in output.out.splitlines()[1:]] == [
         [str(second), "waiting"],
         [str(first), "waiting"],
     ]
-    assert said.err == "2 messages; no relay has run yet, so none was published.\n"
+    assert output.err == "2 messages; no relay has run yet, so none was published.\n"
     assert [row["id"] for row in shop.postroad("messages", "--json", "--key", "a").json["messages"]] == [str(first)]
     assert shop.postroad("messages", "--state", "published").out == "No message matches.\n"
     assert shop.postroad("messages", "--json", "--limit", "1").json["total"] == {"number": 2, "exact": True}
@@ -455,12 +455,12 @@ class Terminal:
             env=environment | {"COLUMNS": str(columns), "LINES": "40", "TERM": "xterm-256color"},
         )  # fmt: skip
         os.close(there)
-        self.said = ""
+        self.output = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")()  # a read may end in the middle of a character
 
     def answer(self, question: str, answer: str) -> None:
-        while question not in self.said:
-            assert self._read(), self.said
+        while question not in self.output:
+            assert self._read(), self.output
         os.write(self._main, f"{answer}\n".encode())
 
     def ended(self) -> int:
@@ -470,12 +470,12 @@ class Terminal:
         return self.process.wait(60)
 
     def _read(self) -> bool:
-        assert select.select([self._main], [], [], 60)[0], self.said
+        assert select.select([self._main], [], [], 60)[0], self.output
         try:
             more = os.read(self._main, 65536)
-        except OSError:  # how Linux says that nobody has the other end any more
+        except OSError:  # how Linux reports that the other end is closed
             return False
-        self.said += self._decoder.decode(more)
+        self.output += self._decoder.decode(more)
         return bool(more)
 
 
@@ -499,11 +499,11 @@ def test_help_fits_on_a_screen_and_all_of_it_is_there_when_asked_for(
 ) -> None:
     short, long = terminal(command, "--help", columns=80), terminal(command, "--help-all", columns=80)
     assert (short.ended(), long.ended()) == (0, 0)
-    assert len(short.said.splitlines()) <= 50
-    assert all(cell_len(re.sub(r"\x1b\[[0-9;]*m", "", line)) <= 80 for line in short.said.splitlines())
-    assert "From where, to where" in short.said
-    assert "Fine tuning" not in short.said
-    assert "Fine tuning" in long.said
+    assert len(short.output.splitlines()) <= 50
+    assert all(cell_len(re.sub(r"\x1b\[[0-9;]*m", "", line)) <= 80 for line in short.output.splitlines())
+    assert "From where, to where" in short.output
+    assert "Fine tuning" not in short.output
+    assert "Fine tuning" in long.output
 
 
 def words_of(group: Any, *before: str) -> Iterator[tuple[str, ...]]:
@@ -516,9 +516,9 @@ def words_of(group: Any, *before: str) -> Iterator[tuple[str, ...]]:
 @pytest.mark.parametrize("command", list(words_of(get_command(app))), ids=" ".join)
 def test_no_help_has_boxes_in_a_pipe(capsys: pytest.CaptureFixture[str], command: tuple[str, ...]) -> None:
     assert run(app, [*command, "--help"]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith(f"Usage: {' '.join(('postroad', *command))} ")
-    assert said.isascii()
+    output = capsys.readouterr().out
+    assert output.startswith(f"Usage: {' '.join(('postroad', *command))} ")
+    assert output.isascii()
 
 
 @pytest.mark.parametrize("command", [[], ["relay"], ["key"], ["dead", "list"]])
@@ -535,13 +535,13 @@ def test_a_person_is_asked_with_the_count(shop: Shop, orders: Orders, terminal: 
     refused = terminal("dead", "retry", "--all")
     refused.answer("Retry 2 dead messages? [y/N]", "n")
     assert refused.ended() == 1
-    assert "Nothing was changed." in refused.said
+    assert "Nothing was changed." in refused.output
     assert shop.content() == before
 
     agreed = terminal("dead", "retry", "--all")
     agreed.answer("Retry 2 dead messages? [y/N]", "y")
     assert agreed.ended() == 0
-    assert "2 dead messages will be retried" in agreed.said
+    assert "2 dead messages will be retried" in agreed.output
 
 
 def test_a_reason_is_asked_for(shop: Shop, orders: Orders, terminal: Callable[..., Terminal]) -> None:
@@ -556,7 +556,7 @@ def test_ctrl_c_at_a_question_changes_nothing(shop: Shop, orders: Orders, termin
     asked = terminal("dead", "retry", "--all")
     asked.answer("messages? [y/N]", "\x03")
     assert asked.ended() == 1
-    assert "Traceback" not in asked.said
+    assert "Traceback" not in asked.output
     assert shop.content() == before
 
 
@@ -569,7 +569,7 @@ def test_a_table_fits_its_terminal_whatever_it_shows(
     for command in (["messages"], ["dead", "list"], ["status"], ["audit"]):
         shown = terminal(*command, columns=columns)
         assert shown.ended() == 0
-        text = re.sub(r"\x1b\[[0-9;]*m", "", shown.said)  # colours
+        text = re.sub(r"\x1b\[[0-9;]*m", "", shown.output)  # colours
         assert all(each.isprintable() or each in "\r\n" for each in text), ascii(text)
         if columns >= 80 and command != ["status"]:  # whose sentences go on in the next line
             assert max(cell_len(line) for line in text.splitlines()) <= columns
@@ -583,26 +583,26 @@ def test_forget_says_what_it_would_erase_asks_and_erases(
 ) -> None:
     shop.add({"name": "Ann"}, key="customer-1")
     before = shop.content()
-    said = shop.postroad("forget", "--key", "customer-1", "--dry-run")
-    assert said.out == (
+    output = shop.postroad("forget", "--key", "customer-1", "--dry-run")
+    assert output.out == (
         "1 delivered message of this key would be erased; "
         "1 undelivered message will stay, to be erased later. Nothing was changed.\n"
     )
-    said = shop.postroad("forget", "--key", "customer-1", "--reason", "asked")
-    assert said.code == 2
-    assert "--yes" in said.err
+    output = shop.postroad("forget", "--key", "customer-1", "--reason", "asked")
+    assert output.code == 2
+    assert "--yes" in output.err
     assert shop.content() == before
     monkeypatch.setattr("sys.stdin", io.StringIO("customer-1\n"))
-    said = shop.postroad("forget", "--key", "-", "--reason", "asked", "--yes")
-    assert said.out == "erased 1 message; 1 undelivered message will stay, to be erased later\n"
+    output = shop.postroad("forget", "--key", "-", "--reason", "asked", "--yes")
+    assert output.out == "erased 1 message; 1 undelivered message will stay, to be erased later\n"
     assert "customer-1" not in shop.postroad("audit", "--json").out
     assert "forget" in shop.postroad("audit").out
 
 
 def test_forget_names_no_key_that_has_nothing_to_erase(shop: Shop, orders: Orders) -> None:
-    said = shop.postroad("forget", "--key", "customer-4", "--reason", "asked", "--yes")
-    assert said.code == 1
-    assert "no delivered message of this key is in the log; 1 undelivered message will stay" in said.err
+    output = shop.postroad("forget", "--key", "customer-4", "--reason", "asked", "--yes")
+    assert output.code == 1
+    assert "no delivered message of this key is in the log; 1 undelivered message will stay" in output.err
 
 
 # -- retargeting -----------------------------------------------------------------------------------------------------
@@ -614,23 +614,23 @@ NO_DESTINATIONS = ["rabbit://user:SECRET@host/", "user:SECRET@host", "local:amqp
 
 @pytest.mark.parametrize("url", NO_DESTINATIONS)
 def test_a_sink_is_moved_to_a_destination_and_to_no_other_text(shop: Shop, url: str) -> None:
-    shop.carry()
-    said = shop.postroad("sink", "retarget", "default", "--to", url, "--reason", "a move", "--yes")
-    assert said.code == 2
-    assert "SECRET" not in said.out + said.err
-    assert "it must look like amqp://user@host/vhost" in " ".join(said.err.split())
+    shop.run_relay()
+    output = shop.postroad("sink", "retarget", "default", "--to", url, "--reason", "a move", "--yes")
+    assert output.code == 2
+    assert "SECRET" not in output.out + output.err
+    assert "it must look like amqp://user@host/vhost" in " ".join(output.err.split())
     assert "SECRET" not in shop.postroad("sink", "list", "--json").out + shop.postroad("audit").out
 
 
 def test_a_scheme_may_be_written_in_any_case_and_no_password_is_kept(shop: Shop) -> None:
-    shop.carry()
-    said = shop.postroad(
+    shop.run_relay()
+    output = shop.postroad(
         "sink", "retarget", "default", "--to", "AMQP://user:SECRET@host/", "--reason", "a move", "--yes"
     )
-    assert said.code == 0
+    assert output.code == 0
     assert shop.postroad("sink", "list", "--json").json["sinks"][0]["destination"].startswith("amqp://host")
     listed = shop.postroad("sink", "list").out + shop.postroad("audit", "--json").out
-    assert "SECRET" not in said.out + said.err + listed
-    said = shop.postroad("sink", "retarget", "default", "--to", "local:orders", "--reason", "back", "--yes")
-    assert said.code == 0
+    assert "SECRET" not in output.out + output.err + listed
+    output = shop.postroad("sink", "retarget", "default", "--to", "local:orders", "--reason", "back", "--yes")
+    assert output.code == 0
     assert shop.postroad("sink", "list", "--json").json["sinks"][0]["destination"] == "local:orders"

@@ -197,11 +197,11 @@ def test_a_relay_logs_json_line_by_line() -> None:
     )  # fmt: skip
     assert done.returncode == 0
     assert done.stdout.startswith("25 published in ")
-    told = lines(done.stderr)
-    assert all(list(line)[:5] == ["time", "level", "logger", "event", "message"] for line in told)
-    assert {line["sink"] for line in told} == {"audit"}
+    logged = lines(done.stderr)
+    assert all(list(line)[:5] == ["time", "level", "logger", "event", "message"] for line in logged)
+    assert {line["sink"] for line in logged} == {"audit"}
     by_event: dict[str, list[dict[str, Any]]] = {}
-    for line in told:
+    for line in logged:
         by_event.setdefault(line["event"], []).append(line)
     assert set(by_event) == {"relay_started", "lanes_taken", "page_taken", "page_published", "relay_ended"}
     assert (by_event["lanes_taken"][0]["lanes"], by_event["lanes_taken"][0]["epochs"]) == (2, [1, 1])
@@ -213,7 +213,7 @@ def test_a_relay_logs_json_line_by_line() -> None:
     assert (ended["published"], ended["pages"], ended["level"]) == (25, len(by_event["page_taken"]), "info")
 
 
-def test_a_signal_is_told_in_json() -> None:
+def test_a_signal_is_logged_in_json() -> None:
     command = [sys.executable, "-m", "postroad", "relay", "--database", log_with(1), "--to", "null://"]
     environment = ENVIRONMENT | {"POSTROAD_LOG_FORMAT": "json"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as relay:
@@ -235,7 +235,7 @@ def test_the_last_error_is_json_too() -> None:
     assert "there is no file" in line["reason"]
 
 
-def test_a_refusal_is_told_once_where_programs_read() -> None:
+def test_a_refusal_is_logged_once_in_json() -> None:
     program = """
 import asyncio, sys
 from postroad.brokers.local import LocalPublisher

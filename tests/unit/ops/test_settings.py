@@ -1,4 +1,4 @@
-"""Where settings come from: the file, the environment, the command line; and what is said when they are wrong."""
+"""Where settings come from: the file, the environment, the command line; and the errors when they are wrong."""
 
 from __future__ import annotations
 
@@ -381,7 +381,7 @@ def test_the_publisher_is_that_of_the_url() -> None:
         ("geheim", "^to is not a valid URL; it must look like amqp://user@host/vhost, "),
     ],
 )
-def test_a_destination_that_nobody_knows(url: str, words: str) -> None:
+def test_an_unknown_destination(url: str, words: str) -> None:
     with pytest.raises(InvalidSetting, match=words):
         publisher_for(url)
 
@@ -398,5 +398,5 @@ try:
 except MissingExtra as missing:
     print(missing)
 """
-    told = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
-    assert "pip install 'postroad[rabbitmq]'" in told.stdout
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
+    assert "pip install 'postroad[rabbitmq]'" in done.stdout

@@ -1,4 +1,4 @@
-"""A relay's heartbeat, carried by its tick: an answer to what the relay asked since is newer."""
+"""A relay's heartbeat, sent along with its tick: an answer to what the relay asked since is newer."""
 
 from __future__ import annotations
 

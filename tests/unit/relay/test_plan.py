@@ -171,8 +171,8 @@ def test_a_relay_that_leaves_a_lane_of_its_share_is_not_counted_until_it_is_hear
     assert observed.absent == {owner(2): 1}
     silent = planned(snapshot(2, 2, 0, me=1), 12.0, me=1, observed=observed)
     assert silent.release == [], "it has sent no heartbeat since"
-    heard = planned(snapshot(2, 2, 0, me=1, heartbeats=2), 13.0, me=1, observed=observed)
-    assert heard.release == [3]
+    alive = planned(snapshot(2, 2, 0, me=1, heartbeats=2), 13.0, me=1, observed=observed)
+    assert alive.release == [3]
 
 
 def test_a_lane_that_was_taken_in_between_was_not_left() -> None:
@@ -269,8 +269,8 @@ def test_until_empty_takes_what_is_free_until_the_others_have_shown_that_they_ar
     assert (first.take, first.started, first.look_again_in) == (4, False, EAGER_SECONDS)
     still = planned(found, until_empty=True, started=False, observed=first.observed)
     assert not still.started
-    heard = planned(snapshot(3, 1, heartbeats=2), until_empty=True, started=False, observed=still.observed)
-    assert (heard.take, heard.started, heard.look_again_in) == (0, True, AT_HEARTBEAT)
+    alive = planned(snapshot(3, 1, heartbeats=2), until_empty=True, started=False, observed=still.observed)
+    assert (alive.take, alive.started, alive.look_again_in) == (0, True, AT_HEARTBEAT)
 
 
 def test_until_empty_releases_nothing_and_once_started_takes_nothing() -> None:
@@ -285,8 +285,8 @@ def test_until_empty_waits_for_the_lock_or_a_relay_that_holds_it() -> None:
     first = planned(snapshot(0, 0, peers=there), until_empty=True, started=False, lock_id=LOCK, may_work=False)
     assert not first.started
     there = [Peer(owner(0), 0, 1), Peer(owner(1), 0, 2, lock=LOCK)]
-    heard = snapshot(0, 0, peers=there)
-    todo = planned(heard, until_empty=True, started=False, lock_id=LOCK, may_work=False, observed=first.observed)
+    alive = snapshot(0, 0, peers=there)
+    todo = planned(alive, until_empty=True, started=False, lock_id=LOCK, may_work=False, observed=first.observed)
     assert todo.started
 
 

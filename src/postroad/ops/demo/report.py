@@ -25,7 +25,7 @@ def show_title(console: Console, plan: Plan, *, kept: bool) -> None:
         console.print("background, before it commits.")
     else:
         console.print("The shop writes each order and its message in one transaction. The relay")
-        console.print("carries the messages to the warehouse.")
+        console.print("delivers the messages to the warehouse.")
     fate = "kept" if kept else "deleted at the end; --directory DIR keeps them"
     console.print(Text(f"\nfiles  {plan.directory}\n       ({fate})", "dim"), soft_wrap=True)
     console.print(Text(f"seed   {plan.seed} (--seed {plan.seed} places the same orders again)\n", "dim"))
@@ -48,9 +48,9 @@ def _line(mark: str, what: str, number: int | None, remark: str, style: str = ""
 
 
 def _facts(result: Audit) -> Iterator[Text]:
-    told = "sent" if result.logged is None else "added"
+    verb = "sent" if result.logged is None else "added"
     yield _line("", "orders placed", result.orders, "committed")
-    yield _line("", "orders rolled back", result.declined, f"declined after the message had been {told}")
+    yield _line("", "orders rolled back", result.declined, f"declined after the message had been {verb}")
     yield _line(
         "", "messages in the log", result.logged, "no outbox" if result.logged is None else "written with the orders"
     )

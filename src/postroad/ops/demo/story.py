@@ -63,7 +63,7 @@ def run_demo(console: Console, *, orders: int, seed: int | None, sabotage: bool,
 def _with_outbox(stage: Stage) -> None:
     stage.start("shop", "opens: one order in five will be rolled back")
     stage.wait_until(lambda now: now.orders >= 0.2 * stage.expected)
-    stage.start("relay", "starts to carry what is in the log")
+    stage.start("relay", "starts to deliver the log")
     stage.wait_until(lambda now: now.orders >= 0.5 * stage.expected)
     stage.kill("shop", _after_some_orders)
     stage.start("shop", "opens again")
@@ -74,7 +74,7 @@ def _with_outbox(stage: Stage) -> None:
     stage.wait_until(lambda now: now.arrived >= 0.7 * stage.expected)
     stage.kill("relay", _while_publishing)
     stage.start("relay", "starts again, to end when the log is empty", role="drain")
-    stage.wait_for_end("relay", "ends: it finds nothing left to carry")
+    stage.wait_for_end("relay", "ends: every message is delivered")
 
 
 def _without_outbox(stage: Stage) -> None:

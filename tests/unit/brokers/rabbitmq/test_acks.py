@@ -16,7 +16,7 @@ def test_all_without_a_gap_are_one_ack() -> None:
     assert acks.next() == []
 
 
-def test_what_is_beyond_a_gap_is_told_by_itself_and_not_again() -> None:
+def test_what_is_beyond_a_gap_is_acked_by_itself_and_not_again() -> None:
     acks = Acks()
     for tag in (1, 3, 5):
         acks.done(tag)
@@ -53,9 +53,9 @@ def test_a_broker_hears_of_each_once_and_never_of_what_is_open(
             done.add(tag)
         for ack in acks.next() if number in flushes else []:
             assert ack.tag in unacked
-            told = {each for each in unacked if each <= ack.tag} if ack.multiple else {ack.tag}
-            assert told <= done
-            unacked -= told
+            acked = {each for each in unacked if each <= ack.tag} if ack.multiple else {ack.tag}
+            assert acked <= done
+            unacked -= acked
     for ack in acks.next():
         assert ack.tag in unacked
         unacked -= {each for each in unacked if each <= ack.tag} if ack.multiple else {ack.tag}

@@ -92,7 +92,7 @@ def test_what_pamqp_would_not_write_is_kept(raw: bytes) -> None:
 @pytest.mark.parametrize(
     "raw", [b"", b"\x80", b"\x80\x00", b"\x80\x00\x05abc", b"\x00\x00left", b"\x20\x00\x00\x00\x00\x03\x01a?"]
 )
-def test_what_makes_no_sense_is_left_out_and_that_is_said(raw: bytes) -> None:
+def test_what_makes_no_sense_is_left_out_and_named(raw: bytes) -> None:
     after = read(dead_letter(raw, NOTES, room=ROOM).properties)
     assert after["headers"] == {**NOTES, LEFT_OUT: "all properties, which can't be decoded"}
 

@@ -130,7 +130,7 @@ try:
 except MissingExtra as missing:
     print(missing)
 """
-    told = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert told.stdout.strip() == (
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == (
         "amqp:// needs a package that is not installed; install it with: pip install 'postroad[rabbitmq]'"
     )

@@ -26,7 +26,7 @@ def ask(file: Path, *options: str) -> str:
     return result.stdout
 
 
-def test_nobody_is_there(file: Path) -> None:
+def test_without_a_server_or_relay(file: Path) -> None:
     assert ask(file).startswith("No relay is running")
     assert json.loads(ask(file, "--json")) == {"relays": []}
 

@@ -1,4 +1,4 @@
-"""What a terminal is shown of what the database holds: harmless, cut, and said how much of it there is."""
+"""What a terminal is shown of what the database holds: harmless, cut, with its size."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_json_for_programs_is_letters_only(value: object) -> None:
     assert not harms(text.replace("\n", ""))
 
 
-def test_a_megabyte_is_cut_and_its_size_is_said() -> None:
+def test_a_megabyte_is_cut_and_its_size_is_shown() -> None:
     view = payload_view(b"x" * 1024 * 1024, "text/plain")
     assert (view.kind, view.size, view.shown) == ("text", 1024 * 1024, LARGEST_SHOWN)
     assert sum(map(len, view.lines)) == LARGEST_SHOWN
