@@ -24,9 +24,7 @@ class PageHandler(Protocol):
     """What can be given instead of a function: a consumer's handlers, which handle a whole page."""
 
     @property
-    def name(self) -> str:
-        """Its name in logs."""
-        ...
+    def name(self) -> str: ...
 
     async def start(self) -> None:
         """Get ready. Raises BrokerUnavailable."""
@@ -57,7 +55,6 @@ class LocalPublisher:
         self.destination = f"local:{name or self._handler.name}"
 
     async def open(self) -> None:
-        """Start the handler."""
         await self._handler.start()
 
     async def publish(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
@@ -65,7 +62,6 @@ class LocalPublisher:
         return await self._handler.handle(messages)
 
     async def close(self) -> None:
-        """End the handler."""
         await self._handler.end()
 
 

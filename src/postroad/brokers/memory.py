@@ -76,7 +76,6 @@ class MemoryBroker:
         self._flowing.set()
 
     async def open(self) -> None:
-        """Fails while the broker is unavailable."""
         if self._out:
             raise BrokerUnavailable("the memory broker is unavailable")
 
@@ -158,14 +157,12 @@ class MemoryQueue:
         self._arrived.set()
 
     async def open(self) -> None:
-        """Begin a session."""
         self.drop()
         self._session = object()
         self._arrived = asyncio.Event()  # a queue outlives the event loop that its last session was in
         self._numbers = count(1)
 
     async def receive(self) -> Sequence[Delivery]:
-        """All that waits."""
         while self._session is not None:
             if self.queue:
                 arrived = [
@@ -179,7 +176,6 @@ class MemoryQueue:
         raise BrokerUnavailable("the memory queue's session has ended")
 
     def ack(self, deliveries: Collection[Delivery]) -> None:
-        """Forget them."""
         for each in self._of_this_session(deliveries):
             del self._open[each.tag]
 
@@ -191,11 +187,9 @@ class MemoryQueue:
         self._give_back(mine)
 
     async def dead_letter(self, delivery: Delivery, notes: Mapping[str, str]) -> None:
-        """Keep it apart."""
         self.dead.append((delivery, notes))
 
     async def waiting(self) -> int:
-        """As many as there are."""
         return len(self.queue)
 
     async def pause(self) -> None:

@@ -15,5 +15,4 @@ class PostroadConfig(AppConfig):
     verbose_name = "postroad"
 
     def ready(self) -> None:
-        """Register the checks."""
         from postroad.django import checks  # noqa: F401

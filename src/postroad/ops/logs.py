@@ -47,7 +47,6 @@ class _Careful(logging.Formatter):
     def formatException(  # noqa: N802 - logging's own name
         self, ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
     ) -> str:
-        """Format an exception."""
         return super().formatException(ei) if self._debug else f"{type(ei[1]).__name__}: {ei[1]}"
 
 

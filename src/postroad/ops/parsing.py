@@ -142,12 +142,10 @@ def _time(text: str, now: datetime) -> datetime | None:
 
 
 def parse_age(text: str) -> timedelta:
-    """The value of --older-than."""
     return duration("--older-than", text)
 
 
 def parse_state(text: str) -> State:
-    """The value of --state."""
     try:
         return State(text.strip().lower())
     except ValueError:
@@ -168,7 +166,6 @@ def parse_filter(
     since: str | None = None,
     older: str | None = None,
 ) -> Filter:
-    """The filter that these options select."""
     for option, value in {"--key": key, "--type": type, "--topic": topic, "--error": error}.items():
         if value is not None:
             parse_text(option, value)

@@ -45,7 +45,6 @@ def required_reason(reason: str | None) -> str:
 
 
 def optional_reason(reason: str | None) -> str | None:
-    """The reason, if it was given."""
     return None if reason is None else parse_text("--reason", reason.strip())
 
 

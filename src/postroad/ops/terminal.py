@@ -76,7 +76,6 @@ class _PlainInPipes:
     rich_markup_mode: Any
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help."""
         if not sys.stdout.isatty():
             self.rich_markup_mode = None
         super().format_help(ctx, formatter)  # type: ignore[misc]
@@ -90,7 +89,6 @@ class Command(_PlainInPipes, TyperCommand):
     """A command whose errors are one line, `postroad: <error>`. A wrong setting exits with 2, other errors with 1."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
         debug = bool(ctx.find_root().params.get("debug"))
         try:
             return super().invoke(ctx)

@@ -121,7 +121,6 @@ class MemoryTransaction:
         self.later.extend(later)
 
     def cancel(self, id: UUID) -> Cancellation:
-        """Cancel a message, unless it is too late."""
         return self._store.cancel(self, id)
 
     def first_time(self, consumer: str, id: str) -> bool:
@@ -342,7 +341,6 @@ class MemoryStore:
         return Moved(len(due), max(0.0, min(waiting)) if waiting else None)
 
     def cancel(self, transaction: MemoryTransaction, id: UUID) -> Cancellation:
-        """Cancel a scheduled or deferred message in this transaction."""
         was_scheduled = self._unschedule(transaction, id)
         message = next((message for message in self._log if message.id == id), None)
         if message is None:

@@ -1,6 +1,7 @@
 """Deferred messages in SQLite: what a lane's transaction does after the fence has held.
 
 Here a query costs no round trip, so a claim asks for one thing after the other. Times are microseconds since 1970.
+`postgresql_deferred` says what each function does.
 """
 
 from __future__ import annotations
@@ -47,7 +48,6 @@ class SQLiteDeferred:
     # -- loading -----------------------------------------------------------------------------------------------------
 
     def make_ready(self, *, by_source: bool) -> tuple[dict[str, int], dict[str, int]]:
-        """Make due what was being sent, and what waits for nothing else; the blocked keys, and the blocked routes."""
         self._connection.execute(self._sql["scope_keys"], (*self._lane, by_source))
         self._connection.execute(self._sql["put_back"], (*self._lane, self._now))
         blocked_keys = dict(self._fetch("heads", *self._lane))
@@ -58,12 +58,10 @@ class SQLiteDeferred:
         return blocked_keys | dict.fromkeys(held, 0), routes
 
     def skipped(self) -> frozenset[int]:
-        """Messages that the lane has not read yet, and that an operator has skipped or poisoned."""
         self._connection.execute(self._sql["forget_ahead"], self._lane)
         return frozenset(position for (position,) in self._fetch("ahead", *self._lane))
 
     def due_in(self, *, later_than_now: bool = False) -> float | None:
-        """Seconds until a message is due; 0 when one is due already, unless those are left out (`later_than_now`)."""
         ((microseconds,),) = self._fetch("due_in", *self._lane, self._now, self._now if later_than_now else -1)
         return None if microseconds is None else max(0.0, microseconds / 1e6)
 
@@ -77,7 +75,6 @@ class SQLiteDeferred:
     # -- recording ---------------------------------------------------------------------------------------------------
 
     def defer(self, deferred: Sequence[Deferred]) -> None:
-        """Write the rows of deferred messages, and the attempts that failed."""
         self._connection.executemany(
             self._sql["defer"],
             [
@@ -96,19 +93,16 @@ class SQLiteDeferred:
         )
 
     def forget(self, published: Sequence[int]) -> None:
-        """Delete the rows of published messages: without a row, a message that the cursor has passed is published."""
         values = [(self._sink, position) for position in published]
         self._connection.executemany(self._sql["forget_published"], values)
         self._connection.executemany(self._sql["forget_rewound"], values)
         self._connection.executemany(self._sql["note_delivered"], [(*each, self._now) for each in values])
 
     def note(self, tally: Tally | None) -> None:
-        """Save how far the lane has come by now, and what it did since its last tally."""
         if tally is not None:
             self._connection.execute(self._sql["note_progress"], (*self._lane, tally.published, tally.refused))
 
     def free(self, keys: Collection[str]) -> dict[str, int]:
-        """Make due the first deferred message of each of these keys, if there is one; their positions."""
         blocked_keys = dict(row for key in keys for row in self._fetch("heads_of", *self._lane, key))
         self._make_due(blocked_keys.values(), routed=True)
         return blocked_keys
@@ -116,7 +110,6 @@ class SQLiteDeferred:
     # -- claiming ----------------------------------------------------------------------------------------------------
 
     def claim(self, limit: int, payload_bytes: int, routes: Collection[str]) -> tuple[list[Claimed] | None, bool]:
-        """Mark and return what may be published, and whether more was left; None when the log has not all of it."""
         ready = {row[0]: _Ready(*row) for row in self._fetch("find_due", *self._lane, self._now, limit + 1)}
         for route in routes:
             ready |= {row[0]: _Ready(*row) for row in self._fetch("find_routed", *self._lane, route, limit + 1)}
@@ -154,7 +147,6 @@ class SQLiteDeferred:
         return Claimed(_stored_message(message[0]), attempts, route, rewind, other_id, waited)
 
     def forget_gone(self) -> int:
-        """Delete the rows of messages that are no longer in the log; how many there were."""
         return self._connection.execute(self._sql["forget_gone"], self._lane).rowcount
 
     def _fetch(self, query: str, *values: object) -> list[Any]:

@@ -60,7 +60,6 @@ class RabbitMQPublisher:
 
     @property
     def name(self) -> str:
-        """The server, without any secret."""
         return self._address.name
 
     def __repr__(self) -> str:

@@ -61,7 +61,6 @@ class RabbitMQSubscriber:
 
     @property
     def name(self) -> str:
-        """The server and the queue, without any secret."""
         return f"{self._address.name} queue {self.queue}"
 
     def __repr__(self) -> str:
@@ -92,7 +91,6 @@ class RabbitMQSubscriber:
         self._channel = channel
 
     async def receive(self) -> Sequence[Delivery]:
-        """Wait for messages. See `Subscriber`."""
         if self._channel is None:
             raise BrokerUnavailable(f"{self.name}: the subscriber is not open")
         try:
@@ -101,12 +99,10 @@ class RabbitMQSubscriber:
             raise self._unavailable(lost) from lost
 
     def ack(self, deliveries: Collection[Delivery]) -> None:
-        """Ack those of this session."""
         if self._channel is not None:
             self._channel.ack([each for each in deliveries if each.session is self._channel])
 
     def give_back(self, deliveries: Collection[Delivery]) -> None:
-        """Requeue those of this session."""
         if self._channel is not None:
             self._channel.give_back([each for each in deliveries if each.session is self._channel])
 
@@ -132,7 +128,6 @@ class RabbitMQSubscriber:
                 raise self._unavailable(lost, f"the dead-letter queue {self.dead_letter_queue!r}") from lost
 
     async def waiting(self) -> int:
-        """What is in the queue, and what has arrived and was not received."""
         if self._channel is None:
             raise BrokerUnavailable(f"{self.name}: the subscriber is not open")
         try:
@@ -142,7 +137,6 @@ class RabbitMQSubscriber:
             raise self._unavailable(lost) from lost
 
     async def pause(self) -> None:
-        """Cancel the consumer."""
         if self._channel is not None:
             try:
                 async with asyncio.timeout(CLOSE_SECONDS):

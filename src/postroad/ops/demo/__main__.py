@@ -16,7 +16,6 @@ from postroad.ops.demo.warehouse import relay_to_warehouse
 
 
 def main(role: str, plan: str) -> None:
-    """Run a role until it ends."""
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(message)s")
     known = msgspec.json.decode(plan, type=Plan)

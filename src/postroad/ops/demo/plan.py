@@ -52,7 +52,6 @@ class Plan(msgspec.Struct, frozen=True):
         return sum(not self.is_declined(number) for number in range(1, self.orders + 1))
 
     def order(self, number: int) -> OrderPlaced:
-        """The order with this number."""
         return OrderPlaced(number, f"customer-{self._random('customer', number).randint(1, CUSTOMERS)}")
 
     def is_declined(self, number: int) -> bool:

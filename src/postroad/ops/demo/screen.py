@@ -39,12 +39,10 @@ class PlainScreen:
         """Nothing to clean up."""
 
     def say(self, who: str, what: str, style: str = "") -> None:
-        """Print an event."""
         seconds = time.monotonic() - self._began
         self.console.print(Text.assemble(f"{seconds:5.1f} s  ", (f"{who:<7}", _COLOURS[who]), (what, style)))
 
     def show(self, counts: Counts, states: dict[str, str]) -> None:
-        """Show the progress."""
         quarters = 4 * counts.arrived // self._expected
         if quarters > self._quarters:
             self._quarters = quarters
@@ -66,7 +64,6 @@ class LiveScreen(PlainScreen):
         self._live.stop()
 
     def show(self, counts: Counts, states: dict[str, str]) -> None:
-        """Draw the bars."""
         table = Table.grid(padding=(0, 2))
         tried = counts.orders + counts.declined
         table.add_row()

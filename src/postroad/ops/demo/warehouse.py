@@ -35,7 +35,6 @@ _SETTINGS = RelaySettings(lanes=LANES, batch_size=10, lease="1s")
 
 
 def create_tables(plan: Plan) -> None:
-    """Create the warehouse's table."""
     with closing(sqlite3.connect(plan.warehouse_file)) as connection:
         connection.executescript(_TABLES)
 
@@ -54,13 +53,11 @@ class Warehouse:
         await asyncio.sleep(self._seconds)
 
     def record(self, order: OrderPlaced) -> None:
-        """Record a delivery."""
         self._connection.execute(
             "insert into deliveries (number, customer) values (?, ?)", (order.order, order.customer)
         )
 
     def close(self) -> None:
-        """Close the database."""
         self._connection.close()
 
 

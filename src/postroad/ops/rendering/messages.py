@@ -94,7 +94,6 @@ def _summary(listing: Listing, thing: str) -> str:
 
 
 def show_history(message: MessageHistory, *, payload: bool) -> None:
-    """Print everything about a message."""
     typer.echo(f"message {message.id}")
     show_facts(list(_facts(message)), indent="  ")
     if payload:

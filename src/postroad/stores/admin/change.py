@@ -43,8 +43,6 @@ Place = tuple[str, int]
 async def change_dead(
     database: AdminDatabase, command: str, which: Filter, by: By, on_progress: OnProgress | None
 ) -> Done:
-    """Retry or drop dead messages."""
-
     async def move(query: Query, places: Sequence[Place]) -> Sequence[Sequence[Any]]:
         return await query(command, Rows(places))
 
@@ -54,7 +52,6 @@ async def change_dead(
 async def poison(
     database: AdminDatabase, which: Filter, by: By, on_progress: OnProgress | None, *, holds_key: bool
 ) -> Done:
-    """Make messages dead, with the reason as their error."""
     error = (f"poisoned by {by.who}" + (f": {by.reason}" if by.reason else ""))[:LONGEST_ERROR]
 
     async def move(query: Query, places: Sequence[Place]) -> Sequence[Sequence[Any]]:
@@ -72,8 +69,6 @@ async def poison(
 async def skip(
     database: AdminDatabase, which: Filter, by: By, on_progress: OnProgress | None, *, command: str = "skip"
 ) -> Done:
-    """Skip messages."""
-
     async def move(query: Query, places: Sequence[Place]) -> Sequence[Sequence[Any]]:
         moved = await query("skip", Rows(places))
         return [*moved, *await _decide_ahead(query, places, State.SKIPPED, None, blocks=False)]
@@ -160,7 +155,6 @@ def _batches(ids: Iterable[UUID]) -> list[list[UUID]]:
 
 
 async def hold_or_release(database: AdminDatabase, sink: str, key: str, by: By, *, hold: bool) -> Done:
-    """Hold a key, or release it."""
     slot = slot_of(key, UUID(int=0))
     async with database.write() as query:
         await check_sink(query, sink)
@@ -181,7 +175,6 @@ async def hold_or_release(database: AdminDatabase, sink: str, key: str, by: By, 
 
 
 async def pause_or_resume(database: AdminDatabase, sink: str, by: By, *, pause: bool) -> Done:
-    """Pause or resume a sink."""
     async with database.write() as query:
         await check_sink(query, sink)
         lanes = {(name, lane) for name, lane, _, _ in await query("lock_for_change", sink)}
@@ -193,7 +186,6 @@ async def pause_or_resume(database: AdminDatabase, sink: str, by: By, *, pause: 
 
 
 async def retarget(database: AdminDatabase, sink: str, destination: str, by: By) -> Done:
-    """Change the destination of a sink that no relay serves."""
     async with database.write() as query:
         await check_sink(query, sink)
         kept = await _lock_unserved(query, sink)
@@ -210,7 +202,6 @@ async def retarget(database: AdminDatabase, sink: str, destination: str, by: By)
 
 
 async def remove_sink(database: AdminDatabase, sink: str, by: By) -> Done:
-    """Delete a sink that no relay serves, and everything about it."""
     async with database.write() as query:
         await check_sink(query, sink)
         kept = await _lock_unserved(query, sink)

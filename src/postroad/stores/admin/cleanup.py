@@ -30,7 +30,6 @@ BUSY_SECONDS: Final = 0.05
 
 
 async def preview_cleanup(query: Query, older_than: timedelta) -> Count:
-    """How many messages `cleanup` would delete now."""
     ((first, last, behind, _),) = await query("log_ends", None)
     if last is None:
         return Count(0)
@@ -44,13 +43,11 @@ async def preview_cleanup(query: Query, older_than: timedelta) -> Count:
 
 
 async def cleanup(database: AdminDatabase, older_than: timedelta, by: By, on_progress: OnProgress | None) -> Done:
-    """Delete messages that every sink has had and that are older than this."""
     change = AuditedChange("cleanup", {"older_than_seconds": older_than.total_seconds()}, by)
     return await _delete(database, change, older_than, on_progress=on_progress)
 
 
 async def count_of_key(query: Query, key: str) -> KeyCount:
-    """Count the messages of a key."""
     delivered = undelivered = after = 0
     ((scheduled,),) = await query("count_scheduled_of_key", key)
     while True:
@@ -62,7 +59,6 @@ async def count_of_key(query: Query, key: str) -> KeyCount:
 
 
 async def forget(database: AdminDatabase, key: str, by: By, on_progress: OnProgress | None) -> Done:
-    """Delete the delivered messages of a key, and the key itself from the audit."""
     change = AuditedChange("forget", {}, by)
     async with database.write() as query:
         await query("forget_in_audit", key, await change.add_line(query, 0))

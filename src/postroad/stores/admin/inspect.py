@@ -111,7 +111,6 @@ async def find_ids(query: Query, digits: str, limit: int) -> Sequence[UUID]:
 
 
 async def list_messages(query: Query, which: Filter, limit: int, below: int | None) -> MessagePage:
-    """The newest messages that match, one row per sink."""
     if which.ids:
         rows = [row for row in await rows_by_id(query, which) if below is None or row.position < below]
         return MessagePage(rows[:limit])
@@ -121,7 +120,6 @@ async def list_messages(query: Query, which: Filter, limit: int, below: int | No
 
 
 async def count_messages(query: Query, which: Filter) -> Count:
-    """How many rows `list_messages` would return without a limit."""
     if which.ids:
         return Count(len(await rows_by_id(query, which)))
     if _only_deferred(which):
@@ -208,7 +206,6 @@ def estimate(matching: int, *, looked_at: int, of: int, exact: bool) -> Count:
 
 
 async def audit_entries(query: Query, limit: int) -> Sequence[AuditEntry]:
-    """What operators changed, newest first."""
     return [
         AuditEntry(
             number=number,

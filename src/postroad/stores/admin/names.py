@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from postroad.errors import InvalidSetting
+from postroad.setting import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from postroad.stores.admin.session import Query
 
-__all__ = ["check_sink", "nearest", "suggestion"]
+__all__ = ["check_sink", "suggestion"]
 
 _LISTED: Final = 10
 """At most this many names are listed in an error."""
-
-
-def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The most similar of the names, if any is similar."""
-    return next(iter(get_close_matches(name, sorted(names), n=1)), None)
 
 
 def suggestion(name: str, names: Iterable[str]) -> str:

@@ -36,16 +36,13 @@ class PostgreSQLAdminDatabase:
         self._pool = Pool(url, schema=schema, connections=connections)
 
     async def open(self) -> None:
-        """Connect, and check the server and the schema."""
         await self._pool.open()
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._pool.close()
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[Query]:
-        """Borrow a connection."""
         async with self._pool.borrowed() as connection:
             yield self._query_on(connection)
 
@@ -76,15 +73,12 @@ class PostgreSQLAdminDatabase:
         return query
 
     async def delete_passed(self, *, after: int, older_than: timedelta, batch: int, key: str | None = None) -> Cleaned:
-        """Run one batch of retention."""
         return await self._pool.delete_passed(after=after, older_than=older_than, batch=batch, key=key)
 
     async def blockers(self, *, longer_than: timedelta) -> Sequence[Blocker]:
-        """List the sessions that have held locks which relays need for longer than this."""
         return await self._pool.blockers(longer_than=longer_than)
 
     async def relays(self) -> Sequence[RelayStatus]:
-        """List the relays of all sinks."""
         return await self._pool.leases.relays()
 
 
@@ -93,7 +87,6 @@ class Pool(PostgreSQLStore):
 
     @property
     def sql(self) -> Mapping[str, str]:
-        """The named queries."""
         return self._sql
 
     @asynccontextmanager

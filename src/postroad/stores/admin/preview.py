@@ -8,9 +8,10 @@ import msgspec
 
 from postroad.errors import NotFound
 from postroad.lifecycle import FINAL, Mover, State, may_move
+from postroad.setting import nearest
 from postroad.stores.admin.contract import Count, Filter, KeyPreview
 from postroad.stores.admin.inspect import count_messages, list_messages, message_history
-from postroad.stores.admin.names import check_sink, nearest
+from postroad.stores.admin.names import check_sink
 from postroad.stores.admin.status import status_report
 from postroad.stores.leases import NOWHERE, sink_removed, still_served, wrong_destination
 
@@ -37,7 +38,6 @@ _NEWEST: Final = 1000
 
 
 async def preview_dead(query: Query, which: Filter) -> Count:
-    """How many dead messages match."""
     await check_sink(query, which.sink)
     for id in which.ids:
         await _at_sinks(query, id, which.sink, {State.DEAD}, "retried or dropped")
@@ -72,7 +72,6 @@ def no_message(id: UUID) -> NotFound:
 
 
 async def preview_hold(query: Query, sink: str, key: str) -> KeyPreview:
-    """What holding a key would hold back."""
     await check_sink(query, sink)
     found = await list_messages(query, Filter(sink=sink, key=key), _NEWEST, below=None)
     waiting = sum(row.state not in FINAL and row.state is not State.DEAD for row in found.messages)
@@ -84,7 +83,6 @@ async def preview_hold(query: Query, sink: str, key: str) -> KeyPreview:
 
 
 async def preview_skip_key(query: Query, sink: str, key: str) -> int:
-    """How many messages of a key are retrying, held or dead."""
     await check_sink(query, sink)
     states = (State.RETRYING, State.HELD, State.DEAD)
     counts = [await count_messages(query, Filter(sink=sink, key=key, state=state)) for state in states]
@@ -100,7 +98,6 @@ async def unserved_sink(query: Query, sink: str) -> SinkReport:
 
 
 async def sink_report(query: Query, sink: str) -> SinkReport:
-    """The state of one sink."""
     await check_sink(query, sink)
     for report in (await status_report(query)).sinks:
         if report.sink == sink:

@@ -57,7 +57,6 @@ class SQLiteAdminDatabase:
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[Query]:
-        """Borrow a connection."""
         async with self._borrowed() as connection:
             yield connection.query
 
@@ -70,7 +69,6 @@ class SQLiteAdminDatabase:
             await connection.commit()
 
     async def delete_passed(self, *, after: int, older_than: timedelta, batch: int, key: str | None = None) -> Cleaned:
-        """Run one batch of retention."""
         async with self._writing, self._borrowed() as connection:
             return await connection.delete_passed(after=after, older_than=older_than, batch=batch, key=key)
 
@@ -79,7 +77,6 @@ class SQLiteAdminDatabase:
         return ()
 
     async def relays(self) -> Sequence[RelayStatus]:
-        """List the relays of all sinks."""
         async with self._borrowed() as connection:
             return await connection.leases.relays()
 
@@ -111,12 +108,10 @@ class Connection(SQLiteStore):
     """A store's connection and thread, with transactions that last for several calls."""
 
     async def ensure_open(self) -> None:
-        """Connect, the first time."""
         if self._connection is None:
             await self.open()
 
     async def query(self, name: str, *values: Any) -> Sequence[Sequence[Any]]:
-        """Run a named query."""
         return await self._fetch(name, *map(_as_parameter, values))
 
     async def begin(self) -> None:
@@ -124,7 +119,6 @@ class Connection(SQLiteStore):
         await self._run(self._begin)
 
     async def commit(self) -> None:
-        """Commit the transaction."""
         await self._run(lambda: self._open().commit())
 
     def _begin(self) -> None:
@@ -133,7 +127,6 @@ class Connection(SQLiteStore):
 
 
 def _as_parameter(value: Any) -> Any:
-    """Convert a value for SQLite."""
     if isinstance(value, UUID):
         return str(value)
     if isinstance(value, Rows):

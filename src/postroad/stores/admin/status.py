@@ -25,7 +25,6 @@ LaneId = tuple[str, int]
 
 
 async def status_report(query: Query) -> StatusReport:
-    """Report the state of all sinks and lanes."""
     ((scheduled, due_at, at),) = await query("scheduled_report", WALK)
     lanes = await query("lane_reports", WALK)
     sinks = {sink: (to, from_microseconds(at), relays) for sink, to, at, relays, _ in await query("sink_reports")}
@@ -64,7 +63,6 @@ async def status_report(query: Query) -> StatusReport:
 
 
 async def held_keys(query: Query, sink: str | None) -> Sequence[HeldKey]:
-    """List the keys that operators hold."""
     return [
         HeldKey(name, key, from_microseconds(since), who, reason)
         for name, key, since, who, reason in await query("held_keys", sink)
