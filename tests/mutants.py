@@ -69,6 +69,7 @@ SCHEDULED = "tests/contracts/test_scheduled.py"
 SCHEDULED_PG = "tests/contracts/test_scheduled_postgresql.py"
 RACE = "tests/scenarios/test_scheduled.py"
 LOG_MACHINE = "tests/properties/test_log.py"
+PAGE_SIZES = "tests/properties/test_page_sizes.py"
 WAKING = "tests/contracts/test_wakeup.py"
 NAPS = "tests/contracts/test_naps_postgresql.py"
 WAKEUP_SEARCH = "tests/properties/test_wakeup.py"
@@ -108,13 +109,18 @@ class Mutant(NamedTuple):
 MUTANTS = [
     # Reading the log
     Mutant("in progress is taken from xip only", PG_QUERIES, "(xid >= $4 or xid = any($5))",
-           "(xid = any($5) or xid = $4 and false)", (POSTGRESQL,), times=2),
+           "(xid = any($5) or xid = $4 and false)", (POSTGRESQL,), times=3),
     Mutant("in progress is taken from xmax only", PG_QUERIES, "(xid >= $4 or xid = any($5))",
-           "(xid >= $4 or xid = any($5) and false)", (POSTGRESQL,), times=2),
+           "(xid >= $4 or xid = any($5) and false)", (POSTGRESQL,), times=3),
     Mutant("only what lies ahead of the position is read", PG_QUERIES, "and position + 0 <= $3",
-           "and position + 0 <= $3 and false", (POSTGRESQL,)),
+           "and position + 0 <= $3 and false", (POSTGRESQL,), times=2),
+    Mutant("a row without its contents is taken for a message", PG, 'if "" not in map(_HEADERS, rows):', "if rows:",
+           (PAGE_SIZES,)),
+    Mutant("every row may be as large as the page", PG, "limit.payload_bytes // limit.rows", "limit.payload_bytes",
+           (PAGE_SIZES,)),
+    Mutant("one large message makes a lane slow for good", PG, "self._large.remove(lane)", "pass", (PAGE_SIZES,)),
     Mutant("again, for the property test", PG_QUERIES, "and position + 0 <= $3",
-           "and position + 0 <= $3 and false", (LOG_MACHINE,)),
+           "and position + 0 <= $3 and false", (LOG_MACHINE,), times=2),
     Mutant("the sub-cursor is dropped", CURSOR,
            "after = Cursor(before.position, before.snapshot, rows[late - 1].position, snapshot)",
            "after = Cursor(before.position, snapshot)", (POSTGRESQL,)),
@@ -140,8 +146,8 @@ MUTANTS = [
            "WAIT_MS: Final = 2_000", "WAIT_MS: Final = 0", ("tests/security/test_blocked_relays.py",)),
     Mutant("a slot is not checked", PG_SCHEMA, "or new.slot <>", "or 1 = 0 and new.slot <>", (LIMITS,), times=2),
     Mutant("the late query is written naively", PG_QUERIES,
-           "and position + 0 <= $3\n                 order by position + 0",
-           "and position <= $3\n                 order by position", (POSTGRESQL,)),
+           "and position + 0 <= $3\n         order by position + 0",
+           "and position <= $3\n         order by position", (POSTGRESQL,)),
     Mutant("a late page looks at all late rows", PG_QUERIES, "(xid >= $4 or xid = any($5)) is true",
            "(xid >= $4 or xid = any($5))", (POSTGRESQL,)),
     Mutant("a standby is read", PG, 'if facts["standby"]:', "if False:", (POSTGRESQL,)),

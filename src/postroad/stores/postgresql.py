@@ -15,6 +15,7 @@ import sys
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from itertools import starmap
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from postroad.config import DEFAULT_SCHEMA, checked_schema
@@ -57,6 +58,7 @@ STATEMENTS_KEPT: Final = 100
 MIGRATION_TRIES: Final = 100
 MIGRATION_LOCK_MS: Final = 200
 MIGRATION_PAUSE_SECONDS: Final = 0.4
+_HEADERS: Final = itemgetter("headers")
 _MICROSECONDS_1970_TO_2000: Final = 946_684_800_000_000
 # A page's statement must be planned for its own snapshot and position: a generic plan walks the whole log, and so does
 # a sequential scan, which the planner may choose because it can't estimate ranges of xid8.
@@ -108,6 +110,8 @@ class PostgreSQLStore:
         """How many server starts were seen; a recovery from a crash counts as one."""
         self._loaded: dict[tuple[str, int], int] = {}
         """The value of `_servers` when each lane was loaded."""
+        self._large: set[tuple[str, int]] = set()
+        """Lanes in whose last page a message was larger than its share of the page."""
 
     async def open(self) -> None:
         if self._pool is not None:
@@ -175,26 +179,35 @@ class PostgreSQLStore:
         return loaded
 
     async def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> Page:
-        lane = (lease.sink, lease.lane, lease.owner, lease.epoch)
-        arguments = (
-            lease.first_slot,
-            lease.last_slot,
-            cursor.position,
-            *_xmax_and_xip(cursor.snapshot),
-            limit.rows,
-            limit.payload_bytes,
-        )
         async with self._connection(lease) as connection:
             if cursor.catching_up:
                 late = (cursor.late_position, cursor.late_snapshot)
-                rows = await connection.fetch(self._sql["read_late_page"], *arguments, *lane, *late)
+                values = _page_values(lease, cursor, limit.rows, limit.payload_bytes)
+                rows = await connection.fetch(self._sql["read_late_page"], *values, *late)
             else:
-                rows = await connection.fetch(self._sql["read_page"], *arguments, *lane)
+                rows = await self._fetch_page(connection, lease, cursor, limit)
         end = rows.pop()
         log_end, snapshot, version = end["position"], end["topic"], int(end["key"] or 0)
         lease.check_read(cursor, version or None, log_end)
         messages = list(starmap(StoredMessage, rows))
         return turn_page(cursor, messages, limit=limit, snapshot=snapshot, log_end=log_end, version=version)
+
+    async def _fetch_page(self, connection: Any, lease: Lease, cursor: Cursor, limit: PageLimit) -> list[Any]:
+        """The rows of a page. The cheap statement does not return rows that are larger than their share of the page;
+        when there are any, the lane uses the other statement until a page has none.
+        """
+        lane, share = (lease.sink, lease.lane), limit.payload_bytes // limit.rows
+        if lane not in self._large:
+            values = _page_values(lease, cursor, limit.rows, share)
+            rows: list[Any] = await connection.fetch(self._sql["read_page"], *values)
+            if "" not in map(_HEADERS, rows):
+                return rows
+            self._large.add(lane)
+        values = _page_values(lease, cursor, limit.rows, limit.payload_bytes)
+        rows = await connection.fetch(self._sql["read_large_page"], *values)
+        if len(rows) > 1 and all(0 < len(row["payload"]) + len(row["headers"]) <= share for row in rows[:-1]):
+            self._large.remove(lane)
+        return rows
 
     async def is_current(self, lease: Lease) -> bool:
         fence = (lease.sink, lease.lane, lease.owner, lease.epoch, lease.version)
@@ -524,6 +537,12 @@ def _bad_url_named(setting: str = "database") -> Iterator[None]:
 def _lease(row: Any) -> Lease:
     sink, lane, first_slot, last_slot, owner, epoch, version, *cursor = row
     return Lease(sink, lane, first_slot, last_slot, owner, epoch, version, Cursor(*cursor))
+
+
+def _page_values(lease: Lease, cursor: Cursor, rows: int, size: int) -> tuple[object, ...]:
+    snapshot = _xmax_and_xip(cursor.snapshot)
+    lane = (lease.sink, lease.lane, lease.owner, lease.epoch)
+    return (lease.first_slot, lease.last_slot, cursor.position, *snapshot, rows, size, *lane)
 
 
 def _fence(lease: Lease, cursor: Cursor) -> tuple[object, ...]:

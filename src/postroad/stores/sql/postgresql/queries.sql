@@ -250,11 +250,40 @@ update {schema}.deferred set noticed = true where sink = $1 and lane = $2 and no
 -- added is seen. When retention has emptied the log, its end is H; it is below H only if the sequence is, which means that
 -- the database was restored to an earlier time. While the lane has not noticed a cancellation, the version is one that
 -- no lease has.
--- $1 and $2: the slots; $3: position H; $4 and $5: xmax and xip of snapshot S; $6: rows; $7: bytes;
+-- $1 and $2: the slots; $3: position H; $4 and $5: xmax and xip of snapshot S; $6: rows; $7: bytes of a row;
 -- $8 to $11: sink, lane, owner and epoch.
 -- A row is late if its position is at most H and S does not show it: its xid is at or above xmax, or was in progress. The
 -- planner can't estimate ranges of xid8 and would walk the primary key, so the late branch hides it behind "position + 0".
+-- A running sum of sizes costs a third of the statement, so a row that is larger than its share of the page is returned
+-- without its contents instead; the page is then read again with read_large_page.
 -- The rows come in the order of the branches, each in its own: without parallel workers that is what Append does.
+with statement as materialized (select pg_current_snapshot() as snapshot)
+select position, id, topic, key, slot, type, {contents}, created_at
+  from (select *, case when {size} <= $7::bigint then 1 end as size from {schema}.outbox
+         where (xid >= $4 or xid = any($5))
+           and slot between $1 and $2
+           and position + 0 <= $3
+         order by position + 0
+         limit $6) late
+union all
+select position, id, topic, key, slot, type, {contents}, created_at
+  from (select *, case when {size} <= $7::bigint then 1 end as size from {schema}.outbox
+         where position > $3
+           and slot between $1 and $2
+         order by position
+         limit $6) next
+union all
+select coalesce(
+           (select max(position) from {schema}.outbox having max(position) >= $3),
+           least($3, pg_sequence_last_value(pg_get_serial_sequence('{schema}.outbox', 'position')::regclass))),
+       null, (select snapshot::text from statement),
+       (select case when exists (select from {schema}.deferred where sink = $8 and lane = $9 and not noticed)
+                    then '9223372036854775807' else version::text end
+          from {schema}.lanes where sink = $8 and lane = $9 and owner = $10 and epoch = $11),
+       null, null, null, null, null, null
+
+-- name: read_large_page
+-- As read_page, but $7: bytes of the whole page. It ends with the row that reaches them.
 with statement as materialized (select pg_current_snapshot() as snapshot)
 select position, id, topic, key, slot, type, {contents}, created_at
   from (select *, sum(size) over (order by position rows between unbounded preceding and 1 preceding) as bytes_before
