@@ -1,4 +1,5 @@
 """large: five million delivered messages are still in the log. Is a relay as fast, and are the plans the right ones?
+And another sink has not read any of them yet: what does its first page cost?
 
 The plans in benchmarks/results/plans.txt are of the relay's own statements, as auto_explain saw them.
 """
@@ -25,12 +26,20 @@ def run(server: PostgreSQL, plan: Plan) -> Section:
     section = Section("large", f"Draining {messages:,} messages behind {delivered:,} delivered ones", draining.HEADER)
     sinks = [f"round {number}" for number in range(plan.rounds())]
     url = create_log(server)
+    create_sinks(url, ["away"])
     fill(server, url, delivered)
     create_sinks(url, [*sinks, "plans"], start="now")
     fill(server, url, messages)
     drains = [draining.drain_ours(server, url, sink, messages) for sink in sinks]
     section.rows.append(draining.row(f"postroad, {delivered:,} delivered", drains))
-    found = asyncio.run(plans.explained(server, url, "plans"))
+    first, second = asyncio.run(plans.after_absence(server, url, "away"))
+    section.at_most(
+        f"times what the next page takes is what the first one takes with {delivered + messages:,} waiting",
+        2,
+        first.read_ms / second.read_ms,
+        "{:.1f}",
+    )
+    found = [first, second, *asyncio.run(plans.explained(server, url, "plans"))]
     PLANS.parent.mkdir(parents=True, exist_ok=True)
     PLANS.write_text("\n\n".join(f"{each.title}\n{each.plan}" for each in found))
     section.notes += [

@@ -80,6 +80,20 @@ class Reader:
         return Explained(title, len(page.messages), float(duration), median(seconds) * 1000, plan)
 
 
+async def after_absence(server: PostgreSQL, url: str, sink: str) -> list[Explained]:
+    """The first page of a lane that was away while everything was added that it has to read, and the page after it."""
+    store = store_for(url)
+    await store.open()
+    try:
+        lease = (await store.leases.take(RelayIdentity(new_id(), sink, "plans", 0, "", "null://"), LANES, 3600))[0]
+        reader = Reader(server, url, store, lease)
+        first = await reader.explained("The first page after an absence", lease.cursor)
+        cursor = (await reader.read(lease.cursor)).after
+        return [first, await reader.explained("The page after it", cursor)]
+    finally:
+        await store.close()
+
+
 async def explained(server: PostgreSQL, url: str, sink: str) -> list[Explained]:
     """The plans with new rows ahead, with late rows behind, and with more late rows than a page holds."""
     store = store_for(url)

@@ -32,6 +32,8 @@ DEFERRED = "postroad/relay/deferred.py"
 WAKEUP = "postroad/relay/wakeup.py"
 IDLE = "postroad/relay/idle.py"
 PG = "postroad/stores/postgresql.py"
+PG_DIALECT = "postroad/stores/dialects/postgresql.py"
+PG_STORE_LEASES = "postroad/stores/postgresql_leases.py"
 PG_LEASES = "postroad/stores/sql/postgresql/leases.sql"
 PG_POOL = "postroad/stores/postgresql_pool.py"
 LIVENESS = "postroad/relay/liveness.py"
@@ -108,10 +110,35 @@ class Mutant(NamedTuple):
 
 MUTANTS = [
     # Reading the log
-    Mutant("in progress is taken from xip only", PG_QUERIES, "(xid >= $4 or xid = any($5))",
-           "(xid = any($5) or xid = $4 and false)", (POSTGRESQL,), times=3),
-    Mutant("in progress is taken from xmax only", PG_QUERIES, "(xid >= $4 or xid = any($5))",
-           "(xid >= $4 or xid = any($5) and false)", (POSTGRESQL,), times=3),
+    Mutant("in progress is taken from xip only", PG_QUERIES, "(xid >= $4 and xid < $12 or xid = any($5))",
+           "(xid >= $4 and xid < $12 and false or xid = any($5))", (POSTGRESQL,), times=2),
+    Mutant("again, for the property test", PG_QUERIES, "(xid >= $4 and xid < $12 or xid = any($5))",
+           "(xid >= $4 and xid < $12 and false or xid = any($5))", (LOG_MACHINE,), times=2),
+    Mutant("in progress is taken from xmax only", PG_QUERIES, "(xid >= $4 and xid < $12 or xid = any($5))",
+           "(xid >= $4 and xid < $12 or xid = any($5) and false)", (POSTGRESQL,), times=2),
+    Mutant("the horizon is the snapshot's xmax", PG_DIALECT, "& 4294967295", "& 0", (POSTGRESQL,)),
+    Mutant("again, for the property test", PG_DIALECT, "& 4294967295", "& 0", (LOG_MACHINE,)),
+    Mutant("the horizon is that of the position before", CURSOR, "Cursor(position, snapshot, horizon=horizon)",
+           "Cursor(position, snapshot, horizon=before.horizon)", (POSTGRESQL,)),
+    Mutant("again, for the property test", CURSOR, "Cursor(position, snapshot, horizon=horizon)",
+           "Cursor(position, snapshot, horizon=before.horizon)", (LOG_MACHINE,)),
+    Mutant("the horizon is not asked for", PG_QUERIES, "and xid < $12 or", "and $12 > xid8 '0' or", (POSTGRESQL,),
+           times=2),
+    Mutant("the horizon is not saved", PG_QUERIES, "horizon = $10, version", "horizon = nullif($10::xid8, $10), version",
+           (POSTGRESQL,), times=3),
+    Mutant("a new sink begins where the log ends when its lanes are made", PG_STORE_LEASES,
+           'self._sql["create_lanes"], sink, lanes, position)',
+           'self._sql["create_lanes"], sink, lanes, await connection.fetchval(self._sql["log_end"]))', (POSTGRESQL,)),
+    Mutant("a restore keeps the horizon", PG_QUERIES, "horizon = null, owner", "owner", (POSTGRESQL,)),
+    Mutant("again, for the property test", PG_QUERIES, "horizon = null, owner", "owner", (LOG_MACHINE,)),
+    Mutant("the horizon is believed whatever the log shows", PG_QUERIES, "> position, true)", "> -position, true)",
+           (POSTGRESQL,)),
+    Mutant("a row has its position before its transaction has an id", PG_SCHEMA,
+           "    xid          xid8        not null default pg_current_xact_id(),\n"
+           "    position     bigint      not null generated always as identity primary key,\n",
+           "    position     bigint      not null generated always as identity primary key,\n"
+           "    xid          xid8        not null default pg_current_xact_id(),\n", (POSTGRESQL,)),
+    Mutant("positions may be cached", PG, 'if facts["sequence_cache"] > 1:', "if False:", (POSTGRESQL,)),
     Mutant("only what lies ahead of the position is read", PG_QUERIES, "and position + 0 <= $3",
            "and position + 0 <= $3 and false", (POSTGRESQL,), times=2),
     Mutant("a row without its contents is taken for a message", PG, 'if "" not in map(_HEADERS, rows):', "if rows:",
@@ -122,17 +149,17 @@ MUTANTS = [
     Mutant("again, for the property test", PG_QUERIES, "and position + 0 <= $3",
            "and position + 0 <= $3 and false", (LOG_MACHINE,), times=2),
     Mutant("the sub-cursor is dropped", CURSOR,
-           "after = Cursor(before.position, before.snapshot, rows[late - 1].position, snapshot)",
+           "after = replace(before, late_position=rows[late - 1].position, late_snapshot=snapshot)",
            "after = Cursor(before.position, snapshot)", (POSTGRESQL,)),
     Mutant("again, for the property test", CURSOR,
-           "after = Cursor(before.position, before.snapshot, rows[late - 1].position, snapshot)",
+           "after = replace(before, late_position=rows[late - 1].position, late_snapshot=snapshot)",
            "after = Cursor(before.position, snapshot)", (LOG_MACHINE,)),
     Mutant("next rows go out although late rows filled the page", CURSOR, "if late and limit.reached(rows[:late]):",
            "if late == len(rows) and limit.reached(rows[:late]):", (POSTGRESQL,)),
     Mutant("catching up sees more than the first look saw", PG_QUERIES,
            "and pg_visible_in_snapshot(xid, $13::text::pg_snapshot)", "and $13::text is not null", (POSTGRESQL,)),
     Mutant("a page left half-way forgets its late rows", CURSOR,
-           "return Cursor(before.position, before.snapshot, position, self.snapshot)",
+           "return replace(before, late_position=position, late_snapshot=self.snapshot)",
            "return Cursor(before.position, self.snapshot)", (POSTGRESQL,)),
     Mutant("the position falls to the last row read", CURSOR, "position = max(before.position, log_end)",
            "position = rows[-1].position if rows else log_end", (POSTGRESQL, STORES)),
@@ -431,8 +458,8 @@ MUTANTS = [
     Mutant("waking: a nap is not marked", PG_QUERIES, "| $3::bigint)", "| (0 * $3::bigint))", (NAPS,)),
     Mutant("waking: a pooler's sessions keep our settings", PG, "if not self._pooled:\n            await connection.",
            "if True:\n            await connection.", (POOLER,)),
-    Mutant("waking: behind a pooler cursors are saved at leisure", PG_QUERIES, "case when $10::boolean then",
-           "case when $10::boolean and false then", (POOLER,), times=2),
+    Mutant("waking: behind a pooler cursors are saved at leisure", PG_QUERIES, "case when $11::boolean then",
+           "case when $11::boolean and false then", (POOLER,), times=2),
     # Receiving
     Mutant("a batch asks the inbox in any order", PG_SCHEMA, "order by new.id collate \"C\"", "", (INBOX,)),
     Mutant("the inbox's lock timeout stays with the transaction", PG_SCHEMA,

@@ -22,8 +22,9 @@ from postroad.message import slot_of
 from postroad.stores.base import Deferred, Lease
 from postroad.stores.cursor import PageLimit
 from postroad.stores.dialects import POSTGRESQL
-from postroad.stores.postgresql import PostgreSQLStore, _xmax_and_xip, migrate_postgresql
-from tests.lanes import take_lanes
+from postroad.stores.dialects.postgresql import LAST_XID
+from postroad.stores.postgresql import PostgreSQLStore, _page_values, migrate_postgresql
+from tests.lanes import HERE, take_lanes
 from tests.logs import OUTBOX, PLENTY, PostgreSQLLog, log_fixture, numbered, read_all
 from tests.services.postgresql import PostgreSQL
 from tests.unit.test_message import VECTORS
@@ -116,6 +117,117 @@ async def test_late_rows_alone_do_not_pull_the_position_back(log: PostgreSQLLog,
     assert seen == [1]
     assert lane.cursor.position >= before
     assert await read_all(log.store, lane) == []
+
+
+INSERT = "insert into postroad.outbox (id, topic, slot, type, payload, content_type, headers) "
+ROW = "gen_random_uuid(), 't', 1, 't', '', 'c', '{}'"
+ADDING: dict[str, Any] = {
+    "add": lambda connection: OUTBOX.add(connection, "1", type="t"),
+    "add_many": lambda connection: OUTBOX.add_many(connection, numbered(1, 2)),
+    "add in SQL": lambda connection: connection.execute("select postroad.add('/s', 't', '1')"),
+    "values": lambda connection: connection.execute(f"{INSERT} values ({ROW}), ({ROW})"),
+    "select": lambda connection: connection.execute(
+        f"{INSERT} select {ROW} from generate_series(1, 3) i order by i desc"
+    ),
+    "copy": lambda connection: connection.copy_records_to_table(
+        "outbox",
+        schema_name="postroad",
+        columns=["id", "topic", "slot", "type", "payload", "content_type", "headers"],
+        records=[(uuid4(), "t", 1, "t", b"", "c", "{}")],
+    ),
+}
+
+
+@pytest.mark.parametrize("how", ADDING)
+async def test_a_transaction_has_its_id_before_its_rows_have_positions(
+    log: PostgreSQLLog, connect: Any, how: str
+) -> None:
+    """The horizon relies on it. The writer has to wait for its position here, and has its id by then."""
+    other, writer, observer = await connect(), await connect(), await connect()
+    waiting = (
+        "select a.backend_xid is not null from pg_locks l join pg_stat_activity a using (pid) "
+        "where not l.granted and l.relation = 'postroad.outbox_position_seq'::regclass"
+    )
+
+    async def add() -> None:
+        async with writer.transaction():
+            await ADDING[how](writer)
+
+    async with asyncio.TaskGroup() as tasks, other.transaction():
+        await other.execute("alter sequence postroad.outbox_position_seq cache 1")  # which locks it
+        tasks.create_task(add())
+        assert await answer(observer, waiting)
+
+
+async def answer(connection: Any, question: str) -> Any:
+    """Ask until there is an answer."""
+    async with asyncio.timeout(60):
+        while True:
+            if (found := await connection.fetchval(question)) is not None:
+                return found
+            await asyncio.sleep(0.01)
+
+
+async def test_positions_that_sessions_cache_are_refused(log: PostgreSQLLog) -> None:
+    lane = await take(log)
+    await log.execute("alter sequence postroad.outbox_position_seq cache 20")
+    with pytest.raises(LogNotReadable, match=r"has cache 20, .* it must be 1: alter table postroad.outbox alter"):
+        await log.store.load(lane)
+
+
+async def test_a_horizon_that_a_row_contradicts_is_not_used(log: PostgreSQLLog) -> None:
+    """Positions were restarted by hand while the relay was away, and have come further than its cursor since."""
+    await log.add(*numbered(1, 2, 3))
+    _, lane = await step(log, await take(log))
+    await log.execute("truncate postroad.outbox restart identity")
+    await log.add(*numbered(11, 12))
+    await log.add(*numbered(13, 14, 15))
+    lane = (await log.store.load(lane)).lease
+    assert await read_all(log.store, lane) == [11, 12, 13, 14, 15]
+
+
+async def test_a_sink_that_begins_now_misses_no_row_in_progress(log: PostgreSQLLog, connect: Any) -> None:
+    """Messages are added between the moment when the creating transaction has its id and the making of its lanes."""
+    other, young = await connect(), await connect()
+    await other.execute(
+        "create function stop_here() returns trigger language plpgsql as "
+        "$$ begin perform pg_advisory_xact_lock(4711); return null; end $$;"
+        "create trigger stop_here after insert on postroad.sinks execute function stop_here();"
+        "select pg_advisory_lock(4711)"
+    )
+    creating = asyncio.create_task(log.store.leases.create("s", HERE, lanes=1, start="now"))
+    await answer(other, "select pid from pg_locks where locktype = 'advisory' and not granted")
+    transaction = young.transaction()
+    await transaction.start()
+    await OUTBOX.add_many(young, numbered(1))
+    await log.add(*numbered(2))
+    await other.execute("select pg_advisory_unlock(4711)")
+    await creating
+    lane = await take(log)
+    seen, lane = await step(log, lane)
+    await transaction.commit()
+    assert seen + await read_all(log.store, lane) == [2, 1]
+    await other.execute("drop function stop_here cascade")
+
+
+async def test_a_restore_forgets_the_horizon(log: PostgreSQLLog, connect: Any) -> None:
+    """What a lane owes gets the restore's own transaction id, which is higher than any horizon before."""
+    slow = await connect()
+    lane = await take(log)
+    transaction = slow.transaction()
+    await transaction.start()
+    await OUTBOX.add_many(slow, numbered(1))
+    await log.add(*numbered(2))
+    seen, lane = await step(log, lane)
+    assert seen == [2]
+    await transaction.commit()
+    await log.execute("update postroad.installation set system_identifier = 1")  # as if from another cluster
+    store = log.another_store()
+    await store.open()
+    (lane,) = await take_lanes(store, "s", uuid4(), lanes=1, start="oldest")
+    assert lane.cursor.horizon is None
+    assert await read_all(store, lane) == [1]
+    await store.close()
 
 
 @pytest.mark.parametrize("limit", [PageLimit(3, 1 << 20), PageLimit(1000, 5)])
@@ -573,11 +685,49 @@ async def test_no_step_walks_the_log(log: PostgreSQLLog, connect: Any) -> None:
     await store._prepare(connection)
     plan = await connection.fetchval(
         f"explain (analyze, format json) {store._sql['read_page']}",
-        0, 255, lane.cursor.position, *_xmax_and_xip(lane.cursor.snapshot), 100, 999, *fence_of(lane),
+        *_page_values(lane, lane.cursor, 100, 999), LAST_XID,
     )  # fmt: skip
     assert rows_looked_at(json.loads(plan)[0]["Plan"]) < 10_000, (
         "30,000 rows lie behind the position, 2,000 are newer than the snapshot"
     )
+
+
+@pytest.mark.parametrize("kept", ["saved", "in memory"])
+async def test_the_first_page_after_an_absence_looks_at_its_own_rows_only(
+    log: PostgreSQLLog, connect: Any, kept: str
+) -> None:
+    """All rows that were added meanwhile are newer than the cursor's snapshot, and none of them is late. The relay was
+    away, or has read nothing because the broker was.
+    """
+    connection, slow = await connect(), await connect()
+    lane = await take(log)
+    await log.add(*numbered(1))
+    transaction = slow.transaction()
+    await transaction.start()
+    await OUTBOX.add_many(slow, numbered(2))
+    await log.add(*numbered(3))
+    page = await log.store.read(lane, lane.cursor, PLENTY)
+    cursor = page.after
+    if kept == "saved":
+        lane = await log.store.settle(lane, cursor)
+        lane = (await log.store.load(lane)).lease
+        cursor = lane.cursor
+    await transaction.commit()
+    for _ in range(40):
+        await connection.execute(
+            "insert into postroad.outbox (id, topic, slot, type, payload, content_type, headers) "
+            "select gen_random_uuid(), 't', i % 1024, 't', '', 'c', '{}' from generate_series(1, 500) i"
+        )
+    await connection.execute("analyze postroad.outbox")
+    store = log.store
+    assert isinstance(store, PostgreSQLStore)
+    await store._prepare(connection)
+    assert cursor.horizon is not None
+    values = (*_page_values(lane, cursor, 100, 999), cursor.horizon)
+    plan = await connection.fetchval(f"explain (analyze, format json) {store._sql['read_page']}", *values)
+    assert rows_looked_at(json.loads(plan)[0]["Plan"]) < 500, "20,000 rows were added, and 100 fit on the page"
+    page = await store.read(lane, cursor, PageLimit(100, 1 << 20))
+    assert [message.payload for message in page.messages[:2]] == [b"2", b""], "a late row, and 99 next ones"
 
 
 async def test_a_late_page_looks_at_its_own_rows_only(log: PostgreSQLLog, connect: Any) -> None:
@@ -608,8 +758,7 @@ async def test_a_late_page_looks_at_its_own_rows_only(log: PostgreSQLLog, connec
     await store._prepare(connection)
     plan = await connection.fetchval(
         f"explain (analyze, format json) {store._sql['read_late_page']}",
-        0, 1023, late.position, *_xmax_and_xip(late.snapshot), 100, 1 << 20,
-        *fence_of(lane), late.late_position, late.late_snapshot,
+        *_page_values(lane, late, 100, 1 << 20), late.late_position, late.late_snapshot,
     )  # fmt: skip
     assert rows_looked_at(json.loads(plan)[0]["Plan"]) < 2_000, "20,000 rows are late, and 100 fit on the page"
 
@@ -664,10 +813,6 @@ async def test_trouble_is_looked_up_and_never_searched_for(log: PostgreSQLLog, c
         plan = await connection.fetchval(f"explain (analyze, format json) {store._sql[query]}", *values)
         await transaction.rollback()
         assert rows_looked_at(json.loads(plan)[0]["Plan"]) <= most, (query, values)
-
-
-def fence_of(lane: Lease) -> tuple[object, ...]:
-    return lane.sink, lane.lane, lane.owner, lane.epoch
 
 
 def rows_looked_at(node: dict[str, Any]) -> int:

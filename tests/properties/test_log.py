@@ -2,7 +2,8 @@
 
 A machine drives real connections to a real PostgreSQL: writers that begin, add, set and roll back savepoints, prepare,
 commit and roll back in any order, in any isolation level; a reader with two lanes that reads pages of any size, deals
-with any beginning of them, and crashes between reading and settling; and retention in between.
+with any beginning of them, is away while others write, and crashes between reading and settling; and retention, and
+restores from another cluster, in between.
 """
 
 from __future__ import annotations
@@ -153,6 +154,17 @@ class LogMachine(RuleBasedStateMachine):
         for lane in range(LANES):
             self.run(self._step(lane, limit, 1.0))
 
+    @rule(pair=st.permutations(range(WRITERS)), key=st.sampled_from([*KEYS, None]), lane=st.sampled_from(range(LANES)))
+    def overtake_with_an_older_xid(self, pair: list[int], key: str | None, lane: int) -> None:
+        """The reader's snapshot ends with the older one: it does not know that the younger one is in progress."""
+        older, younger, _ = pair
+        self.begin_with_an_xid(older, "read committed")
+        self.begin_with_an_xid(younger, "read committed")
+        self.add(younger, "read committed", key, 2)
+        self.add(older, "read committed", None, 2)
+        self.finish(older, "commit")
+        self.run(self._step(lane, PLENTY, 1.0))
+
     async def _add_and_commit(self, number: int) -> None:
         async with self.admin.transaction():
             await OUTBOX.add(self.admin, str(number), type="t", id=UUID(int=number))
@@ -180,6 +192,32 @@ class LogMachine(RuleBasedStateMachine):
             await self._take_lanes()
 
         self.run(crash())
+
+    @rule(number=writers, keys=st.lists(st.sampled_from([*KEYS, None]), min_size=1, max_size=5), limit=limits)
+    def be_away(self, number: int, keys: list[str | None], limit: PageLimit) -> None:
+        """A transaction begins while the reader is there, and commits while it is away, among others that it has not
+        seen; the reader begins again from what the database says.
+        """
+        self.add(number, "read committed", keys[0], 2)
+        for lane in range(LANES):
+            self.run(self._step(lane, limit, 1.0))
+        for key in keys:
+            self.add((number + 1) % WRITERS, "read committed", key, 1)
+            self.finish((number + 1) % WRITERS, "commit")
+        self.finish(number, "commit")
+        self.run(self._take_lanes())
+
+    @precondition(lambda self: not self.prepared and all(writer.added is None for writer in self.writers))
+    @rule()
+    def restore(self) -> None:
+        """As if the schema came from another cluster: all transaction ids and snapshots are converted."""
+
+        async def restore() -> None:
+            await self.admin.execute("update postroad.installation set system_identifier = 1")
+            await self.store._check_server(self.admin)
+            await self._take_lanes()
+
+        self.run(restore())
 
     @rule(batch=st.integers(1, 20))
     def clean_up(self, batch: int) -> None:

@@ -25,6 +25,7 @@ from postroad.stores.base import ANY_SIZE, Blocker, Claim, Cleaned, Lease, Loade
 from postroad.stores.connections.errors import is_transient
 from postroad.stores.cursor import Cursor, turn_page
 from postroad.stores.dialects import POSTGRESQL
+from postroad.stores.dialects.postgresql import LAST_XID
 from postroad.stores.migrations import check_version, not_migrated, wrong_schema
 from postroad.stores.postgresql_deferred import PostgreSQLDeferred
 from postroad.stores.postgresql_leases import PostgreSQLLeases
@@ -188,22 +189,26 @@ class PostgreSQLStore:
                 rows = await self._fetch_page(connection, lease, cursor, limit)
         end = rows.pop()
         log_end, snapshot, version = end["position"], end["topic"], int(end["key"] or 0)
+        horizon = None if end["type"] is None else int(end["type"])
         lease.check_read(cursor, version or None, log_end)
         messages = list(starmap(StoredMessage, rows))
-        return turn_page(cursor, messages, limit=limit, snapshot=snapshot, log_end=log_end, version=version)
+        return turn_page(
+            cursor, messages, limit=limit, snapshot=snapshot, log_end=log_end, horizon=horizon, version=version
+        )
 
     async def _fetch_page(self, connection: Any, lease: Lease, cursor: Cursor, limit: PageLimit) -> list[Any]:
         """The rows of a page. The cheap statement does not return rows that are larger than their share of the page;
         when there are any, the lane uses the other statement until a page has none.
         """
         lane, share = (lease.sink, lease.lane), limit.payload_bytes // limit.rows
+        horizon = LAST_XID if cursor.horizon is None else cursor.horizon
         if lane not in self._large:
-            values = _page_values(lease, cursor, limit.rows, share)
+            values = (*_page_values(lease, cursor, limit.rows, share), horizon)
             rows: list[Any] = await connection.fetch(self._sql["read_page"], *values)
             if "" not in map(_HEADERS, rows):
                 return rows
             self._large.add(lane)
-        values = _page_values(lease, cursor, limit.rows, limit.payload_bytes)
+        values = (*_page_values(lease, cursor, limit.rows, limit.payload_bytes), horizon)
         rows = await connection.fetch(self._sql["read_large_page"], *values)
         if len(rows) > 1 and all(0 < len(row["payload"]) + len(row["headers"]) <= share for row in rows[:-1]):
             self._large.remove(lane)
@@ -420,6 +425,12 @@ class PostgreSQLStore:
             raise LogNotReadable(
                 f"{self._schema}.outbox has no primary key: the schema is being restored, or the restore has failed"
             )
+        if facts["sequence_cache"] > 1:
+            raise LogNotReadable(
+                f"the sequence of {self._schema}.outbox.position has cache {facts['sequence_cache']}, so messages "
+                f"could be out of order or missed; it must be 1: alter table {self._schema}.outbox alter position "
+                "set cache 1; then end the sessions that add messages"
+            )
         if facts["moved"] or facts["future"]:
             await self._restore(connection)
 
@@ -547,7 +558,7 @@ def _page_values(lease: Lease, cursor: Cursor, rows: int, size: int) -> tuple[ob
 
 def _fence(lease: Lease, cursor: Cursor) -> tuple[object, ...]:
     owner = (lease.sink, lease.lane, lease.owner, lease.epoch, lease.version)
-    return (*owner, cursor.position, cursor.snapshot, cursor.late_position, cursor.late_snapshot)
+    return (*owner, cursor.position, cursor.snapshot, cursor.late_position, cursor.late_snapshot, cursor.horizon)
 
 
 def _xmax_and_xip(snapshot: str | None) -> tuple[int, list[int]]:

@@ -67,10 +67,12 @@ class PostgreSQLLeases:
 
     async def create(self, sink: str, destination: str, *, lanes: int, start: Start) -> None:
         async with self._connection() as connection, in_transaction(connection):
+            # First of all, because it must be read before the transaction has an id: see create_lanes.
+            position = await connection.fetchval(self._sql["log_end"]) if start == "now" else 0
             kept = await connection.fetchval(self._sql["create_sink"], sink, destination, destination != NOWHERE)
             if kept != destination:
                 raise wrong_destination(sink, kept, destination)
-            await connection.execute(self._sql["create_lanes"], sink, lanes, start)
+            await connection.execute(self._sql["create_lanes"], sink, lanes, position)
 
     async def heartbeat(
         self, identity: RelayIdentity, seconds: float, liveness_lock: LivenessLock | None = None

@@ -95,7 +95,8 @@ class SQLDialect(Dialect):
     """To be run after migration statements: the rest of the transaction has the search_path that it had before."""
     expressions: ClassVar[Mapping[str, str]]
     """Parts of named queries. {size}: what a row of the log counts for in a page; null if it is too large to be read.
-    {contents}: what is fetched of it.
+    {contents}: what is fetched of it. {next_xid}: the transaction id that the server will assign next, in a transaction
+    that has none. {last_xid}: the highest that there can be.
 
     Characters of headers are counted, not bytes, as `StoredMessage.size` does: a relay that counted less than the
     server would take a page that was cut short for the end of the log.

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from postroad.stores.base import Store
     from postroad.stores.statements import Placeholders, Statements
 
-__all__ = ["POSTGRESQL"]
+__all__ = ["LAST_XID", "POSTGRESQL"]
+
+LAST_XID: Final = (1 << 64) - 1
 
 # What may contain a semicolon that ends nothing: a function's body, a text, a comment.
 _PIECE: Final = re.compile(r"\$\$.*?\$\$|'(?:[^']|'')*'|--[^\n]*|;|[^$'\-;]+|.", re.DOTALL)
@@ -45,6 +47,12 @@ class _PostgreSQL(SQLDialect):
         "{contents}": "case when size is null then ''::bytea else payload end as payload, "
         "case when size is null then '' else content_type end as content_type, "
         "case when size is null then '' else headers::text end as headers",
+        # age() has the low 32 bits of the next xid, or the transaction's own if it has one. It keeps them for the rest
+        # of the transaction, so it must not be called before the snapshot is taken: not in an earlier statement, and
+        # not in a condition, which the planner may evaluate.
+        "{next_xid}": "(pg_snapshot_xmax(pg_current_snapshot())::text::bigint + ((age('3'::xid)::bigint + 3 "
+        "- pg_snapshot_xmax(pg_current_snapshot())::text::bigint) & 4294967295))",
+        "{last_xid}": str(LAST_XID),
     }
 
     @cache  # noqa: B019 - as in the base class

@@ -82,6 +82,8 @@ create table if not exists {schema}.sinks (
 
 -- A lane's cursor: it has dealt with every row of its slots with a position up to `position` that `snapshot` shows.
 -- `late_position` and `late_snapshot` are how far a pass over late rows has come.
+-- `horizon`: no row with this xid or a higher one has a position up to `position`; null: not known. read_page in queries.sql
+-- says why, and what it is for. Whatever moves a cursor by hand, or gives rows another xid, sets it to null.
 create table if not exists {schema}.lanes (
     sink          text        not null,
     lane          smallint    not null,
@@ -91,6 +93,7 @@ create table if not exists {schema}.lanes (
     snapshot      pg_snapshot not null,
     late_position bigint,
     late_snapshot pg_snapshot,
+    horizon       xid8,
     owner         uuid,                         -- the relay that owns it, until lease_until
     epoch         bigint      not null default 0,   -- raised whenever the owner changes
     version       bigint      not null default 0,   -- raised by every write

@@ -62,7 +62,7 @@ select l.sink, l.lane, l.position, l.owner,
                                and not coalesce(position <= l.late_position
                                                 and pg_visible_in_snapshot(xid, l.late_snapshot), false) as waits
                           from ((select position, slot, xid, created_at from {schema}.outbox
-                                  where xid >= pg_snapshot_xmax(l.snapshot)
+                                  where xid >= pg_snapshot_xmax(l.snapshot) and xid < coalesce(l.horizon, '{last_xid}')
                                   order by xid limit $1)
                                 union all
                                 (select position, slot, xid, created_at from {schema}.outbox

@@ -12,13 +12,12 @@ on conflict (sink) do update
 returning destination
 
 -- name: create_lanes
--- Equal ranges of slots. "oldest" starts before the first row, "now" after the last: the time at which the rows before
--- that were published, if they were, is not known.
+-- Equal ranges of slots. $3: the position to start after; the time at which the rows up to there were published, if they
+-- were, is not known. It was read before this transaction got its id, so that id is its horizon (see read_page).
 with made as (
-    insert into {schema}.lanes (sink, lane, first_slot, last_slot, position, snapshot)
+    insert into {schema}.lanes (sink, lane, first_slot, last_slot, position, snapshot, horizon)
     select $1, n, n * 1024 / $2, (n + 1) * 1024 / $2 - 1,
-           case when $3 = 'now' then coalesce((select max(position) from {schema}.outbox), 0) else 0 end,
-           pg_current_snapshot()
+           $3::bigint, pg_current_snapshot(), pg_current_xact_id()
       from generate_series(0, $2::int - 1) n
      where not exists (select from {schema}.lanes where sink = $1)
     returning sink, lane, position, snapshot)
@@ -110,7 +109,7 @@ select (select confirmed from held_lock) as lock_held,
               where $12::text is not null and l.sink = $2 and l.owner = $1
                 and (l.position < coalesce((select max(position) from {schema}.outbox), 0)
                      or exists (select from {schema}.outbox o
-                                 where (o.xid >= pg_snapshot_xmax(l.snapshot)
+                                 where (o.xid >= pg_snapshot_xmax(l.snapshot) and o.xid < coalesce(l.horizon, '{last_xid}')
                                         or o.xid = any(array(select pg_snapshot_xip(l.snapshot))))
                                    and o.slot between l.first_slot and l.last_slot
                                    and o.position + 0 <= l.position))) as has_work,
@@ -170,7 +169,7 @@ update {schema}.lanes
   from free
  where sink = $1 and lane = number
 returning sink, lane, first_slot, last_slot, owner, epoch, version,
-          position, snapshot::text, late_position, late_snapshot::text
+          position, snapshot::text, late_position, late_snapshot::text, horizon
 
 -- name: has_free_lanes
 -- Whether a lane is still free after take_lanes, which skips locked ones. $2: lanes to exclude.

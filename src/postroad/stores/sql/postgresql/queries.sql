@@ -183,13 +183,16 @@ select pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
 -- name: server_facts
 -- Whether this server's log may be read, and whether it is the same server as before: run on every new connection, and
 -- whenever a lane is loaded. pg_restore makes primary keys after it has loaded all data.
--- A row with a transaction id that this cluster has not assigned yet comes from another cluster.
+-- A row with a transaction id that this cluster has not assigned yet comes from another cluster. Positions that a session
+-- has cached are given out in another order than they are used in.
 select pg_is_in_recovery() as standby,
        exists (select from pg_subscription_rel where srrelid = '{schema}.outbox'::regclass) as subscribed,
        (select system_identifier from pg_control_system())
            <> (select system_identifier from {schema}.installation) as moved,
        exists (select from {schema}.outbox where xid >= pg_snapshot_xmax(pg_current_snapshot())) as future,
        exists (select from pg_index where indrelid = '{schema}.outbox'::regclass and indisprimary) as complete,
+       (select seqcache from pg_sequence
+         where seqrelid = pg_get_serial_sequence('{schema}.outbox', 'position')::regclass) as sequence_cache,
        {schema}.server_started() as started
 
 -- name: lock_for_restore
@@ -217,16 +220,20 @@ cursors as (
                when (sink, lane) in (select sink, lane from owed) then format('%1$s:%1$s:', pg_current_xact_id())
                else format('%1$s:%1$s:', pg_current_xact_id()::text::bigint + 1)
            end::pg_snapshot,
-           late_position = null, late_snapshot = null, owner = null, epoch = epoch + 1, version = version + 1)
+           late_position = null, late_snapshot = null, horizon = null, owner = null, epoch = epoch + 1, version = version + 1)
 update {schema}.installation set system_identifier = (select system_identifier from pg_control_system())
 
 -- name: load_lane
 -- Loading writes, so an owner that can't write fails before it publishes. The last column: whether the sink is paused.
+-- The horizon is not used if a row contradicts it: then positions were restarted, or the cursor was moved, by hand.
 update {schema}.lanes
    set version = version + 1
  where sink = $1 and lane = $2 and owner = $3 and epoch = $4
 returning sink, lane, first_slot, last_slot, owner, epoch, version,
           position, snapshot::text, late_position, late_snapshot::text,
+          case when coalesce((select o.position from {schema}.outbox o where o.xid >= horizon order by o.xid limit 1)
+                             > position, true)
+               then horizon end as horizon,
           exists (select from {schema}.pauses where sink = $1) as paused
 
 -- name: log_end
@@ -245,22 +252,34 @@ select exists (select from {schema}.lanes
 update {schema}.deferred set noticed = true where sink = $1 and lane = $2 and not noticed
 
 -- name: read_page
--- In one snapshot: late rows, next rows, and a last row whose position is the log's end, whose topic is that snapshot, and
+-- In one snapshot: late rows, next rows, and a last row whose position is the log's end, whose topic is that snapshot,
 -- whose key is the lane's version (null if another relay owns the lane), so a change of the lane before these rows were
--- added is seen. When retention has emptied the log, its end is H; it is below H only if the sequence is, which means that
+-- added is seen, and whose type is the horizon of the cursor after this page. When retention has emptied the log, its end is H; it is below H only if the sequence is, which means that
 -- the database was restored to an earlier time. While the lane has not noticed a cancellation, the version is one that
 -- no lease has.
 -- $1 and $2: the slots; $3: position H; $4 and $5: xmax and xip of snapshot S; $6: rows; $7: bytes of a row;
--- $8 to $11: sink, lane, owner and epoch.
--- A row is late if its position is at most H and S does not show it: its xid is at or above xmax, or was in progress. The
--- planner can't estimate ranges of xid8 and would walk the primary key, so the late branch hides it behind "position + 0".
+-- $8 to $11: sink, lane, owner and epoch; $12: the horizon of H.
+-- A row is late if its position is at most H and S does not show it: its xid is at or above xmax, or was in progress. Most
+-- xids above xmax belong to rows that were added after S, and after H: millions of them, if the lane was away. The horizon
+-- leaves those out: it is the xid that the server would have assigned next, at a moment after the snapshot in which H was
+-- read was taken. Why no row with such an xid has a position up to H:
+--   1. Every position up to H had been given out when that snapshot was taken: it showed the row at H, or a later one, and
+--      the sequence gives out positions in order (without a cache, see server_facts).
+--   2. Xids are assigned in order, so a transaction with an xid at or above the horizon got it after that moment.
+--   3. A transaction gets its xid before its rows get their positions: the defaults of a row are computed in the order of
+--      the columns, and `xid` comes first. So those positions were given out later, and are higher.
+-- It does not matter which relay read H, when it was saved, or what was in progress or prepared: a higher xid than
+-- necessary is a horizon too, and the lane's row keeps H and its horizon together. xmax of the snapshot would be too low:
+-- it is the last completed xid + 1, and transactions in progress may have higher ones. So it can't replace "xid >= $4",
+-- either. A late row's xid lies between the two, or in xip. read_late_page reads by position and needs no horizon.
+-- The planner can't estimate ranges of xid8 and would walk the primary key, so the late branch hides it behind "position + 0".
 -- A running sum of sizes costs a third of the statement, so a row that is larger than its share of the page is returned
 -- without its contents instead; the page is then read again with read_large_page.
 -- The rows come in the order of the branches, each in its own: without parallel workers that is what Append does.
 with statement as materialized (select pg_current_snapshot() as snapshot)
 select position, id, topic, key, slot, type, {contents}, created_at
   from (select *, case when {size} <= $7::bigint then 1 end as size from {schema}.outbox
-         where (xid >= $4 or xid = any($5))
+         where (xid >= $4 and xid < $12 or xid = any($5))
            and slot between $1 and $2
            and position + 0 <= $3
          order by position + 0
@@ -280,7 +299,7 @@ select coalesce(
        (select case when exists (select from {schema}.deferred where sink = $8 and lane = $9 and not noticed)
                     then '9223372036854775807' else version::text end
           from {schema}.lanes where sink = $8 and lane = $9 and owner = $10 and epoch = $11),
-       null, null, null, null, null, null
+       null, {next_xid}::text, null, null, null, null
 
 -- name: read_large_page
 -- As read_page, but $7: bytes of the whole page. It ends with the row that reaches them.
@@ -288,7 +307,7 @@ with statement as materialized (select pg_current_snapshot() as snapshot)
 select position, id, topic, key, slot, type, {contents}, created_at
   from (select *, sum(size) over (order by position rows between unbounded preceding and 1 preceding) as bytes_before
           from (select *, {size} as size from {schema}.outbox
-                 where (xid >= $4 or xid = any($5))
+                 where (xid >= $4 and xid < $12 or xid = any($5))
                    and slot between $1 and $2
                    and position + 0 <= $3
                  order by position + 0
@@ -311,7 +330,7 @@ select coalesce(
        (select case when exists (select from {schema}.deferred where sink = $8 and lane = $9 and not noticed)
                     then '9223372036854775807' else version::text end
           from {schema}.lanes where sink = $8 and lane = $9 and owner = $10 and epoch = $11),
-       null, null, null, null, null, null
+       null, {next_xid}::text, null, null, null, null
 
 -- name: read_late_page
 -- More late rows than fit on a page: continue after the last one, with the snapshot of the first page.
@@ -342,32 +361,32 @@ select coalesce(
 
 -- name: settle
 -- Moving only the cursor need not wait for the disk: after a crash of the server the move is lost, and the last pages are
--- published again. Behind a pooler ($10) a crash goes unnoticed, so there the commit is durable.
+-- published again. Behind a pooler ($11) a crash goes unnoticed, so there the commit is durable.
 -- Zero rows changed: the lane has changed since it was loaded.
 with async_commit as materialized (
     select set_config('synchronous_commit',
-                      case when $10::boolean then current_setting('synchronous_commit') else 'off' end, true))
+                      case when $11::boolean then current_setting('synchronous_commit') else 'off' end, true))
 update {schema}.lanes
    set position = $6, snapshot = $7::text::pg_snapshot, late_position = $8, late_snapshot = $9::text::pg_snapshot,
-       version = version + 1
+       horizon = $10, version = version + 1
   from async_commit
  where sink = $1 and lane = $2 and owner = $3 and epoch = $4 and version = $5
 
 -- name: settle_and_note
--- The same, with a row of progress. $11: published; $12: refused, since the last such row. Two at the same moment become
+-- The same, with a row of progress. $12: published; $13: refused, since the last such row. Two at the same moment become
 -- one row.
 with async_commit as materialized (
     select set_config('synchronous_commit',
-                      case when $10::boolean then current_setting('synchronous_commit') else 'off' end, true)),
+                      case when $11::boolean then current_setting('synchronous_commit') else 'off' end, true)),
 settled as (
     update {schema}.lanes
        set position = $6, snapshot = $7::text::pg_snapshot, late_position = $8, late_snapshot = $9::text::pg_snapshot,
-           version = version + 1
+           horizon = $10, version = version + 1
       from async_commit
      where sink = $1 and lane = $2 and owner = $3 and epoch = $4 and version = $5
     returning sink, lane, position, snapshot)
 insert into {schema}.progress as p (sink, lane, position, snapshot, published, refused)
-select sink, lane, position, snapshot, $11, $12 from settled
+select sink, lane, position, snapshot, $12, $13 from settled
 on conflict (sink, lane, position, at) do update
    set published = p.published + excluded.published, refused = p.refused + excluded.refused
 
@@ -383,7 +402,7 @@ on conflict (sink, lane, position, at) do update
 -- Zero rows changed: the lane has changed since it was loaded.
 update {schema}.lanes
    set position = $6, snapshot = $7::text::pg_snapshot, late_position = $8, late_snapshot = $9::text::pg_snapshot,
-       version = version + 1
+       horizon = $10, version = version + 1
  where sink = $1 and lane = $2 and owner = $3 and epoch = $4 and version = $5
 
 -- name: put_back
