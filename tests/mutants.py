@@ -72,6 +72,7 @@ SCHEDULED_PG = "tests/contracts/test_scheduled_postgresql.py"
 RACE = "tests/scenarios/test_scheduled.py"
 LOG_MACHINE = "tests/properties/test_log.py"
 PAGE_SIZES = "tests/properties/test_page_sizes.py"
+RETENTION = "tests/properties/test_retention.py"
 WAKING = "tests/contracts/test_wakeup.py"
 NAPS = "tests/contracts/test_naps_postgresql.py"
 WAKEUP_SEARCH = "tests/properties/test_wakeup.py"
@@ -124,8 +125,8 @@ MUTANTS = [
            "Cursor(position, snapshot, horizon=before.horizon)", (LOG_MACHINE,)),
     Mutant("the horizon is not asked for", PG_QUERIES, "and xid < $12 or", "and $12 > xid8 '0' or", (POSTGRESQL,),
            times=2),
-    Mutant("the horizon is not saved", PG_QUERIES, "horizon = $10, version", "horizon = nullif($10::xid8, $10), version",
-           (POSTGRESQL,), times=3),
+    Mutant("the horizon is not saved", PG_QUERIES, "horizon = $10, version",
+           "horizon = nullif($10::xid8, $10), version", (POSTGRESQL,), times=3),
     Mutant("a new sink begins where the log ends when its lanes are made", PG_STORE_LEASES,
            'self._sql["create_lanes"], sink, lanes, position)',
            'self._sql["create_lanes"], sink, lanes, await connection.fetchval(self._sql["log_end"]))', (POSTGRESQL,)),
@@ -324,8 +325,16 @@ MUTANTS = [
            'return await self._take_apart(messages, f"the publisher failed: {error!r}", outcome)', "raise",
            (REFUSALS,)),
     # Retention
-    Mutant("retention goes by age alone", PG_QUERIES, "and not {schema}.passed(batch.position, batch.xid, l))",
+    Mutant("retention goes by age alone", PG_QUERIES, "and not {schema}.passed(batch.position, batch.xid, lane))",
            "and false)", (STORES,)),
+    Mutant("retention takes a lane for past by its snapshot", PG_QUERIES, "l.position >= highest.position and ", "",
+           (RETENTION,)),
+    Mutant("retention takes a lane for past with rows in progress", PG_QUERIES,
+           "pg_snapshot_xmin(l.snapshot) > highest.xid", "pg_snapshot_xmax(l.snapshot) > highest.xid", (RETENTION,)),
+    Mutant("retention takes a lane for past that has seen the oldest row", PG_QUERIES, "order by xid desc limit 1",
+           "order by xid limit 1", (RETENTION,)),
+    Mutant("retention compares each row with each lane", PG_QUERIES, "where not (l.position >= highest.position",
+           "where not (l.position < 0 and l.position >= highest.position", (POSTGRESQL,)),
     Mutant("retention goes by age and position", PG_SCHEMA,
            "($3).position and pg_catalog.pg_visible_in_snapshot($2, ($3).snapshot)", "($3).position", (POSTGRESQL,)),
     Mutant("again, for the property test", PG_SCHEMA,

@@ -763,6 +763,26 @@ async def test_a_late_page_looks_at_its_own_rows_only(log: PostgreSQLLog, connec
     assert rows_looked_at(json.loads(plan)[0]["Plan"]) < 2_000, "20,000 rows are late, and 100 fit on the page"
 
 
+async def test_retention_does_not_compare_each_row_with_each_lane(log: PostgreSQLLog, connect: Any) -> None:
+    """Of many lanes, one has not passed the rows."""
+    connection = await connect()
+    await connection.execute(
+        f"{INSERT} select gen_random_uuid(), 't', i, 't', '', 'c', '{{}}' from generate_series(1, 500) i"
+    )
+    await connection.execute(
+        "insert into postroad.lanes (sink, lane, first_slot, last_slot, position, snapshot) "
+        "select 's' || i, 0, 0, 1023, case when i > 1 then 1000 else 400 end, pg_current_snapshot() "
+        "from generate_series(1, 400) i"
+    )
+    store = log.store
+    assert isinstance(store, PostgreSQLStore)
+    await store._prepare(connection)
+    values = (0, 500, timedelta(0), None)
+    plan = await connection.fetchval(f"explain (analyze, format json) {store._sql['delete_passed']}", *values)
+    assert rows_compared(json.loads(plan)[0]["Plan"]) < 2_000, "not 500 rows with 400 lanes"
+    assert await connection.fetchval("select count(*) from postroad.outbox") == 100, "explain has deleted the others"
+
+
 FILL_WITH_TROUBLE = """
     insert into postroad.outbox (id, topic, slot, type, payload, content_type, headers)
     select gen_random_uuid(), 't', i % 1024, 't', '', 'c', '{}' from generate_series(1, 100000) i;
@@ -818,6 +838,11 @@ async def test_trouble_is_looked_up_and_never_searched_for(log: PostgreSQLLog, c
 def rows_looked_at(node: dict[str, Any]) -> int:
     mine = node["Actual Rows"] + node.get("Rows Removed by Filter", 0) if "Relation Name" in node else 0
     return int(mine * node["Actual Loops"]) + sum(rows_looked_at(child) for child in node.get("Plans", []))
+
+
+def rows_compared(node: dict[str, Any]) -> int:
+    mine = node.get("Rows Removed by Join Filter", 0) * node["Actual Loops"]
+    return int(mine) + sum(rows_compared(child) for child in node.get("Plans", []))
 
 
 async def read_all_quietly(log: PostgreSQLLog, lane: Lease) -> None:
