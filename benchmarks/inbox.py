@@ -13,7 +13,7 @@ import aio_pika
 import msgspec
 
 from benchmarks.backlog import create_log
-from benchmarks.inbox_process import AT_ONCE, BATCH, PREFETCH, QUEUE
+from benchmarks.inbox_process import AT_ONCE, BATCH, PREFETCH, QUEUE, TOGETHER
 from benchmarks.process import Broken, Outcome, Process
 from benchmarks.rabbitmq_yardsticks import EXCHANGE, in_pages, stored
 from benchmarks.sections import Plan, Section, median, spread
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from tests.services.postgresql import PostgreSQL
 
 BY_HAND, SINGLE, BATCHES = "aio-pika and asyncpg by hand", "postroad, a handler per message", "postroad, batches"
-WAYS = {BY_HAND: "by-hand", SINGLE: "single", BATCHES: "batch"}
+SHARED = f"postroad, a handler per message, {TOGETHER} per transaction"
+WAYS = {BY_HAND: "by-hand", SINGLE: "single", SHARED: "shared", BATCHES: "batch"}
 
 
 def run(server: PostgreSQL, plan: Plan) -> Section:
@@ -105,6 +106,7 @@ def _describe(section: Section, turns: dict[str, list[Outcome]]) -> None:
             ]
         )
     section.at_least("times as fast as by hand, a handler per message", 1, median(shares(SINGLE)), "{:.2f}")
+    section.at_least(f"times as fast as by hand, {TOGETHER} per transaction", 3, median(shares(SHARED)), "{:.1f}")
     section.at_least("times as fast as by hand, batches", 5, median(shares(BATCHES)), "{:.1f}")
     section.raw = {name: list(each) for name, each in turns.items()}
 

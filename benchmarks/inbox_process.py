@@ -1,7 +1,8 @@
 """A consumer that is measured, in a process of its own: takes all messages of a queue, one effect each, and reports.
 
 Run by the benchmarks as `python -m benchmarks.inbox_process DATABASE BROKER WAY MESSAGES`. The ways: `by-hand` is what
-a careful person would write with aio-pika and asyncpg, with the same guarantee; `single` and `batch` are a Consumer's.
+a careful person would write with aio-pika and asyncpg, with the same guarantee; `single`, `shared` and `batch` are a
+Consumer's.
 All have the same transactions at once, the same prefetch, the same table of effects and the same INSERTs.
 """
 
@@ -29,6 +30,7 @@ QUEUE = "inbox"
 AT_ONCE = 10
 PREFETCH = 1000
 BATCH = 500
+TOGETHER = 50
 
 EFFECT = "insert into effects (number) values ($1)"
 EFFECTS = "insert into effects (number) select unnest($1::int[])"
@@ -75,14 +77,21 @@ async def by_hand(pool: Any, broker: str, messages: int) -> None:
         await done.wait()
 
 
-async def with_consumer(pool: Any, broker: str, messages: int, *, batch: bool) -> None:
+async def with_consumer(pool: Any, broker: str, messages: int, way: str) -> None:
     @asynccontextmanager
     async def begin() -> AsyncIterator[Any]:
         async with pool.acquire() as connection, connection.transaction():
             yield connection
 
     consumer: Consumer[Any] = Consumer(
-        broker, name=QUEUE, begin=begin, declare="check", ordering="none", concurrency=AT_ONCE, prefetch=PREFETCH
+        broker,
+        name=QUEUE,
+        begin=begin,
+        declare="check",
+        ordering="none",
+        concurrency=AT_ONCE,
+        messages_per_transaction=TOGETHER if way == "shared" else 1,
+        prefetch=PREFETCH,
     )
 
     async def handle(event: Placed, tx: Any, message: Received) -> None:
@@ -91,7 +100,7 @@ async def with_consumer(pool: Any, broker: str, messages: int, *, batch: bool) -
     async def handle_many(events: Sequence[tuple[Placed, Received]], tx: Any) -> None:
         await tx.execute(EFFECTS, [event.number for event, _ in events])
 
-    if batch:
+    if way == "batch":
         consumer.on_batch(Placed, type=TOPIC, size=BATCH)(handle_many)
     else:
         consumer.on(Placed, type=TOPIC)(handle)
@@ -107,7 +116,7 @@ async def measure(database: str, broker: str, way: str, messages: int) -> None:
     if way == "by-hand":
         await by_hand(pool, broker, messages)
     else:
-        await with_consumer(pool, broker, messages, batch=way == "batch")
+        await with_consumer(pool, broker, messages, way)
     report(
         messages=messages,
         seconds=time.perf_counter() - began,  # connecting to the broker included
@@ -121,7 +130,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("database")
     parser.add_argument("broker")
-    parser.add_argument("way", choices=["by-hand", "single", "batch"])
+    parser.add_argument("way", choices=["by-hand", "single", "shared", "batch"])
     parser.add_argument("messages", type=int)
     asked = parser.parse_args()
     asyncio.run(measure(asked.database, asked.broker, asked.way, asked.messages))

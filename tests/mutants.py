@@ -22,6 +22,7 @@ LANE = "postroad/relay/lane.py"
 MESSAGE = "postroad/message.py"
 HANDLER_TRANSACTION = "postroad/consumer/handler_transaction.py"
 DELIVERY = "postroad/consumer/delivery.py"
+DISPATCH = "postroad/consumer/dispatch.py"
 TRANSACTIONS = "postroad/consumer/transactions.py"
 PROBE = "postroad/consumer/probe.py"
 PUBLISHING = "postroad/relay/publishing.py"
@@ -91,6 +92,7 @@ OUTAGES = "tests/contracts/test_consumer_outages.py"
 HANDLERS_THAT_END = "tests/contracts/test_handlers_that_end.py"
 CONSUMER_STOPS = "tests/contracts/test_consumer_stops.py"
 CONSUMERS = "tests/scenarios/test_consumers.py"
+SHARED = "tests/contracts/test_shared_transactions.py"
 KEYS = "tests/unit/consumer/test_keys.py"
 ACKS = "tests/unit/brokers/rabbitmq/test_acks.py"
 SEARCH_PATH = "tests/security/test_search_path.py"
@@ -496,6 +498,27 @@ MUTANTS = [
            (CONSUMER,)),
     Mutant("a batch that failed is handled again out of order", "postroad/consumer/keys.py",
            "self._behind[key].extendleft(reversed(items[1:]))", "self._behind[key].extend(items[1:])", (KEYS,)),
+    # Shared transactions
+    Mutant("only the last handler of a shared transaction is checked", HANDLER_TRANSACTION,
+           "yield from check_transaction(self",
+           "if done + each >= len(events): yield from check_transaction(self", (SHARED,)),
+    Mutant("a shared transaction that fails is an attempt of each message", DISPATCH, "item.alone = True\n",
+           "item.alone, item.failure = True, 'together'\n", (SHARED,)),
+    Mutant("messages are acked before their shared transaction is committed", DISPATCH,
+           "await self._processor.attempt_group(items)",
+           "self._subscriber.ack([item.delivery for item in items]); await self._processor.attempt_group(items)",
+           (SHARED,)),
+    Mutant("two shared transactions at once", DISPATCH, "if not alone and self._group in self.tasks:", "if False:",
+           (SHARED,)),
+    Mutant("two shared transactions at once in a relay", "postroad/consumer/local.py",
+           "async with self._one_shared if self._handlers.batch is None else nullcontext():",
+           "async with nullcontext():", (SHARED,)),
+    Mutant("what a handler's own commit has committed of others is handled again", HANDLER_TRANSACTION,
+           "recorded.transaction, new[done:])", "recorded.transaction, new)", (SHARED,)),
+    Mutant("a handler in a shared transaction leaves its context to the next", HANDLER_TRANSACTION,
+           "call = partial(_in_own_context, call)", "pass", (SHARED,)),
+    Mutant("a message that may have crashed a process is handled together with others", DISPATCH,
+           "return not item.alone", "return True", (SHARED,)),
     Mutant("a handler that kills its process counts nothing", PG_SCHEMA, "running = true, changed_at",
            "running = false, changed_at", (CONSUMER,)),
     Mutant("an outage is an attempt", DELIVERY,
@@ -509,7 +532,7 @@ MUTANTS = [
            "before is False and adapter.reported(connection)", "before is False",
            (CONSUMER_FAILURES, HANDLERS_THAT_END)),
     Mutant("SQLite's transactions are always the same", "postroad/stores/dialects/sqlite_statements.py",
-           "return Query([self.named(\"same_transaction\")], lambda _: True)",
+           "return Query([self.named(\"same_transaction\"), *self.mark_transaction()], lambda _: True)",
            "return Query([], lambda _: True)", (HANDLERS_THAT_END,)),
     Mutant("a handler that commits and goes on has processed its message", DELIVERY,
            "await self._transaction.undo([message])\n        attempts", "attempts", (HANDLERS_THAT_END,)),

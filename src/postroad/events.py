@@ -521,11 +521,11 @@ class LocalHandlersAbandoned(_OfConsumer, frozen=True, kw_only=True):
     handlers: int
 
 
-class BatchFailed(_OfConsumer, frozen=True, kw_only=True):
-    """A batch could not be handled in one transaction; its messages are handled one by one."""
+class GroupFailed(_OfConsumer, frozen=True, kw_only=True):
+    """A group of messages could not be handled in one transaction; they are handled one by one."""
 
     level = logging.WARNING
-    text = "a batch of {e.size} failed: {e.reason}; handling its messages one by one"
+    text = "a group of {e.size} failed: {e.reason}; handling its messages one by one"
     size: int
     reason: str
 

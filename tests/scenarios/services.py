@@ -25,6 +25,7 @@ BROKER = os.environ.get("SERVICE_BROKER", "amqp://localhost")
 STOPS = os.environ.get("SERVICE_STOPS", "")
 """Where it comes to a halt: `before_commit`, `after_commit` or `second_attempt`."""
 GRACE = os.environ.get("SERVICE_GRACE", "10s")
+TOGETHER = int(os.environ.get("SERVICE_TOGETHER", "1"))
 HALTED = Path(os.environ.get("SERVICE_HALTED", "halted"))
 SOON = Backoff(max_attempts=5, first=timedelta(milliseconds=10), jitter=0)
 
@@ -69,7 +70,9 @@ async def halt() -> None:
 # -- one effect ------------------------------------------------------------------------------------------------------
 
 shared: Consumer[Any] = Consumer(BROKER, name="shared", begin=begin, ordering="none", retry=SOON)
-alone: Consumer[Any] = Consumer(BROKER, name="alone", begin=begin, retry=SOON, grace=GRACE)
+alone: Consumer[Any] = Consumer(
+    BROKER, name="alone", begin=begin, retry=SOON, grace=GRACE, messages_per_transaction=TOGETHER
+)
 
 
 async def note(event: OrderCreated, tx: Any, message: Received) -> None:

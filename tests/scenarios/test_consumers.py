@@ -197,17 +197,18 @@ async def empty(vhost: str, queue: str) -> bool:
     return await left(vhost, queue) == 0
 
 
+@pytest.mark.parametrize("together", ["1", "50"])
 @pytest.mark.parametrize("moment", ["before_commit", "after_commit"])
 async def test_a_kill_around_the_commit_leaves_one_effect(
-    consume: Callable[..., Service], database: str, vhost: str, tmp_path: Path, moment: str
+    consume: Callable[..., Service], database: str, vhost: str, tmp_path: Path, *, moment: str, together: str
 ) -> None:
     await put(vhost, "alone", order(1), order(2))
-    victim = consume("alone", SERVICE_STOPS=moment)
+    victim = consume("alone", SERVICE_STOPS=moment, SERVICE_TOGETHER=together)
     await until(lambda: exists(tmp_path / "halted"))
     victim.kill()
     await until_given_back(vhost, "alone")
     assert bool(await effects(database)) == (moment == "after_commit")
-    assert consume("alone", "--until-empty").process.wait(WAIT_SECONDS) == 0
+    assert consume("alone", "--until-empty", SERVICE_TOGETHER=together).process.wait(WAIT_SECONDS) == 0
     assert await effects(database) == [1, 2]
     assert await left(vhost, "alone") == 0
 
@@ -243,14 +244,15 @@ async def test_attempts_survive_a_kill(
     assert [service.output().count(" failed, attempt ") for service in (first, second)] == [1, 2]
 
 
+@pytest.mark.parametrize("together", ["1", "50"])
 async def test_a_handler_that_kills_its_process_every_time_ends_among_the_dead_letters(
-    consume: Callable[..., Service], database: str, vhost: str
+    consume: Callable[..., Service], database: str, vhost: str, together: str
 ) -> None:
     innocent = [order(number) for number in range(2, 30)]
     await put(vhost, "alone", order(1, "kills"), *innocent)
     deaths = 0
     for _ in range(12):
-        service = consume("alone", "--until-empty")
+        service = consume("alone", "--until-empty", SERVICE_TOGETHER=together)
         if service.process.wait(WAIT_SECONDS) != -signal.SIGKILL:
             break
         await until_given_back(vhost, "alone")

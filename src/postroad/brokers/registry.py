@@ -71,7 +71,7 @@ class Subscription(NamedTuple):
     in_order: bool = True
     """Messages of one key must not be with two processes at once."""
     batch_size: int = 1
-    """The most messages that a handler takes at once."""
+    """The most messages that one transaction takes."""
     message_ttl: timedelta | None = None
     """How long the source keeps a message, where it can be told to."""
 

@@ -27,7 +27,7 @@ from postroad.consumer.run import Run
 from postroad.consumer.transactions import Transactions
 from postroad.errors import InvalidSetting, PostroadError, StoreUnavailable
 from postroad.inbox import Inbox, checked_consumer
-from postroad.kinds import duration
+from postroad.kinds import duration, whole_number
 from postroad.listeners import Listeners
 from postroad.retry import Backoff
 from postroad.stores.connections.errors import is_transient
@@ -52,6 +52,7 @@ Result = TypeVar("Result", bound="Awaitable[None] | None")
 
 END_SECONDS: Final = 1.0
 CLEAN_EVERY: Final = "1h"
+MESSAGES_PER_TRANSACTION: Final = whole_number(1, 1000)
 DEFAULT_HANDLER_TIMEOUT: Final = "15m"
 """Half of how long RabbitMQ waits for an ack. A message whose handler takes longer than RabbitMQ waits could never be
 acked: it would be delivered again without end, and no attempt would be counted.
@@ -82,6 +83,7 @@ class Consumer(Generic[Tx]):
         message_ttl: Duration | None = None,
         ordering: Literal["key", "none"] = "key",
         concurrency: int = 10,
+        messages_per_transaction: int = 1,
         retry: RetryPolicy | None = None,
         retain: Duration | None = "30d",
         handler_timeout: Duration | None = None,
@@ -105,6 +107,11 @@ class Consumer(Generic[Tx]):
         from the source, the others stand by; with "none" processes share it, and nothing is in order. `concurrency`
         messages are handled at once. `message_ttl` is how long the source keeps a message, where it can be told to.
 
+        With `messages_per_transaction` above 1, up to so many messages that have arrived are handled one after the
+        other in one transaction, with one inbox statement, one commit and one ack; 50 make short handlers several times
+        as fast. One such transaction runs at a time. When a handler fails, it is rolled back, and its messages are
+        handled again, each in a transaction of its own.
+
         `retry` says when a message whose handler failed is tried again, and when it becomes a dead letter. An async
         handler that takes longer than `handler_timeout` (15 minutes; "0" for no limit) is cancelled, which is a failed
         attempt; sync handlers can't be cancelled and have no limit. `retain` is how long the inbox remembers, None for
@@ -120,11 +127,12 @@ class Consumer(Generic[Tx]):
         self._inbox = inbox or Inbox()
         if type(concurrency) is not int or concurrency < 1:
             raise InvalidSetting(f"concurrency is {concurrency!r}; it must be a whole number, at least 1")
+        MESSAGES_PER_TRANSACTION.check("messages_per_transaction", messages_per_transaction)
         grace_seconds = duration("grace", grace).total_seconds()
         self._listeners = Listeners(listeners)
         self._options = ConsumerOptions(self.name, concurrency, keep_order, retry or Backoff(), grace_seconds)
         self._begin = checked_begin(begin)
-        self._handlers = HandlerRegistry(self.name, begin)
+        self._handlers = HandlerRegistry(self.name, begin, messages_per_transaction=messages_per_transaction)
         self._checks_begin = True
         self._transactions = Transactions(begin, self._inbox.schema, concurrency)
         self._attempts = Attempts(self._transactions, self.name)
@@ -318,7 +326,7 @@ class Consumer(Generic[Tx]):
             self.name,
             types=tuple(self._handlers.types),
             in_order=self._options.keep_order,
-            batch_size=self._handlers.batch_size,
+            batch_size=self._handlers.group_size,
             message_ttl=self._message_ttl,
         )
         return subscriber_for(self._source, subscription, self._source_settings)

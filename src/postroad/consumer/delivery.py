@@ -93,9 +93,10 @@ class DeliveryProcessor:
 
     async def attempt_group(self, items: Sequence[OpenDelivery]) -> None:
         """Handle all of them in one transaction. Raises what `HandlerTransaction.handle` raises."""
+        began = time.monotonic()
         new = await self._transaction.handle([item.message for item in items if item.message is not None])
-        self._summary.handled += sum(new)
-        self._summary.duplicates += len(new) - sum(new)
+        for item, first in zip(items, new, strict=True):
+            self._finish(item, began, first=first)
 
     async def _handle(self, item: OpenDelivery, message: Received) -> float | None:
         began = time.monotonic()
@@ -115,14 +116,17 @@ class DeliveryProcessor:
             item.failure = cut(str(error) if isinstance(error, TransactionLost) else f"{type(error).__name__}: {error}")
             return await self._count_failure(item, message, item.failure)
         self._marked.pop(message.identity, None)
+        self._finish(item, began, first=first)
+        return None
+
+    def _finish(self, item: OpenDelivery, began: float, *, first: bool) -> None:
         if not first:
             self._ignore_duplicate(item)
-            return None
+            return
         self._summary.handled += 1
         if self._listeners.wants(events.MessageHandled):
             duration_ms = (time.monotonic() - began) * 1000
             self._listeners.emit(events.MessageHandled(*self._names(item), duration_ms=duration_ms))
-        return None
 
     async def _handle_suspect(self, item: OpenDelivery, message: Received) -> float | None:
         """Messages that were being handled when a process crashed are tried one at a time. The others wait and are not

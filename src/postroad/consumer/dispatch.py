@@ -93,10 +93,10 @@ class Dispatcher:
     def hand_out(self) -> None:
         """Start what can be started. Groups go one after the other: the next one grows meanwhile."""
         while self._keys.ready and len(self.tasks) < self._options.concurrency and not self._stopping.is_set():
-            alone = self._handlers.batch is None or self._keys.ready[0][1].alone
+            alone = self._handlers.group_size == 1 or self._keys.ready[0][1].alone
             if not alone and self._group in self.tasks:
                 return
-            items = self._keys.take(1 if alone else self._handlers.batch_size, _joins)
+            items = self._keys.take(1 if alone else self._handlers.group_size, _joins)
             items.sort(key=attrgetter("delivery.tag"))
             # In a copy of the context: what a handler sets there must not reach the next message.
             task = asyncio.create_task(self._process(items), context=self._context.copy())
@@ -150,7 +150,7 @@ class Dispatcher:
                 if len(items) == 1 or not is_failure(error):
                     raise
                 reason = cut(f"{type(error).__name__}: {error}")
-                self._listeners.emit(events.BatchFailed(self._options.consumer, size=len(items), reason=reason))
+                self._listeners.emit(events.GroupFailed(self._options.consumer, size=len(items), reason=reason))
                 self._split(items)
                 return
         if item.waits_for is not None and retry_in is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import nullcontext, suppress
+from contextvars import Context, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from postroad.message import correlated
 from postroad.stores.connections import State, reported_through, state_through
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Callable, Coroutine, Generator, Sequence
     from contextlib import AbstractContextManager
 
     from postroad.consumer.attempts import Attempts
@@ -93,21 +94,36 @@ class HandlerTransaction:
         except Exception as error:
             raise MessageBusy(f"{type(error).__name__}: {error}") from error
         new = [message for message, first in zip(messages, recorded.new, strict=True) if first]
-        if events := [(self._handlers.event(message), message) for message in new]:
-            try:
-                with following(new[0]) if len(new) == 1 else nullcontext():
-                    called = self._handlers.call(events, tx)
-                    yield self._in_time(called) if self._transactions.is_async else self._handlers.check_result(called)
-                yield from check_transaction(self._transactions, tx, reported, recorded.transaction)
-            except BaseException as error:
-                self._fail(error, tx, reported, recorded.transaction, new)
-                raise
+        events = [(self._handlers.event(message), message) for message in new]
+        call: Callable[..., Any] = self._call_async if self._transactions.is_async else self._call
+        done, each = 0, 1 if self._handlers.batch is None else len(events)
+        if each < len(events):
+            call = partial(_in_own_context, call)
+        try:
+            while done < len(events):
+                called = events[done : done + each]
+                with following(called[0][1]) if len(called) == 1 else nullcontext():
+                    yield call(called, tx)
+                    yield from check_transaction(self._transactions, tx, reported, recorded.transaction)
+                    if flush := getattr(tx, "flush", None):  # of a session: its entities may record events only then
+                        yield flush()
+                done += each
+        except BaseException as error:
+            # If this handler has committed by itself, it has committed the effects of those before it as well, and
+            # their inbox rows must stay.
+            self._fail(error, tx, reported, recorded.transaction, new[done:])
+            raise
         return recorded.new
 
-    async def _in_time(self, handler: Awaitable[None]) -> None:
+    def _call(self, events: Sequence[tuple[Any, Received]], tx: Any) -> None:
+        self._handlers.check_result(self._handlers.call(events, tx))
+
+    async def _call_async(self, events: Sequence[tuple[Any, Received]], tx: Any) -> None:
         """Cancel a handler that takes too long: it has failed, even if it hides that it was cancelled."""
+        handler = self._handlers.call(events, tx)
         if self._timeout is None:
-            return await handler
+            await handler
+            return
         try:
             async with asyncio.timeout(self._timeout) as limit:
                 await handler
@@ -165,3 +181,33 @@ def following(message: Received) -> AbstractContextManager[None]:
         traceparent=trusted_traceparent(message.headers.get("traceparent")),
         causation_id=message.id,
     )
+
+
+def _in_own_context(call: Callable[..., Coroutine[Any, Any, None] | None], *arguments: Any) -> _InContext | None:
+    """Call a handler in a context of its own: what it sets there must not reach the next message."""
+    context = copy_context()
+    called = context.run(call, *arguments)
+    return None if called is None else _InContext(context, called)
+
+
+class _InContext:
+    """Awaits a coroutine with each step in this context, as a task would, but in the task that awaits it."""
+
+    def __init__(self, context: Context, coroutine: Coroutine[Any, Any, None]) -> None:
+        self._context = context
+        self._coroutine = coroutine
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        step: Callable[[Any], Any] = self._coroutine.send
+        value: Any = None
+        while True:
+            try:
+                waits_for = self._context.run(step, value)
+            except StopIteration:
+                return
+            finally:
+                value = None  # a traceback that keeps its own error would keep the connection, too
+            try:
+                step, value = self._coroutine.send, (yield waits_for)
+            except BaseException as error:  # it is cancelled
+                step, value = self._coroutine.throw, error

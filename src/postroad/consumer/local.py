@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from postroad import events
@@ -56,6 +57,8 @@ class LocalHandler:
         self._transaction = transaction
         self._listeners = listeners
         self._slots = asyncio.Semaphore(concurrency)
+        self._one_shared = asyncio.Lock()
+        """Lanes take turns with shared transactions: two could deadlock on rows that keys don't cover."""
 
     async def start(self) -> None:
         """Check the consumer's database. Raises BrokerUnavailable; then every call of `handle` checks again."""
@@ -75,9 +78,12 @@ class LocalHandler:
         if not self._started:
             await self.start()
         wanted = [message for message in messages if message.type in self._handlers.types]
-        if self._handlers.batch is not None and len(wanted) > 1 and all(await self._run([self._handle_batch(wanted)])):
-            return []
-        answers = await self._run(map(self._handle, wanted))
+        size = self._handlers.group_size if self._handlers.batch is None else len(wanted)
+        if size > 1:
+            groups = [await self._handle_group(wanted[at : at + size]) for at in range(0, len(wanted), size)]
+            answers = [answer for group in groups for answer in group]
+        else:
+            answers = await self._run(map(self._handle, wanted))
         refusals = [answer for answer in answers if isinstance(answer, Refusal)]
         for answer in answers:
             if isinstance(answer, BrokerUnavailable):
@@ -104,13 +110,17 @@ class LocalHandler:
             raise
         return [task.result() for task in tasks]
 
-    async def _handle_batch(self, messages: Sequence[StoredMessage]) -> bool:
-        """All in one transaction. False when that failed: then each is handled alone, so that only one is refused."""
-        try:
-            await self._transaction.handle([received(message) for message in messages])
-        except Exception:  # it is raised again for the message that causes it
-            return False
-        return True
+    async def _handle_group(self, messages: Sequence[StoredMessage]) -> list[Refusal | BrokerUnavailable | None]:
+        """All in one transaction; if that fails, each alone, so that only the one that causes it is refused."""
+        if len(messages) > 1:
+            given, began = [received(message) for message in messages], time.monotonic()
+            with suppress(Exception):  # it is raised again for the message that causes it
+                async with self._one_shared if self._handlers.batch is None else nullcontext():
+                    [new] = await self._run([self._transaction.handle(given)])
+                for message, first in zip(given, new, strict=True):
+                    self._finish(message, began, first=first)
+                return [None] * len(messages)
+        return await self._run(map(self._handle, messages))
 
     async def _handle(self, message: StoredMessage) -> Refusal | BrokerUnavailable | None:
         async with self._slots:
@@ -125,10 +135,13 @@ class LocalHandler:
                 return Refusal(message.position, str(error), permanent=True)
             except Exception as error:
                 return await self._refused(message.position, given, error)
-            if first and self._listeners.wants(events.MessageHandled):
-                took = (time.monotonic() - began) * 1000
-                self._listeners.emit(events.MessageHandled(self.name, str(message.id), message.type, duration_ms=took))
+            self._finish(given, began, first=first)
             return None
+
+    def _finish(self, message: Received, began: float, *, first: bool) -> None:
+        if first and self._listeners.wants(events.MessageHandled):
+            took = (time.monotonic() - began) * 1000
+            self._listeners.emit(events.MessageHandled(self.name, message.id, message.type, duration_ms=took))
 
     async def _refused(self, position: int, message: Received, error: Exception) -> Refusal | BrokerUnavailable:
         try:

@@ -22,14 +22,17 @@ BUILTINS = frozenset({bytes, str, dict})
 class HandlerRegistry:
     """One handler for each type, or a single handler of batches for all types."""
 
-    def __init__(self, consumer: str, begin: Callable[[], Any] | None = None) -> None:
+    def __init__(
+        self, consumer: str, begin: Callable[[], Any] | None = None, *, messages_per_transaction: int = 1
+    ) -> None:
         """`begin` makes the handlers' transactions; it must be sync or async as they are."""
         self._consumer = consumer
         self._begin = begin
         self._events: dict[str, type] = {}
         self._functions: dict[str, Callable[..., Any]] = {}
         self.batch: Callable[..., Any] | None = None
-        self.batch_size = 1
+        self.group_size = messages_per_transaction
+        """The most messages that share a transaction."""
 
     @property
     def types(self) -> list[str]:
@@ -60,9 +63,14 @@ class HandlerRegistry:
             )
         if type(size) is not int or size < 1:
             raise InvalidSetting(f"size is {size!r}; it must be a whole number, at least 1")
+        if self.group_size > 1:
+            raise InvalidSetting(
+                f"messages_per_transaction is {self.group_size}, and consumer {self._consumer!r} has an on_batch "
+                "handler, whose batches share a transaction in any case; leave it out, and set size of on_batch"
+            )
         self._register(types, function, batch=True)
         self.batch = function
-        self.batch_size = size
+        self.group_size = size
 
     def _register(self, types: dict[str, type], function: Callable[..., Any], *, batch: bool) -> None:
         if not callable(function):

@@ -143,7 +143,7 @@ class SubscriberSettings(ConnectionSettings):
     prefetch: int | None = setting(
         None,
         whole_number(1, _MOST_PREFETCH),
-        "The most messages that are received and not acked yet. Unset: 200, or twice the largest batch.",
+        "The most messages that are received and not acked yet. Unset: 200, or twice the largest group.",
     )
     max_message_size: int = setting(
         _MAX_MESSAGE_SIZE,

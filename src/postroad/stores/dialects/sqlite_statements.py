@@ -44,7 +44,7 @@ class SQLiteStatements(Statements):
         return [self.named("mark_transaction")]
 
     def same_transaction(self, transaction: Any) -> Query[bool]:
-        return Query([self.named("same_transaction")], lambda _: True)
+        return Query([self.named("same_transaction"), *self.mark_transaction()], lambda _: True)
 
     def undo_first_times(self, transaction: Any, *, consumer: str, ids: Sequence[str]) -> Query[bool]:
         return Query([self.named("undo_first_times", transaction, consumer, json.dumps(ids))], lambda _: True)

@@ -409,7 +409,7 @@ returning id
 savepoint postroad_handler
 
 -- name: same_transaction
--- Raises an error if the transaction that was marked has ended.
+-- Raises an error if the transaction that was marked has ended; else it is marked again, for the next handler in it.
 release postroad_handler
 
 -- name: undo_first_times
