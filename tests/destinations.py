@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 from uuid import UUID
 
 import aio_pika
+import aiosqlite
 import msgspec
 
-from postroad import BrokerUnavailable, StoredMessage
+from postroad import BrokerUnavailable, Consumer, Received, StoredMessage
 from postroad.brokers.local import LocalPublisher
 from postroad.brokers.memory import MemoryBroker
 from postroad.brokers.rabbitmq.publisher import RabbitMQPublisher
 from postroad.message import new_id
+from postroad.stores.sqlite import migrate_sqlite
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 
@@ -58,16 +61,16 @@ class Destination(Protocol):
         """The message, changed so that this destination refuses it."""
         ...
 
-    async def fail(self) -> None:
-        """From now on, or in the middle of the next call, it can't be asked."""
+    async def fail(self, after: int = 2) -> None:
+        """It can't be asked, from now on, or where a test can tell, after so many messages of the next call."""
 
     async def recover(self) -> None:
         """It can be asked again."""
 
 
 class MemoryDestination:
-    def __init__(self) -> None:
-        self._broker = MemoryBroker()
+    def __init__(self, *, in_order: bool = False) -> None:
+        self._broker = MemoryBroker(in_order=in_order)
         self._broker.refuse(lambda message: "it is unwanted" if message.topic == "unwanted" else None)
         self.publisher = self._broker
 
@@ -77,11 +80,11 @@ class MemoryDestination:
     def refused(self, message: StoredMessage) -> StoredMessage:
         return msgspec.structs.replace(message, topic="unwanted")
 
-    async def fail(self) -> None:
-        self._broker.fail_after(2)
+    async def fail(self, after: int = 2) -> None:
+        self._broker.fail_after(after)
 
     async def recover(self) -> None:
-        pass
+        self._broker._outages.clear()
 
 
 class LocalDestination:
@@ -103,8 +106,49 @@ class LocalDestination:
     def refused(self, message: StoredMessage) -> StoredMessage:
         return msgspec.structs.replace(message, topic="unwanted")
 
-    async def fail(self) -> None:
-        self._room = len(self._arrived) + 2
+    async def fail(self, after: int = 2) -> None:
+        self._room = len(self._arrived) + after
+
+    async def recover(self) -> None:
+        self._room = None
+
+
+class ConsumerDestination:
+    """A consumer's handlers, on an SQLite database. What was committed has arrived."""
+
+    def __init__(self, path: Path, *, ordering: Literal["key", "none"] = "key") -> None:
+        migrate_sqlite(path)
+        self._path = path
+        self._arrived: list[UUID] = []
+        self._handled: dict[int, UUID] = {}
+        self._room: int | None = None
+        consumer: Consumer[Any] = Consumer(name="orders", begin=self._begin, ordering=ordering)
+        consumer.on(dict, type="order.created")(self._handle)
+        self.publisher = consumer.publisher()
+
+    @asynccontextmanager
+    async def _begin(self) -> AsyncIterator[aiosqlite.Connection]:
+        if len(self._arrived) == self._room:
+            raise ConnectionRefusedError("no database")
+        async with aiosqlite.connect(self._path) as connection:
+            yield connection
+            await connection.commit()
+            if handled := self._handled.pop(id(connection), None):
+                self._arrived.append(handled)
+
+    async def _handle(self, event: dict[str, int], tx: aiosqlite.Connection, message: Received) -> None:
+        if event["number"] < 0:
+            raise ValueError("it is unwanted")
+        self._handled[id(tx)] = UUID(message.id)
+
+    async def arrived(self) -> list[UUID]:
+        return list(self._arrived)
+
+    def refused(self, message: StoredMessage) -> StoredMessage:
+        return msgspec.structs.replace(message, payload=b'{"number":-1}')
+
+    async def fail(self, after: int = 2) -> None:
+        self._room = len(self._arrived) + after
 
     async def recover(self) -> None:
         self._room = None
@@ -132,7 +176,7 @@ class RabbitMQDestination:
     def refused(self, message: StoredMessage) -> StoredMessage:
         return msgspec.structs.replace(message, topic="unbound")
 
-    async def fail(self) -> None:
+    async def fail(self, after: int = 2) -> None:
         self._server.stop()
 
     async def recover(self) -> None:

@@ -25,6 +25,7 @@ DELIVERY = "postroad/consumer/delivery.py"
 DISPATCH = "postroad/consumer/dispatch.py"
 TRANSACTIONS = "postroad/consumer/transactions.py"
 PROBE = "postroad/consumer/probe.py"
+LOCAL = "postroad/consumer/local.py"
 PUBLISHING = "postroad/relay/publishing.py"
 BREAKER = "postroad/relay/breaker.py"
 OUTCOME = "postroad/relay/outcome.py"
@@ -57,6 +58,8 @@ LIMITS = "tests/security/test_limits.py"
 RELAY = "tests/contracts/test_relay.py"
 REFUSALS = "tests/contracts/test_refusals.py"
 ORDER = "tests/properties/test_order.py"
+IN_ORDER = "tests/contracts/test_in_order.py"
+PUBLISHERS = "tests/contracts/test_publishers.py"
 LEASES = "tests/contracts/test_leases.py"
 RELAYS = "tests/contracts/test_relays.py"
 OWNED_LANE_TEST = "tests/unit/relay/test_owned_lane.py"
@@ -285,6 +288,27 @@ MUTANTS = [
            "if alone or self.is_open or self._alone.locked():", "if alone or self.is_open:", (BREAKER_TEST,)),
     Mutant("what waited for its turn is published in an outage", BREAKER,
            "            if not self.is_open:\n                return\n", "            return\n", (BREAKER_TEST,)),
+    # Publishers that keep the order of a key by themselves
+    Mutant("what is behind a refused message is taken for confirmed", OUTCOME,
+           "elif message.key is None or message.key not in stopped:", "else:", (IN_ORDER,)),
+    Mutant("again, for the property test", OUTCOME, "elif message.key is None or message.key not in stopped:", "else:",
+           (ORDER,)),
+    Mutant("what needs no order is taken for confirmed when a publisher leaves it", PUBLISHING,
+           "if breaker.in_order:  #", "if False:  #", (IN_ORDER,)),
+    Mutant("what follows goes out before its head's refusal is decided", PUBLISHING,
+           "        await self._decide(answered, outcome, blocked_keys, claimed)\n", "", (IN_ORDER,)),
+    Mutant("what is left is confirmed when a dead letter is interrupted", PUBLISHING,
+           "self._decide(answered, outcome,", "self._decide(messages, outcome,", (IN_ORDER,)),
+    Mutant("a message that is too large to be read is overtaken", PUBLISHING,
+           "if self._breaker.in_order and all(map(_headers, messages)):", "if self._breaker.in_order:", (IN_ORDER,)),
+    Mutant("any publisher is said to be in order", BREAKER, 'getattr(publisher, "in_order", False) is True', "True",
+           (IN_ORDER,)),
+    Mutant("a function gets what is behind a message that it refused", "postroad/brokers/local.py",
+           "if message.key in stopped:", "if False:", (PUBLISHERS,)),
+    Mutant("handlers get a key's messages at once", LOCAL, "key = message.key if self.in_order else None", "key = None",
+           (PUBLISHERS,)),
+    Mutant("what a handler did not get is confirmed in an outage", LOCAL, "or message.key not in stopped:", "or True:",
+           (PUBLISHERS,)),
     # Comparing what was committed with what arrived
     Mutant("a reason is good for all that ever arrived", VERIFY, "self.began - self.reach <= before.at <= self.ended",
            "before.at <= self.ended", (VERIFYING,)),
@@ -324,7 +348,7 @@ MUTANTS = [
     Mutant("the relay goes on from memory after an error", LANE, "                loaded = await self._load()\n",
            "                if not self.counts.pages:\n                    loaded = await self._load()\n", (RESTARTS,)),
     Mutant("an exception ends the lane", PUBLISHING,
-           'return await self._take_apart(messages, f"the publisher failed: {error!r}", outcome)', "raise",
+           'return await self._take_apart(messages, f"the publisher failed: {failure!r}", outcome)', "raise failure",
            (REFUSALS,)),
     # Retention
     Mutant("retention goes by age alone", PG_QUERIES, "and not {schema}.passed(batch.position, batch.xid, lane))",

@@ -21,8 +21,8 @@ AT_ONCE = Backoff(first=timedelta(0), max_attempts=3)
 class UnreliableBroker(MemoryBroker):
     """Refuses messages and breaks off at random, until `mended`."""
 
-    def __init__(self, random: Random) -> None:
-        super().__init__()
+    def __init__(self, random: Random, *, in_order: bool = False) -> None:
+        super().__init__(in_order=in_order)
         self._random = random
         self.mended = False
 
@@ -32,6 +32,7 @@ class UnreliableBroker(MemoryBroker):
         if not self.mended:
             chance = self._random.random()
             if chance < 0.05:
+                await super().publish(messages[: self._random.randrange(len(messages) + 1)])
                 raise ZeroDivisionError
             if chance < 0.2:
                 return await self._break_off(messages)
@@ -40,11 +41,11 @@ class UnreliableBroker(MemoryBroker):
     async def _break_off(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
         """Take some, and then tell only of some of those."""
         taken = messages[: self._random.randrange(len(messages) + 1)]
+        before = len(self.messages)
         refusals = await super().publish(taken)
-        received = taken[: self._random.randrange(len(taken) + 1)]
-        refused = {refusal.position for refusal in refusals}
-        confirmed = {message.position for message in received} - refused
-        heard_of = {message.position for message in received}
+        arrived = {message.position for message in self.messages[before:]}
+        heard_of = {message.position for message in taken[: self._random.randrange(len(taken) + 1)]}
+        confirmed = heard_of & arrived
         suspicious = self._random.random() < 0.5
         logged = [refusal for refusal in refusals if refusal.position in heard_of]
         raise BrokerUnavailable("chance", confirmed=confirmed, refusals=logged, suspicious=suspicious)

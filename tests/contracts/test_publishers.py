@@ -6,13 +6,15 @@ A new one needs a class in tests/destinations.py and its name in the list below.
 from __future__ import annotations
 
 import asyncio
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
-from postroad import BrokerUnavailable, StoredMessage
+from postroad import BrokerUnavailable, Refusal, StoredMessage
 from postroad.brokers.null import NullPublisher
 from tests.destinations import (
+    ConsumerDestination,
     Destination,
     LocalDestination,
     MemoryDestination,
@@ -22,7 +24,8 @@ from tests.destinations import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
 
     from postroad.brokers.base import Publisher
 
@@ -149,3 +152,79 @@ async def test_null_takes_everything() -> None:
     await publisher.open()
     assert list(await publisher.publish(a_page(3))) == []
     await publisher.close()
+
+
+# -- in order --------------------------------------------------------------------------------------------------------
+
+
+async def test_who_takes_what_is_behind_a_refused_message_does_not_claim_to_be_in_order(
+    destination: Destination,
+) -> None:
+    page = [stored(position, key="k") for position in (1, 2, 3)]
+    page[1] = destination.refused(page[1])
+    refusals = await destination.publisher.publish(page)
+    assert [refusal.position for refusal in refusals] == [2]
+    took_it = page[2].id in await destination.arrived()
+    assert took_it is not getattr(destination.publisher, "in_order", False)
+
+
+@pytest.fixture(params=["memory", "local", "consumer"])
+async def in_order(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Destination]:
+    """Every destination that claims to be in order and can refuse a message."""
+    destination: Destination
+    if request.param == "memory":
+        destination = MemoryDestination(in_order=True)
+    elif request.param == "local":
+        destination = LocalDestination()
+    else:
+        destination = ConsumerDestination(tmp_path / "inbox.sqlite")
+    assert getattr(destination.publisher, "in_order", False) is True
+    yield destination
+    await destination.publisher.close()
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_of_a_key_nothing_is_taken_behind_what_was_not_taken(in_order: Destination, seed: int) -> None:
+    """Whatever is refused, and wherever an outage begins."""
+    random = Random(seed)
+    await in_order.publisher.open()
+    for first in range(1, 101, 20):
+        page = [stored(first + n, key=random.choice(["a", "b", "c", None])) for n in range(random.randrange(1, 20))]
+        page = [in_order.refused(message) if random.random() < 0.15 else message for message in page]
+        before = len(await in_order.arrived())
+        if random.random() < 0.5:
+            await in_order.fail(after=random.randrange(len(page)))
+        outage: BrokerUnavailable | None = None
+        refusals: Sequence[Refusal] = ()
+        try:
+            refusals = await in_order.publisher.publish(page)
+        except BrokerUnavailable as error:
+            outage, refusals = error, list(error.refusals)
+        await in_order.recover()
+        arrived = (await in_order.arrived())[before:]
+        refused = {refusal.position for refusal in refusals}
+        for key in {message.key or message.position for message in page}:
+            line = [message for message in page if key in (message.key, message.position)]
+            ids = [message.id for message in line]
+            taken = [each for each in arrived if each in ids]
+            assert taken == ids[: len(taken)], "the first of the key, in order"
+            told = [message.position for message in line if message.position in refused]
+            following = [message.position for message in line[len(taken) :]]
+            assert told in ([], following[:1]), "at most the first that it did not take is refused"
+            assert outage is not None or told == following[:1], "without an outage, nothing else stops it"
+        positions = {message.position for message in page if message.id in arrived}
+        assert outage is None or outage.confirmed <= positions
+
+
+async def test_a_consumer_that_needs_no_order_does_not_claim_it(tmp_path: Path) -> None:
+    destination = ConsumerDestination(tmp_path / "inbox.sqlite", ordering="none")
+    assert not destination.publisher.in_order
+    page = [stored(position, key="k") for position in (1, 2, 3)]
+    page[0] = destination.refused(page[0])
+    assert [refusal.position for refusal in await destination.publisher.publish(page)] == [1]
+    assert set(await destination.arrived()) == {page[1].id, page[2].id}
+    await destination.publisher.close()
+
+
+def test_null_is_in_order() -> None:
+    assert NullPublisher.in_order is True

@@ -15,6 +15,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -26,9 +27,11 @@ from tests.unreliable import UnreliableBroker, UnreliableStore, a_relay
 KEYS = ["a", "b", "c", None]
 
 
-async def live_through(log: Log, random: Random, on_dead: str) -> tuple[list[int], dict[int, str | None]]:
+async def live_through(
+    log: Log, random: Random, on_dead: str, *, in_order: bool
+) -> tuple[list[int], dict[int, str | None]]:
     """What arrived in the end, and the key of each number."""
-    broker = UnreliableBroker(random)
+    broker = UnreliableBroker(random, in_order=in_order)
     keys: dict[int, str | None] = {}
     running: list[asyncio.Task[Any]] = []
     shaky = [UnreliableStore(log.store, random)]
@@ -83,9 +86,9 @@ async def in_trouble(log: Log) -> dict[int, str]:
     return {int(payload): str(state) for payload, state in rows}
 
 
-async def check(log: Log, random: Random) -> None:
+async def check(log: Log, random: Random, *, in_order: bool) -> None:
     on_dead = random.choice(["release", "hold"])
-    arrived, keys = await live_through(log, random, on_dead)
+    arrived, keys = await live_through(log, random, on_dead, in_order=in_order)
     left = await in_trouble(log)
     missing = set(keys) - set(arrived) - set(left)
     assert not missing, f"lost: {missing}"
@@ -108,23 +111,29 @@ SELDOM = settings(max_examples=15, deadline=None, suppress_health_check=list(Hea
 SEEDS = st.integers(0, 1 << 32)
 
 
+PUBLISHERS = pytest.mark.parametrize("in_order", [False, True])
+
+
+@PUBLISHERS
 @OFTEN
-@given(SEEDS)
-def test_in_memory(seed: int) -> None:
-    asyncio.run(check(MemoryLog(), Random(seed)))
+@given(seed=SEEDS)
+def test_in_memory(seed: int, in_order: bool) -> None:
+    asyncio.run(check(MemoryLog(), Random(seed), in_order=in_order))
 
 
-@SELDOM
-@given(SEEDS)
-def test_on_sqlite(seed: int) -> None:
-    with TemporaryDirectory() as folder:
-        asyncio.run(check(SQLiteLog(Path(folder) / "log.sqlite"), Random(seed)))
-
-
+@PUBLISHERS
 @SELDOM
 @given(seed=SEEDS)
-def test_on_postgresql(postgresql15: Any, seed: int) -> None:
+def test_on_sqlite(seed: int, in_order: bool) -> None:
+    with TemporaryDirectory() as folder:
+        asyncio.run(check(SQLiteLog(Path(folder) / "log.sqlite"), Random(seed), in_order=in_order))
+
+
+@PUBLISHERS
+@SELDOM
+@given(seed=SEEDS)
+def test_on_postgresql(postgresql15: Any, seed: int, in_order: bool) -> None:
     async def run() -> None:
-        await check(await PostgreSQLLog.fresh(postgresql15), Random(seed))
+        await check(await PostgreSQLLog.fresh(postgresql15), Random(seed), in_order=in_order)
 
     asyncio.run(run())

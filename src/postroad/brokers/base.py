@@ -20,7 +20,13 @@ __all__ = ["Delivery", "Publisher", "Subscriber"]
 
 
 class Publisher(Protocol):
-    """A destination. One publisher serves all lanes of a sink, so `publish` may run several times at once."""
+    """A destination. One publisher serves all lanes of a sink, so `publish` may run several times at once.
+
+    A publisher may also have `in_order = True`. It then promises: of one key in one call, it takes a message only after
+    it has taken the one before it. What is behind a message that it refuses, or that an outage keeps it from taking, it
+    neither takes nor refuses, whatever happens in the call. The relay then publishes a page in one call. Without it,
+    the relay publishes a key's next message only after the one before it was confirmed.
+    """
 
     @property
     def name(self) -> str:
@@ -46,7 +52,8 @@ class Publisher(Protocol):
     async def publish(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
         """Send the messages to the broker, in this order, and wait until it has answered for each.
 
-        Every message without a Refusal is durably confirmed when this returns. Raises BrokerUnavailable if the broker
+        Every message without a Refusal is durably confirmed when this returns; with `in_order`, those behind a refused
+        message of their key are not. Raises BrokerUnavailable if the broker
         can't be reached; it carries which messages were confirmed or refused before, so that those are not sent again.
         The next call connects again.
         """

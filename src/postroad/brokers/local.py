@@ -26,11 +26,18 @@ class PageHandler(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def in_order(self) -> bool:
+        """Whether it handles the messages of a key in order, as `Publisher.in_order` says. If not, no two messages of a
+        call have the same key.
+        """
+        ...
+
     async def start(self) -> None:
         """Get ready. Raises BrokerUnavailable."""
 
     async def handle(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
-        """Handle the messages, no two of which have the same key; see `Publisher.publish`."""
+        """Handle the messages; see `Publisher.publish`."""
         ...
 
     async def end(self) -> None:
@@ -53,12 +60,13 @@ class LocalPublisher:
             raise InvalidSetting(f"name is {name!r}; it must be a text without control characters")
         self.name = f"handler {name or self._handler.name}"
         self.destination = f"local:{name or self._handler.name}"
+        self.in_order = self._handler.in_order
 
     async def open(self) -> None:
         await self._handler.start()
 
     async def publish(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
-        """Call the handler for each message; one that fails does not stop the others."""
+        """Call the handler for each message; one that fails stops those behind it of its key, and no others."""
         return await self._handler.handle(messages)
 
     async def close(self) -> None:
@@ -67,6 +75,8 @@ class LocalPublisher:
 
 class _OneByOne:
     """A function as a PageHandler."""
+
+    in_order = True
 
     def __init__(self, handler: Callable[[StoredMessage], Awaitable[None]]) -> None:
         if not inspect.iscoroutinefunction(handler) and not inspect.iscoroutinefunction(
@@ -81,8 +91,11 @@ class _OneByOne:
 
     async def handle(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
         refusals: list[Refusal] = []
-        confirmed = set()
+        confirmed: set[int] = set()
+        stopped: set[str] = set()
         for message in messages:
+            if message.key in stopped:
+                continue
             try:
                 # A task has a context of its own: a variable that a handler sets is not set for the next message.
                 await asyncio.create_task(self._call(message))
@@ -91,6 +104,8 @@ class _OneByOne:
                 raise BrokerUnavailable(str(outage), confirmed=confirmed, refusals=refusals) from outage
             except Exception as error:
                 refusals.append(Refusal(message.position, f"{type(error).__name__}: {error}"))
+                if message.key is not None:
+                    stopped.add(message.key)
         return refusals
 
     async def _call(self, message: StoredMessage) -> None:

@@ -31,7 +31,9 @@ class MemoryBroker:
     name = "memory"
     destination = "memory"
 
-    def __init__(self, queue: MemoryQueue | None = None) -> None:
+    def __init__(self, queue: MemoryQueue | None = None, *, in_order: bool = False) -> None:
+        """`in_order`: what is behind a refused message of its key is not taken; see `Publisher`."""
+        self.in_order = in_order
         self.messages: list[StoredMessage] = []
         self._queue = queue
         self._refuse: Callable[[StoredMessage], str | Refusal | None] = lambda _: None
@@ -88,8 +90,11 @@ class MemoryBroker:
         refusals: list[Refusal] = []
         confirmed: list[StoredMessage] = []
         deliveries: list[Delivery] = []
+        stopped: set[str | None] = set()
         # Nothing is kept before all are decided about: if a function of `refuse` raises, none was confirmed.
         for message in messages[:outage_after]:
+            if message.key in stopped:
+                continue
             refusal = self._refusal_of(message)
             if refusal is None and self._queue is not None:
                 try:
@@ -100,6 +105,8 @@ class MemoryBroker:
                 confirmed.append(message)
             else:
                 refusals.append(refusal)
+                if self.in_order and message.key is not None:
+                    stopped.add(message.key)
         self.messages += confirmed
         if self._queue is not None:
             self._queue.add(deliveries)
@@ -230,6 +237,6 @@ BROKER = Broker(
     title="the memory broker",
     url="memory://name",
     in_process=True,
-    publisher=lambda url, settings: MemoryBroker(_queue(url)),
+    publisher=lambda url, settings: MemoryBroker(_queue(url), in_order=True),
     subscriber=lambda url, settings, subscription: _queue(url),
 )

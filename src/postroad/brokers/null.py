@@ -20,6 +20,7 @@ class NullPublisher:
 
     name = "null://"
     destination = "null://"
+    in_order = True
 
     async def open(self) -> None:
         """There is nothing to connect to."""

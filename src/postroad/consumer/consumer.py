@@ -309,6 +309,7 @@ class Consumer(Generic[Tx]):
             self._transaction,
             self._listeners,
             concurrency=self._options.concurrency,
+            in_order=self._options.keep_order,
             start=lambda: self._start(relay),
             end=self._end,
         )

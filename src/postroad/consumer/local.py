@@ -19,7 +19,7 @@ from postroad.received import Unreadable, received
 from postroad.waiting import cancel_and_wait
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
     from postroad.consumer.handler_transaction import HandlerTransaction
     from postroad.consumer.registry import HandlerRegistry
@@ -46,10 +46,12 @@ class LocalHandler:
         listeners: Listeners,
         *,
         concurrency: int,
+        in_order: bool,
         start: Callable[[], Coroutine[Any, Any, None]],
         end: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         self.name = consumer
+        self.in_order = in_order
         self._start = start
         self._started = False
         self._end = end
@@ -74,26 +76,52 @@ class LocalHandler:
         await self._end()
 
     async def handle(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
-        """Handle concurrently the messages that a handler takes: no two of them have the same key."""
+        """Handle the messages that a handler takes: different keys concurrently, those of one key one after the other,
+        until one fails.
+        """
         if not self._started:
             await self.start()
         wanted = [message for message in messages if message.type in self._handlers.types]
+        failures: dict[int, Refusal | BrokerUnavailable] = {}
         size = self._handlers.group_size if self._handlers.batch is None else len(wanted)
         if size > 1:
-            groups = [await self._handle_group(wanted[at : at + size]) for at in range(0, len(wanted), size)]
-            answers = [answer for group in groups for answer in group]
+            for at in range(0, len(wanted), size):
+                stopped = (
+                    {message.key for message in wanted if message.position in failures} if self.in_order else set()
+                )
+                group = [each for each in wanted[at : at + size] if each.key is None or each.key not in stopped]
+                failures |= await self._handle_group(group)
         else:
-            answers = await self._run(map(self._handle, wanted))
-        refusals = [answer for answer in answers if isinstance(answer, Refusal)]
-        for answer in answers:
-            if isinstance(answer, BrokerUnavailable):
-                done = [message for message, each in zip(wanted, answers, strict=True) if each is None]
-                skipped = [message for message in messages if message.type not in self._handlers.types]
-                confirmed = {message.position for message in [*done, *skipped]}
+            failures |= await self._handle_alone(wanted)
+        refusals = [each for message in wanted if isinstance(each := failures.get(message.position), Refusal)]
+        for failure in failures.values():
+            if isinstance(failure, BrokerUnavailable):
                 raise BrokerUnavailable(
-                    str(answer), confirmed=confirmed, refusals=refusals, suspicious=answer.suspicious
+                    str(failure),
+                    confirmed=self._confirmed(messages, failures),
+                    refusals=refusals,
+                    suspicious=failure.suspicious,
                 )
         return refusals
+
+    def _chains(self, messages: Sequence[StoredMessage]) -> Iterable[Sequence[StoredMessage]]:
+        """The messages of each key, if they are handled in order; else each message by itself."""
+        chains: dict[str | int, list[StoredMessage]] = {}
+        for message in messages:
+            key = message.key if self.in_order else None
+            chains.setdefault(message.position if key is None else key, []).append(message)
+        return chains.values()
+
+    def _confirmed(self, messages: Iterable[StoredMessage], failures: Mapping[int, object]) -> set[int]:
+        """What was handled, or is of a type that no handler takes; nothing that is behind a failure of its key."""
+        stopped: set[str | None] = set()
+        confirmed: set[int] = set()
+        for message in messages:
+            if message.position in failures:
+                stopped.add(message.key)
+            elif message.key is None or not self.in_order or message.key not in stopped:
+                confirmed.add(message.position)
+        return confirmed
 
     async def _run(self, handlers: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         """The results of all of them. If this is cancelled, they are cancelled too. Those that do not end in time are
@@ -110,7 +138,7 @@ class LocalHandler:
             raise
         return [task.result() for task in tasks]
 
-    async def _handle_group(self, messages: Sequence[StoredMessage]) -> list[Refusal | BrokerUnavailable | None]:
+    async def _handle_group(self, messages: Sequence[StoredMessage]) -> Mapping[int, Refusal | BrokerUnavailable]:
         """All in one transaction; if that fails, each alone, so that only the one that causes it is refused."""
         if len(messages) > 1:
             given, began = [received(message) for message in messages], time.monotonic()
@@ -119,8 +147,23 @@ class LocalHandler:
                     [new] = await self._run([self._transaction.handle(given)])
                 for message, first in zip(given, new, strict=True):
                     self._finish(message, began, first=first)
-                return [None] * len(messages)
-        return await self._run(map(self._handle, messages))
+                return {}
+        return await self._handle_alone(messages)
+
+    async def _handle_alone(self, messages: Sequence[StoredMessage]) -> dict[int, Refusal | BrokerUnavailable]:
+        """Each in a transaction of its own; which failed."""
+        failures: dict[int, Refusal | BrokerUnavailable] = {}
+        for failed in await self._run(map(self._handle_in_order, self._chains(messages))):
+            failures |= failed
+        return failures
+
+    async def _handle_in_order(self, messages: Sequence[StoredMessage]) -> Mapping[int, Refusal | BrokerUnavailable]:
+        """Handle them until one fails; which one that is, if any."""
+        for message in messages:
+            failure = await self._handle(message)
+            if failure is not None:
+                return {message.position: failure}
+        return {}
 
     async def _handle(self, message: StoredMessage) -> Refusal | BrokerUnavailable | None:
         async with self._slots:

@@ -44,6 +44,7 @@ class Breaker:
         self._listeners = listeners
         self._backoff = ExponentialBackoff(longest)
         self._clock = clock
+        self.in_order = getattr(publisher, "in_order", False) is True
         self.is_open = False
         """The broker is unavailable, as far as is known."""
         self.failures = 0

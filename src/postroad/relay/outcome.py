@@ -51,12 +51,22 @@ class Outcome(msgspec.Struct):
         """The broker has answered about all of these messages: those that it did not refuse are confirmed."""
         self.confirmed.update(each.position for each in messages if each.position not in self.refused)
 
-    def note_outage(self, messages: Sequence[StoredMessage], outage: BrokerUnavailable) -> bool:
-        """Note the answers that came before the outage; whether there were any."""
+    def confirm_in_order(self, messages: Iterable[StoredMessage]) -> None:
+        """A publisher that is `in_order` has answered: of each key, what is in front of a refused message is confirmed,
+        and what is behind it has no answer.
+        """
+        stopped: set[str | None] = set()
+        for message in messages:
+            if message.position in self.refused:
+                stopped.add(message.key)
+            elif message.key is None or message.key not in stopped:
+                self.confirmed.add(message.position)
+
+    def note_outage(self, messages: Sequence[StoredMessage], outage: BrokerUnavailable) -> None:
+        """Note the answers that came before the outage."""
         self.confirmed |= outage.confirmed
         self.refused.update((refusal.position, refusal) for refusal in outage.refusals)
         self.unanswered.update(each.position for each in messages if not self.is_answered(each))
-        return bool(outage.confirmed or outage.refusals)
 
     def refuse_unread(self, messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
         """Refuse permanently the messages that were too large to be read; return the others."""

@@ -2,6 +2,8 @@
 
 - A key's next message is published only after the one before it was confirmed. One that is refused or deferred holds
   back the later messages of its key.
+- A publisher that is `in_order` sees to that by itself: it gets a page in one call. What that leaves without an answer
+  is published in waves, as for any other.
 - Each refusal becomes a decision before the next wave is published.
 - In an outage messages wait, and no attempt is counted. Messages that break the connection again and again, or that the
   publisher fails on, are published in halves until the one at fault is found: it is refused, and the others go on.
@@ -11,6 +13,8 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -25,7 +29,7 @@ from postroad.relay.owned_lane import LeaseInDoubt
 from postroad.relay.waves import in_waves
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from postroad.listeners import Listeners
     from postroad.message import StoredMessage
@@ -70,6 +74,13 @@ class LanePublisher:
         self._dead_letter_topic = dead_letter_topic
         self._stopping = stopping
         self._deadline: asyncio.Timeout | None = None
+        self._waves: Callable[[Sequence[StoredMessage]], Sequence[Sequence[StoredMessage]]]
+        if breaker.in_order:  # it may leave the second message of a key in a wave, even if the two need no order
+            self._waves = in_waves
+        elif deferred.ordered:
+            self._waves = partial(in_waves, ordering_key=deferred.ordering_key)
+        else:
+            self._waves = lambda messages: [messages]
 
     def give_up(self) -> None:
         """Wait no longer for the broker. May be called again while the publisher is still being cancelled."""
@@ -92,18 +103,19 @@ class LanePublisher:
         if self._stopping.is_set():
             outcome.interrupted = Interrupted("stopped; what was confirmed is saved")
             return
-        if outcome.skipped:
-            messages = [message for message in messages if message.position not in outcome.skipped]
-        if blocked_keys:
+        if outcome.skipped or blocked_keys:
             messages = self._without_held(messages, outcome, blocked_keys)
-        waves = in_waves(messages, self._deferred.ordering_key) if self._deferred.ordered else [messages]
         published: list[Sequence[StoredMessage]] = []
         try:
             async with asyncio.timeout(None) as self._deadline:
-                for each in waves:
+                if self._breaker.in_order and all(map(_headers, messages)):
+                    messages = await self._publish_in_order(messages, outcome, blocked_keys, claimed)
+                for each in self._waves(messages):
                     wave = self._without_held(each, outcome, blocked_keys) if outcome.refused else each
                     refused = len(outcome.refused)
-                    await self._publish_wave(wave, outcome)
+                    failure = await self._publish_wave(wave, outcome)
+                    if failure is not None:
+                        await self._publish_again(wave, failure, outcome)
                     if len(outcome.refused) > refused:
                         await self._decide(wave, outcome, blocked_keys, claimed)
                     published.append(wave)
@@ -120,53 +132,91 @@ class LanePublisher:
             while (task := asyncio.current_task()) is not None and task.cancelling():
                 task.uncancel()
         if outcome.interrupted is not None:
-            for wave in published:
-                outcome.confirm_all_but_refused(wave)
+            outcome.confirm_all_but_refused(chain.from_iterable(published))
 
     def _without_held(
         self, messages: Sequence[StoredMessage], outcome: Outcome, blocked_keys: BlockedKeys
     ) -> Sequence[StoredMessage]:
+        """Without those that must wait for an earlier message of their key, or that an operator has skipped."""
+        if outcome.skipped:
+            messages = [message for message in messages if message.position not in outcome.skipped]
         free, held = split(messages, blocked_keys, self._deferred.ordering_key)
         outcome.held.update(message.position for message in held)
         return free
 
+    async def _publish_in_order(
+        self,
+        messages: Sequence[StoredMessage],
+        outcome: Outcome,
+        blocked_keys: BlockedKeys,
+        claimed: Mapping[int, Claimed],
+    ) -> Sequence[StoredMessage]:
+        """Publish all in one call. Returns those that have no answer: they are behind a refused message of their key,
+        or the call has failed.
+        """
+        failure = await self._publish_wave(messages, outcome)
+        if failure is None:
+            if not outcome.refused:
+                return ()
+            outcome.confirm_in_order(messages)
+        answered = [message for message in messages if outcome.is_answered(message)]
+        await self._decide(answered, outcome, blocked_keys, claimed)
+        return [message for message in messages if not outcome.is_answered(message)]
+
     # -- one wave ----------------------------------------------------------------------------------------------------
 
     async def _publish_wave(
-        self, messages: Sequence[StoredMessage], outcome: Outcome, *, suspected: bool = False
-    ) -> None:
-        """Return when each message is confirmed or refused. Raises Interrupted when stopped in an outage."""
-        enough = 1 if suspected and len(messages) > 1 else SUSPECTED_AFTER
-        failures = 0
+        self, messages: Sequence[StoredMessage], outcome: Outcome, *, alone: bool = False
+    ) -> BaseException | None:
+        """Publish in one call, and note the answers. Returns the outage or error that has left messages without one.
+
+        Raises Interrupted when stopped in an outage.
+        """
         if not all(map(_headers, messages)):
             messages = outcome.refuse_unread(messages)
-        while messages:
-            try:
-                refusals = await self._breaker.publish(messages, self._owned, self._stopping, alone=suspected)
-            except BrokerUnavailable as outage:
-                answered = outcome.note_outage(messages, outage)
-                if self._stopping.is_set():  # the breaker probes no more, so this call can't know when to go on
-                    raise Interrupted(STOPPED_IN_OUTAGE) from outage
-                if answered:
-                    messages = [message for message in messages if not outcome.is_answered(message)]
-                failures = failures + 1 if outage.suspicious and not answered else 0
-                suspected = suspected or failures > 0
-                if failures == enough:
-                    await self._breaker.wait_closed(self._stopping)  # an outage without these is not their fault
-                    reason = f"it breaks the connection: {outage}"
-                    return await self._take_apart(messages, reason, outcome, suspected=True)
-            except (LeaseInDoubt, Interrupted):
+        if not messages:
+            return None
+        try:
+            refusals = await self._breaker.publish(messages, self._owned, self._stopping, alone=alone)
+        except BrokerUnavailable as outage:
+            outcome.note_outage(messages, outage)
+            if self._stopping.is_set():  # the breaker probes no more, so this call can't know when to go on
+                raise Interrupted(STOPPED_IN_OUTAGE) from outage
+            return outage
+        except (LeaseInDoubt, Interrupted):
+            raise
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
                 raise
-            except (Exception, asyncio.CancelledError) as error:
-                if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
-                    raise
-                # Neither a refusal nor an outage, and this task was not cancelled: nothing is known of any message.
-                outcome.unanswered.update(message.position for message in messages)
-                return await self._take_apart(messages, f"the publisher failed: {error!r}", outcome)
-            else:
-                # A publisher of the user's may return None for none.
-                outcome.refused.update([(refusal.position, refusal) for refusal in refusals or ()])
-                return None
+            # Neither a refusal nor an outage, and this task was not cancelled: nothing is known of any message.
+            outcome.unanswered.update(message.position for message in messages)
+            return error
+        # A publisher of the user's may return None for none.
+        outcome.refused.update([(refusal.position, refusal) for refusal in refusals or ()])
+        return None
+
+    async def _publish_again(
+        self,
+        messages: Sequence[StoredMessage],
+        failure: BaseException | None,
+        outcome: Outcome,
+        *,
+        suspected: bool = False,
+    ) -> None:
+        """After a failed call, publish what has no answer until each message is confirmed or refused."""
+        enough = 1 if suspected and len(messages) > 1 else SUSPECTED_AFTER
+        failures = 0
+        while failure is not None:
+            messages = [message for message in messages if not outcome.is_answered(message)]
+            if not isinstance(failure, BrokerUnavailable):
+                return await self._take_apart(messages, f"the publisher failed: {failure!r}", outcome)
+            answered = bool(failure.confirmed or failure.refusals)
+            failures = failures + 1 if failure.suspicious and not answered else 0
+            suspected = suspected or failures > 0
+            if failures == enough:
+                await self._breaker.wait_closed(self._stopping)  # an outage without these is not their fault
+                return await self._take_apart(messages, f"it breaks the connection: {failure}", outcome, suspected=True)
+            failure = await self._publish_wave(messages, outcome, alone=suspected)
         return None
 
     async def _take_apart(
@@ -180,7 +230,8 @@ class LanePublisher:
         self._listeners.emit(events.MessagesSuspected(lease.sink, lease.lane, messages=len(messages), reason=reason))
         half = len(messages) // 2
         for part in (messages[:half], messages[half:]):
-            await self._publish_wave(part, outcome, suspected=suspected)
+            failure = await self._publish_wave(part, outcome, alone=suspected)
+            await self._publish_again(part, failure, outcome, suspected=suspected)
             outcome.confirm_all_but_refused(part)  # should the other half be interrupted, this must be known
 
     # -- refusals ----------------------------------------------------------------------------------------------------
@@ -211,7 +262,7 @@ class LanePublisher:
         lease, copies = self._progress.lease, Outcome()
         letters = [dead_letter(each, outcome.deferred[each.position], lease.sink, topic) for each in died]
         try:
-            await self._publish_wave(letters, copies)
+            await self._publish_again(letters, await self._publish_wave(letters, copies), copies)
         except (Interrupted, asyncio.CancelledError):
             outcome.confirm_all_but_refused(wave)
             for message in died:

@@ -65,6 +65,9 @@ class RabbitMQPublisher:
     def __repr__(self) -> str:
         return f"RabbitMQPublisher({self.name!r}, exchange={self.exchange!r})"
 
+    in_order = False
+    """A queue that is full, or a binding that is made midway, refuses one message and takes the next."""
+
     # -- the contract ------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
