@@ -235,3 +235,22 @@ async def test_each_message_is_handled_in_a_context_of_its_own(place: Place) -> 
     assert await publisher.publish([a_message(3)]) == []
     await publisher.close()
     assert found == ["none"] * 3
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 10])
+async def test_nothing_of_a_key_is_handled_behind_one_that_failed(place: Place, size: int) -> None:
+    """Whatever share a transaction: a group that follows the one that failed is another transaction."""
+
+    def fail(event: Numbered, message: Received) -> None:
+        if event.number == 2:
+            raise LookupError("no two")
+
+    it: Consumer[Any] = Consumer(name="stock", begin=place.begin, messages_per_transaction=size)
+    it.on(Numbered)(place.handler(fail))
+    publisher = it.publisher()
+    await publisher.open()
+    keys = {1: "a", 2: "a", 3: "b", 4: "a", 5: "b", 6: "a", 7: None}
+    refusals = await publisher.publish([a_message(number, key=key) for number, key in keys.items()])
+    await publisher.close()
+    assert [refusal.position for refusal in refusals] == [2]
+    assert sorted(await place.effects()) == [1, 3, 5, 7]

@@ -86,9 +86,7 @@ class LocalHandler:
         size = self._handlers.group_size if self._handlers.batch is None else len(wanted)
         if size > 1:
             for at in range(0, len(wanted), size):
-                stopped = (
-                    {message.key for message in wanted if message.position in failures} if self.in_order else set()
-                )
+                stopped = {each.key for each in wanted if self.in_order and each.position in failures}
                 group = [each for each in wanted[at : at + size] if each.key is None or each.key not in stopped]
                 failures |= await self._handle_group(group)
         else:
