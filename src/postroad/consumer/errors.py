@@ -9,7 +9,8 @@
 | `TransactionEnded` | the handler committed or rolled back by itself | a failed attempt |
 | `HandlerTimedOut` | the handler ran longer than `handler_timeout` | a failed attempt |
 
-Any other exception of a handler is a failed attempt too; `Unreadable` (received.py) makes a dead letter at once.
+Any other exception of a handler is a failed attempt too; `Unreadable` (received.py) makes a dead letter at once. In a
+group, each of these but `InboxUnavailable` has its messages processed one by one, and counts then.
 """  # noqa: E501
 
 from __future__ import annotations

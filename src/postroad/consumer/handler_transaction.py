@@ -1,7 +1,7 @@
-"""One transaction of a handler: inbox → decode → handler → check, for one message or a batch.
+"""One transaction: inbox → decode → handler → check, for one message or a group.
 
-A handler that commits its transaction by itself commits the inbox row too. When it then fails, or the check finds out,
-that row must be deleted, or the next attempt would take the message for one that was processed before.
+A handler that commits its transaction by itself commits the inbox rows too. When it then fails, or the check finds out,
+the rows of its message and of those behind it must be deleted, or the next attempt would take them for processed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["HandlerTransaction", "following"]
 
 
 class HandlerTransaction:
-    """Calls a consumer's handlers, each message or batch in one transaction with its inbox rows."""
+    """Calls a consumer's handlers, each message or group in one transaction with its inbox rows."""
 
     def __init__(
         self,
