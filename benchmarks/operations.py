@@ -10,11 +10,15 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.backlog import TOPIC, create_log, create_sinks, fill
-from benchmarks.process import Process
+from benchmarks.process import Broken, Process
 from benchmarks.sections import Plan, Section, median
+from postroad.brokers import publisher_for
 from postroad.lifecycle import State
-from postroad.stores import open_admin
+from postroad.message import new_id
+from postroad.stores import open_admin, store_for
 from postroad.stores.admin.contract import Filter, Rewind
+from postroad.stores.leases import RelayIdentity
+from postroad.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -40,6 +44,11 @@ insert into postroad.progress (sink, lane, position, at, snapshot, published, re
 select '{sink}', lane, {behind} / 3600 * n, now() - make_interval(secs => 3600 - n), pg_current_snapshot(), 100, 1
   from generate_series(1, 3600) n, generate_series(0, 3) lane;
 """
+_HELD_KEYS = """
+insert into postroad.deferred (sink, lane, position, attempts, blocks, state, due_at, key, error)
+select '{sink}', 0, n, 1, true, 'retrying', now() + '1h', 'customer-' || n, 'the broker said no to message ' || n
+  from generate_series(1, {keys}) n;
+"""
 _ALL_DELIVERED = """
 update postroad.lanes set position = (select max(position) from postroad.outbox), snapshot = pg_current_snapshot();
 """
@@ -58,6 +67,7 @@ def run(server: PostgreSQL, plan: Plan) -> Section:
     section.at_most("ms for the slowest question", 100, slowest, "{:.0f}")
     server.psql(url, "truncate postroad.deferred")
     server.psql(url, _ALL_DELIVERED)
+    asyncio.run(_load(server, url, section, plan))
     server.psql(url, "checkpoint")
     _delete(server, url, section, plan, messages)
     return section
@@ -109,6 +119,37 @@ async def _timed(question: Callable[[], Awaitable[Any]]) -> float:
     began = time.perf_counter()
     await question()
     return (time.perf_counter() - began) * 1000
+
+
+# -- loading ---------------------------------------------------------------------------------------------------------
+
+
+async def _load(server: PostgreSQL, url: str, section: Section, plan: Plan) -> None:
+    """How long a lane takes to begin when very many keys wait for their first message."""
+    keys = plan.size(100_000, quick=10_000)
+    server.psql(url, _HELD_KEYS.format(sink=SINK, keys=keys))
+    server.psql(url, "vacuum (analyze) postroad.deferred")
+    store = store_for(url)
+    await store.open()
+    try:
+        identity = RelayIdentity(new_id(), SINK, "benchmark", 1, __version__, publisher_for("null://").destination)
+        (lease,) = await store.leases.take(identity, 1, 60.0, exclude=[1, 2, 3])
+        times = []
+        for _ in range(1 + 4 * plan.rounds()):
+            began = time.perf_counter()
+            loaded = await store.load(lease)
+            times.append((time.perf_counter() - began) * 1000)
+            lease = loaded.lease
+        await store.leases.release(lease)
+    finally:
+        await store.close()
+    if len(loaded.blocked_keys) != keys:
+        raise Broken(f"{len(loaded.blocked_keys):,} of {keys:,} keys were loaded")
+    name = f"loading a lane with {keys:,} keys that wait"
+    section.rows.append([name, f"{median(times[1:]):.1f} ms", f"{max(times[1:]):.1f} ms"])
+    section.raw[name] = times
+    section.at_most(f"ms for {name}", 200, median(times[1:]), "{:.0f}")
+    server.psql(url, "truncate postroad.deferred")
 
 
 # -- deleting --------------------------------------------------------------------------------------------------------

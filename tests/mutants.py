@@ -37,6 +37,7 @@ PG = "postroad/stores/postgresql.py"
 PG_DIALECT = "postroad/stores/dialects/postgresql.py"
 PG_STORE_LEASES = "postroad/stores/postgresql_leases.py"
 PG_LEASES = "postroad/stores/sql/postgresql/leases.sql"
+PG_DEFERRED = "postroad/stores/postgresql_deferred.py"
 PG_POOL = "postroad/stores/postgresql_pool.py"
 LIVENESS = "postroad/relay/liveness.py"
 OWNED_LANE = "postroad/relay/owned_lane.py"
@@ -350,6 +351,16 @@ MUTANTS = [
     Mutant("an exception ends the lane", PUBLISHING,
            'return await self._take_apart(messages, f"the publisher failed: {failure!r}", outcome)', "raise failure",
            (REFUSALS,)),
+    Mutant("loading makes due what an operator holds", PG_DEFERRED, "        if held:\n            ready",
+           "        if False:\n            ready", (POSTGRESQL,)),
+    Mutant("loading makes due what follows another", PG_QUERIES, "select distinct on (key) key, position,",
+           "select key, position,", (POSTGRESQL,)),
+    Mutant("loading believes in heads of before it changed keys", PG_DEFERRED,
+           "if {scoped, put_back} != {_NONE_CHANGED}:", "if False:", (UNROUTABLE,)),
+    Mutant("loading compares what is to be made due with all that is", PG_QUERIES,
+           "select (select count(*) from held) <\n",
+           "select exists (select from these where place not in (select position from held)) and (select 0) <\n",
+           (POSTGRESQL,)),
     # Retention
     Mutant("retention goes by age alone", PG_QUERIES, "and not {schema}.passed(batch.position, batch.xid, lane))",
            "and false)", (STORES,)),

@@ -801,13 +801,15 @@ FILL_WITH_TROUBLE = """
 """
 
 LOOKED_AT_MOST = [
-    ("claim", ("s", 0, 1, 500, [], 100, 1 << 40), 100),
-    ("claim", ("s", 0, 1, 500, ["r", "other"], 100, 1 << 40), 200),
-    ("claim", ("s", 0, 1, 3, ["r"], 100, 1 << 40), 100),
+    ("claim", ("s", 0, 1, 500, [], 100, 1 << 40), 300),
+    ("claim", ("s", 0, 1, 500, ["r", "other"], 100, 1 << 40), 500),
+    ("claim", ("s", 0, 1, 3, ["r"], 100, 1 << 40), 300),
     ("due_in", ("s", 0, False), 20),
     ("due_in", ("s", 0, True), 20),
     ("put_back", ("s", 0), 20),
-    ("make_due", ("s", [2, 50_000, 99_999], True, [0.0, 0.0, 0.0]), 20),
+    ("make_due", ("s", [2, 50_000, 99_999], True, [0.0, 0.0, 0.0]), 50),
+    ("make_due", ("s", list(range(2, 5_002)), True, [0.0] * 5_000), 500_000),  # not 5,000 times 5,000
+    ("scope_keys", ("s", 0, False), 100_000),  # none is to be rewritten, and the log is not read
     ("heads_of", ("s", 0, ["hot", "key 60000", "none"]), 20),
     ("forget_published", ("s", [1, 99_999]), 20),
     ("routes", ("s", 0), 20),
@@ -827,6 +829,7 @@ async def test_trouble_is_looked_up_and_never_searched_for(log: PostgreSQLLog, c
     store = log.store
     assert isinstance(store, PostgreSQLStore)
     await store._prepare(connection)
+    await connection.execute("set work_mem = '64kB'")  # a few thousand rows are too many for what is kept in memory
     for query, values, most in LOOKED_AT_MOST:
         transaction = connection.transaction()
         await transaction.start()
@@ -835,8 +838,39 @@ async def test_trouble_is_looked_up_and_never_searched_for(log: PostgreSQLLog, c
         assert rows_looked_at(json.loads(plan)[0]["Plan"]) <= most, (query, values)
 
 
+async def test_loading_makes_due_what_waits_for_nothing_and_changes_nothing_else(
+    log: PostgreSQLLog, connect: Any
+) -> None:
+    connection = await connect()
+    lane = await take(log)
+    await connection.execute(
+        """
+        insert into postroad.deferred (sink, lane, position, attempts, due_at, blocks, state, key, route)
+        select 's', 0, position, (state = 'retrying')::int, due_at, true, state, key, route
+          from (values (1, 'a', 'held', null, null), (2, 'a', 'held', null, null), (3, 'b', 'held', null, null),
+                       (4, 'c', 'retrying', now() + interval '1 h', null), (5, 'c', 'held', null, null),
+                       (6, 'd', 'held', null, 'r'), (7, 'e', 'held', null, 'r'), (8, null, 'held', null, 'other'))
+               as t (position, key, state, due_at, route);
+        insert into postroad.holds (sink, key, slot, who) values ('s', 'b', 0, 'an operator');
+        """
+    )
+    loaded = await log.store.load(lane)
+    assert loaded.blocked_keys == {"a": 1, "b": 0, "c": 4, "d": 6, "e": 7}
+    assert sorted(loaded.routes) == ["other", "r"]
+    assert [row.position for row in await log.deferred() if row.due] == [1, 6, 8]
+    written = await connection.fetch("select position, xmin, ctid from postroad.deferred order by position")
+    again = await log.store.load(loaded.lease)
+    assert (again.blocked_keys, sorted(again.routes)) == (loaded.blocked_keys, ["other", "r"])
+    assert written == await connection.fetch("select position, xmin, ctid from postroad.deferred order by position")
+
+
+def fence_of(lane: Lease) -> tuple[object, ...]:
+    return lane.sink, lane.lane, lane.owner, lane.epoch
+
+
 def rows_looked_at(node: dict[str, Any]) -> int:
-    mine = node["Actual Rows"] + node.get("Rows Removed by Filter", 0) if "Relation Name" in node else 0
+    scanned = "Relation Name" in node or "CTE Name" in node
+    mine = node["Actual Rows"] + node.get("Rows Removed by Filter", 0) if scanned else 0
     return int(mine * node["Actual Loops"]) + sum(rows_looked_at(child) for child in node.get("Plans", []))
 
 

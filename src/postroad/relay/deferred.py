@@ -103,7 +103,7 @@ class DeferredMessages:
 
     def loaded(self, loaded: Loaded, now: float) -> None:
         """Begin with what the database has, and nothing else."""
-        self.blocked_keys = dict(loaded.blocked_keys)
+        self.blocked_keys = loaded.blocked_keys  # not a copy: there may be very many
         self.unblocked_routes = set()
         self._probed_routes = set(loaded.routes)
         self._failed_probes = {}

@@ -128,9 +128,9 @@ class Loaded(msgspec.Struct, frozen=True):
     """All that a lane knows of itself when it begins, from one snapshot."""
 
     lease: Lease
-    blocked_keys: Mapping[str, int]
+    blocked_keys: dict[str, int]
     """For each key with deferred messages, the position of the first one that later messages wait for; 0 for a key
-    that an operator holds.
+    that an operator holds. The lane changes it.
     """
     routes: Collection[str]
     """The blocked routes that messages of the lane wait for."""

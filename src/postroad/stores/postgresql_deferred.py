@@ -5,7 +5,7 @@ Every step is one statement, however many messages it is about. "Now" is when th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from postroad.message import StoredMessage
 from postroad.stores.base import FOLLOWERS, PROBES_PER_SECOND, Claimed, key_of
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PostgreSQLDeferred"]
 
+_NONE_CHANGED: Final = "UPDATE 0"
 _MESSAGE = slice(0, len(StoredMessage.__struct_fields__))
 
 
@@ -38,16 +39,22 @@ class PostgreSQLDeferred:
     async def make_ready(self, *, by_source: bool) -> tuple[dict[str, int], dict[str, int]]:
         """Make due what was being sent, and what waits for nothing else; the blocked keys, and the blocked routes."""
         await self._connection.execute(self._sql["notice"], *self._lane)
-        await self._connection.execute(self._sql["scope_keys"], *self._lane, by_source)
-        await self._connection.execute(self._sql["put_back"], *self._lane)
-        blocked_keys = dict(await self._connection.fetch(self._sql["heads"], *self._lane))
+        keys, positions, ready = await self._connection.fetchrow(self._sql["heads"], *self._lane)
+        scoped = _NONE_CHANGED
+        if any((key_of(key) != key) is not by_source for key in keys):
+            scoped = await self._connection.execute(self._sql["scope_keys"], *self._lane, by_source)
+        put_back = await self._connection.execute(self._sql["put_back"], *self._lane)
+        if {scoped, put_back} != {_NONE_CHANGED}:
+            keys, positions, ready = await self._connection.fetchrow(self._sql["heads"], *self._lane)
+        blocked_keys: dict[str, int] = dict(zip(keys, positions, strict=True))
         routes = dict(await self._connection.fetch(self._sql["routes"], *self._lane))
         held = {key for (key,) in await self._connection.fetch(self._sql["holds"], self._sink, *self._slots)}
-        await self._make_due(
-            position for key, position in blocked_keys.items() if not held.intersection((key, key_of(key)))
-        )
+        if held:
+            ready = set(ready).difference(blocked_keys[key] for key in blocked_keys if held & {key, key_of(key)})
+        await self._make_due(ready)
         await self._make_due(sorted(routes.values()), routed=True, per_second=PROBES_PER_SECOND)
-        return blocked_keys | dict.fromkeys(held, 0), routes
+        blocked_keys.update(dict.fromkeys(held, 0))
+        return blocked_keys, routes
 
     async def skipped(self) -> frozenset[int]:
         """Messages that the lane has not read yet, and that an operator has skipped or poisoned."""

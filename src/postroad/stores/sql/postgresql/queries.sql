@@ -427,6 +427,7 @@ update {schema}.deferred d
 -- base.key_and_source does.
 -- Rows that an operator made have the key only, and the setting may have been changed.
 -- A row that an application is canceling is skipped. ->> fails on a text with a NUL, hence the test for \u0000.
+-- The planner expects nearly all rows to be rewritten, and would read the whole log; with "limit 1" it can't.
 with these as (
     select position from {schema}.deferred
      where sink = $1 and lane = $2 and (strpos(key, chr(31)) = 0) = $3::boolean
@@ -437,9 +438,8 @@ update {schema}.deferred d
                                                  and strpos(o.headers::text, '\u0000') = 0
                                                 then o.headers ->> 'source' end, '')
                   else o.key end
-  from {schema}.outbox o, these
- where d.sink = $1 and d.position = these.position
-   and o.position = d.position and ($3 or d.key <> o.key)
+  from these, lateral (select key, headers from {schema}.outbox where position = these.position limit 1) o
+ where d.sink = $1 and d.position = these.position and ($3 or d.key <> o.key)
 
 -- name: holds
 -- The keys of some slots that an operator holds.
@@ -461,10 +461,15 @@ select position from {schema}.ahead
  where sink = $1 and lane = $2 and position not in (select position from over)
 
 -- name: heads
-select key, min(position) as position
-  from {schema}.deferred
- where sink = $1 and lane = $2 and blocks and key is not null
- group by key
+-- One row, because there may be very many heads: their keys, their positions, and the positions of those that are held and
+-- wait for nothing, but are not due.
+select coalesce(array_agg(key), '{}'), coalesce(array_agg(position), '{}'),
+       coalesce(array_agg(position) filter (where ready), '{}')
+  from (select distinct on (key) key, position,
+               state = 'held' and route is null and (due_at is null or due_at > now()) as ready
+          from {schema}.deferred
+         where sink = $1 and lane = $2 and blocks and key is not null
+         order by key, position) heads
 
 -- name: heads_of
 -- The heads of some keys. $3: the keys.
@@ -476,13 +481,26 @@ select freed.key, head.position
 
 -- name: routes
 -- The blocked routes of a lane, and the first message of each that waits for nothing else and is not held by an operator.
-select route, min(position) as position
-  from {schema}.deferred d
- where sink = $1 and lane = $2 and route is not null and state = 'held'
-   and position = coalesce((select min(position) from {schema}.deferred head
-                             where sink = $1 and lane = $2 and head.key = d.key and blocks), position)
-   and not exists (select from {schema}.holds h where h.sink = $1 and h.key in (d.key, split_part(d.key, chr(31), 1)))
- group by route
+-- From route to route by the index, because very many messages may wait for one. "=" instead of ">=" and "<=" would let the
+-- planner walk the primary key.
+with recursive routes (route) as (
+    (select route from {schema}.deferred
+      where sink = $1 and lane = $2 and route is not null order by route limit 1)
+    union all
+    select (select d.route from {schema}.deferred d
+             where sink = $1 and lane = $2 and d.route > routes.route order by d.route limit 1)
+      from routes where routes.route is not null)
+select routes.route, first.position
+  from routes,
+       lateral (select d.position
+                  from {schema}.deferred d
+                 where sink = $1 and lane = $2 and d.route >= routes.route and d.route <= routes.route and state = 'held'
+                   and position = coalesce((select min(position) from {schema}.deferred head
+                                             where sink = $1 and lane = $2 and head.key = d.key and blocks), position)
+                   and not exists (select from {schema}.holds h
+                                    where h.sink = $1 and h.key in (d.key, split_part(d.key, chr(31), 1)))
+                 order by d.route, d.position limit 1) first
+ where routes.route is not null
 
 -- name: make_due
 -- Make held messages due. $2: positions; $3: also those that wait for a route; $4: in how many seconds. Rows that an
@@ -497,10 +515,10 @@ held as materialized (
        for update of d skip locked),
 made as (
     update {schema}.deferred d set due_at = due from held where d.sink = $1 and d.position = held.position)
-select exists (select from {schema}.deferred, these
-                where sink = $1 and position = place and state = 'held' and ($3 or route is null)
-                  and (due_at is null or due_at > due)
-                  and position not in (select position from held))
+select (select count(*) from held) <
+       (select count(*) from {schema}.deferred, these
+         where sink = $1 and position = place and state = 'held' and ($3 or route is null)
+           and (due_at is null or due_at > due))
 
 -- name: due_in
 -- Seconds until a message is due. $3: or is overdue.
