@@ -134,21 +134,21 @@ async def _load(server: PostgreSQL, url: str, section: Section, plan: Plan) -> N
     try:
         identity = RelayIdentity(new_id(), SINK, "benchmark", 1, __version__, publisher_for("null://").destination)
         (lease,) = await store.leases.take(identity, 1, 60.0, exclude=[1, 2, 3])
+        loaded = await store.load(lease)  # the first one prepares the statements
         times = []
-        for _ in range(1 + 4 * plan.rounds()):
+        for _ in range(4 * plan.rounds()):
             began = time.perf_counter()
-            loaded = await store.load(lease)
+            loaded = await store.load(loaded.lease)
             times.append((time.perf_counter() - began) * 1000)
-            lease = loaded.lease
-        await store.leases.release(lease)
+        await store.leases.release(loaded.lease)
     finally:
         await store.close()
     if len(loaded.blocked_keys) != keys:
         raise Broken(f"{len(loaded.blocked_keys):,} of {keys:,} keys were loaded")
     name = f"loading a lane with {keys:,} keys that wait"
-    section.rows.append([name, f"{median(times[1:]):.1f} ms", f"{max(times[1:]):.1f} ms"])
+    section.rows.append([name, f"{median(times):.1f} ms", f"{max(times):.1f} ms"])
     section.raw[name] = times
-    section.at_most(f"ms for {name}", 200, median(times[1:]), "{:.0f}")
+    section.at_most(f"ms for {name}", 200, median(times), "{:.0f}")
     server.psql(url, "truncate postroad.deferred")
 
 
