@@ -23,7 +23,7 @@ teamcart: servers ## a view model in Redis, by handlers in the relay (examples/t
 	@$(BIN)/python -m examples.teamcart
 
 test: servers ## run all tests, on real servers
-	$(BIN)/pytest --numprocesses 3 --dist loadfile
+	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 servers: .venv/.all ## install the servers that the tests need, if they are missing (Debian, as root)
 	@$(BIN)/python -m tests.services.install

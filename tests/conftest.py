@@ -32,6 +32,19 @@ def pytest_configure() -> None:
         os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
 
+SLOW_FIRST = ("scenarios", "examples", "security", "properties", "integrations", "contracts")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests first: when one worker has only those left, the others have nothing to do."""
+
+    def rank(item: pytest.Item) -> int:
+        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        return SLOW_FIRST.index(folder) if folder in SLOW_FIRST else len(SLOW_FIRST)
+
+    items.sort(key=rank)
+
+
 @contextmanager
 def serving(make: Callable[[], AnyServer]) -> Iterator[AnyServer]:
     """A started server; where it isn't installed the test is skipped, or fails in CI, which must run every test."""
