@@ -187,7 +187,7 @@ async def test_a_long_transaction_delays_no_other_message(log: PostgreSQLLog, vh
 
 async def until_heartbeats(log: PostgreSQLLog, times: int) -> None:
     """Wait until the relay has sent so many more heartbeats."""
-    query = "select sum(beats) from postroad.relays"
+    query = "select sum(heartbeats) from postroad.relays"
     ((before,),) = await log.execute(query)
     async with asyncio.timeout(60):
         while (await log.execute(query))[0][0] < before + times:  # noqa: ASYNC110 - it happens in another process
