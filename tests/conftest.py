@@ -27,6 +27,8 @@ ENOUGH_MEMORY = 6 << 30  # the servers of three workers use up to 3 GB
 def pytest_configure() -> None:
     # When terminated, as by `timeout`, Python would leave the servers running; interrupted, it stops them.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Tests start many processes of `postroad`; without bytecode each of them would compile it anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # Files in memory: a disk takes most of the time that a new schema needs, and tests kill servers, not machines.
     if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ENOUGH_MEMORY:
         os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
