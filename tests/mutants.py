@@ -358,8 +358,12 @@ MUTANTS = [
     Mutant("loading believes in heads of before it changed keys", PG_DEFERRED,
            "if {scoped, put_back} != {_NONE_CHANGED}:", "if False:", (UNROUTABLE,)),
     Mutant("loading compares what is to be made due with all that is", PG_QUERIES,
-           "select (select count(*) from held) <\n",
-           "select exists (select from these where place not in (select position from held)) and (select 0) <\n",
+           "select (select count(*) from held) <\n       (select count(*) from {schema}.deferred, these\n"
+           "         where sink = $1 and position = place and state = 'held' and ($3 or route is null)\n"
+           "           and (due_at is null or due_at > due))\n",
+           "select exists (select from {schema}.deferred, these\n"
+           "                where sink = $1 and position = place and state = 'held' and ($3 or route is null)\n"
+           "                  and (due_at is null or due_at > due) and position not in (select position from held))\n",
            (POSTGRESQL,)),
     # Retention
     Mutant("retention goes by age alone", PG_QUERIES, "and not {schema}.passed(batch.position, batch.xid, lane))",
