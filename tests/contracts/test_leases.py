@@ -156,6 +156,7 @@ async def test_relays_that_live_are_peers_in_the_order_in_which_they_came(log: L
     leases = log.store.leases
     await leases.heartbeat(A, LONG)
     await leases.heartbeat(B, OVER)
+    await asyncio.sleep(0.002)  # SQLite's clock has milliseconds; relays that came in the same one are ordered by id
     await leases.heartbeat(C, LONG)
     await leases.heartbeat(identity("another sink"), LONG)
     await leases.take(C, 3, LONG)
