@@ -273,7 +273,7 @@ MUTANTS = [
     Mutant("leases: dead relays are never forgotten", PG_LEASES,
            "and alive_until < clock_timestamp() - interval '1 day'", "and false", (LEASES,)),
     Mutant("a server that was started anew goes unnoticed", PG,
-           "if lease is not None and self._loaded.get((lease.sink, lease.lane)) != self._servers:", "if False:",
+           "if any(self._loaded.get((lease.sink, lease.lane)) != self._servers for lease in leases):", "if False:",
            (LOST,)),
     # Publishing
     Mutant("a key's messages go at once", "postroad/relay/waves.py", "if len(set(keys)) == len(keys):",

@@ -90,6 +90,7 @@ def test_databases_share_their_query_names() -> None:
     postgresql, sqlite = POSTGRESQL.queries("postroad"), SQLITE.queries("postroad")
     only_postgresql = {
         "add_many", "server_facts", "lock_for_restore", "restore", "read_large_page",
+        "read_many", "read_many_apart", "settle_many",
         "read_late_page", "settle_and_note", "hold_behind", "try_to_clean", "try_to_move", "begin_nap", "end_naps",
         "wipe_marks", "writers", "server_process", "borrow_session", "dead_suspects", "mark_dead", "try_lock",
         "save_lock", "announce_relay", "lock_holder", "set_keepalives", "lock_row_holder", "table_users", "notice",

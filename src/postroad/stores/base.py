@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from postroad.message import StoredMessage
-    from postroad.stores.cursor import Cursor, Page, PageLimit
+    from postroad.stores.cursor import Cursor, Page, PageLimit, Sweep
     from postroad.stores.leases import Leases
     from postroad.stores.naps import Naps
 
@@ -34,8 +34,10 @@ __all__ = [
     "Held",
     "Lease",
     "Loaded",
+    "ManyLanes",
     "Moved",
     "Recorded",
+    "Settlement",
     "Start",
     "Store",
     "Tally",
@@ -264,6 +266,14 @@ class Tally(msgspec.Struct, frozen=True):
     refused: int
 
 
+class Settlement(msgspec.Struct, frozen=True):
+    """What `Store.settle` is asked for one lane."""
+
+    lease: Lease
+    cursor: Cursor
+    tally: Tally | None = None
+
+
 class Cleaned(msgspec.Struct, frozen=True):
     """What one batch of retention did."""
 
@@ -301,6 +311,25 @@ class Blocker(msgspec.Struct, frozen=True):
         return f"process {self.pid} of role {self.role}{name}, {age}"
 
 
+class ManyLanes(Protocol):
+    """What a store does for several lanes of one relay in one statement."""
+
+    async def read(self, lanes: Sequence[tuple[Lease, Cursor]], limit: PageLimit) -> Sweep:
+        """The next messages that any of the lanes has not dealt with, in one snapshot: `share_out` makes pages of them.
+        Writes nothing. See `Store.read`.
+
+        No cursor may be catching up, and all leases have one sink and one owner. Changes of the lanes raise nothing
+        here: whoever calls this checks each lane with `Lease.check_read`.
+        """
+        ...
+
+    async def settle(self, asked: Sequence[Settlement]) -> Sequence[Lease | None]:
+        """Save the cursors, each fenced by its own lease; None for a lane that was not saved, because its row is not as
+        the lease says, or is locked. No lock is waited for, so that no lane waits for another.
+        """
+        ...
+
+
 class Store(Protocol):
     """A database with the log, the lanes and their cursors.
 
@@ -316,6 +345,11 @@ class Store(Protocol):
     @property
     def leases(self) -> Leases:
         """Lane ownership and lease expiry."""
+        ...
+
+    @property
+    def many(self) -> ManyLanes | None:
+        """How several lanes are read and settled at once; None where each lane does so alone."""
         ...
 
     async def open(self) -> None:

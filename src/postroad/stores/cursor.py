@@ -15,6 +15,10 @@ read_page in sql/postgresql/queries.sql has the proof.
 
 A store with one writer at a time (SQLite) has no late rows, no snapshots and no horizon: its cursor is the position
 alone.
+
+Several lanes may be read for at once, by a sweep. It begins at the meet of their cursors, which has dealt with nothing
+that one of them has not; each lane is given what its own cursor has not dealt with; and all of them end at the same
+place.
 """
 
 from __future__ import annotations
@@ -26,12 +30,12 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from postroad.message import SLOTS, StoredMessage
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from postroad.message import StoredMessage
-
-__all__ = ["Cursor", "Page", "PageLimit", "turn_page"]
+__all__ = ["Cursor", "Page", "PageLimit", "Sweep", "meet", "share_out", "turn_page", "xmax_and_xip"]
 
 
 class Cursor(msgspec.Struct, frozen=True):
@@ -71,6 +75,8 @@ class Page(msgspec.Struct, frozen=True):
     """The snapshot that the page was read in."""
     version: int = 0
     """The lane's version when the page was read."""
+    more: bool = False
+    """The log goes on behind this page, even if it is empty: the lane has no rows in this part of the log."""
 
     def cursor_after(self, dealt_with: int) -> Cursor:
         """Where the cursor goes when only the first so many messages have been dealt with."""
@@ -121,6 +127,128 @@ def _after_late_rows(before: Cursor, rows: Sequence[StoredMessage], limit: PageL
     if limit.reached(rows):
         return replace(before, late_position=rows[-1].position)
     return Cursor(before.position, before.late_snapshot, horizon=before.horizon)
+
+
+# -- several lanes at once ---------------------------------------------------------------------------------------------
+
+
+class Sweep(msgspec.Struct, frozen=True):
+    """What one look at the log found for several lanes: rows of all their slots, by position."""
+
+    messages: Sequence[StoredMessage]
+    xids: Sequence[int] | None
+    """The transaction of each row; None if the lanes' cursors were the same, so that no lane has dealt with any row."""
+    snapshot: str | None
+    log_end: int
+    """The highest position in the log, or of a cursor, as far as positions were given out."""
+    versions: Sequence[int | None]
+    """Of each lane, as `Page.version`; None if the lane has another owner or epoch."""
+    horizon: int | None = None
+    """One for `log_end`."""
+
+
+def meet(cursors: Iterable[Cursor]) -> Cursor:
+    """The cursor that has dealt with a row only if all of these have: what any of them needs, a sweep from there finds.
+
+    None of them may be catching up.
+    """
+    every = list(cursors)
+    position, snapshots = min([each.position for each in every]), {each.snapshot for each in every}
+    horizons = [each.horizon for each in every if each.horizon is not None]
+    horizon = max(horizons) if len(horizons) == len(every) else None
+    if len(snapshots) == 1:
+        return Cursor(position, every[0].snapshot, horizon=horizon)
+    parts = [xmax_and_xip(each) for each in snapshots]
+    xmax = min([its_xmax for its_xmax, _ in parts])
+    xip = sorted({xid for _, its_xip in parts for xid in its_xip if xid < xmax})
+    return Cursor(position, f"{min([*xip, xmax])}:{xmax}:{','.join(map(str, xip))}", horizon=horizon)
+
+
+def xmax_and_xip(snapshot: str | None) -> tuple[int, list[int]]:
+    """The parts of a snapshot that decide visibility: xmax, and the ids of transactions in progress."""
+    assert snapshot is not None  # noqa: S101 - a lane's row has one
+    _, xmax, xip = snapshot.split(":")
+    return int(xmax), [int(xid) for xid in xip.split(",")] if xip else []
+
+
+def share_out(
+    sweep: Sweep, lanes: Sequence[tuple[range, Cursor]], *, limit: PageLimit, page_rows: int
+) -> Sequence[Sequence[Page] | None]:
+    """For each lane, given as its slots and its cursor, the pages that a sweep from the meet of the cursors has for it.
+
+    `limit` is that of the sweep, and `page_rows` that of a page. A lane gets no page if the sweep ended before the
+    lane's position; and None if it has more late rows than fit on a page, so that it has to catch up alone.
+    """
+    rows, base = sweep.messages, min([cursor.position for _, cursor in lanes])
+    first = bisect_right(rows, base, key=_position)
+    if first and limit.reached(rows[:first]):
+        return [None] * len(lanes)  # whose late rows were left out is not known
+    more = first < len(rows) and limit.reached(rows[first:] if first else rows)
+    end = Cursor(rows[-1].position if more else sweep.log_end, sweep.snapshot, horizon=sweep.horizon)
+    return [
+        _portion(mine, cursor, end=end, version=version or 0, page_rows=page_rows, more=more)
+        for mine, (_, cursor), version in zip(_by_lane(sweep, lanes), lanes, sweep.versions, strict=True)
+    ]
+
+
+def _by_lane(sweep: Sweep, lanes: Sequence[tuple[range, Cursor]]) -> Sequence[list[StoredMessage]]:
+    """The rows of each lane's slots, without those that its cursor has dealt with."""
+    found: list[list[StoredMessage]] = [[] for _ in lanes]
+    if sweep.xids is None:
+        append_for: list[Callable[[StoredMessage], None]] = [found[0].append] * SLOTS
+        for (slots, _), its in zip(lanes, found, strict=True):
+            append_for[slots.start : slots.stop] = [its.append] * len(slots)
+        for message in sweep.messages:
+            append_for[message.slot](message)
+        return found
+    lane_of = [0] * SLOTS
+    for number, (slots, _) in enumerate(lanes):
+        lane_of[slots.start : slots.stop] = [number] * len(slots)
+    dealt_with = [_DealtWith(cursor) for _, cursor in lanes]
+    for message, xid in zip(sweep.messages, sweep.xids, strict=True):
+        number = lane_of[message.slot]
+        if not dealt_with[number].has(message.position, xid):
+            found[number].append(message)
+    return found
+
+
+class _DealtWith:
+    """Which rows a cursor has dealt with."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._position = cursor.position
+        self._xmax: float = float("inf")
+        self._xip: Collection[int] = ()
+        if cursor.snapshot is not None:
+            self._xmax, xip = xmax_and_xip(cursor.snapshot)
+            self._xip = frozenset(xip)
+
+    def has(self, position: int, xid: int) -> bool:
+        return position <= self._position and xid < self._xmax and xid not in self._xip
+
+
+def _portion(
+    rows: Sequence[StoredMessage],
+    before: Cursor,
+    *,
+    end: Cursor,
+    version: int,
+    page_rows: int,
+    more: bool,
+) -> Sequence[Page] | None:
+    """One lane's rows of a sweep that ended at `end`, as pages that follow one another."""
+    if more and end.position < before.position:
+        return ()  # a cursor can't say that it has dealt with late rows up to here only; a later sweep finds them again
+    if bisect_right(rows, before.position, key=_position) >= page_rows:
+        return None
+    pages = []
+    for start in range(0, len(rows), page_rows) or (0,):
+        chunk = rows[start : start + page_rows]
+        last = start + page_rows >= len(rows)
+        after = replace(end, position=max(before.position, end.position) if last else chunk[-1].position)
+        pages.append(Page(before, chunk, after, end.snapshot, version, more or not last))
+        before = after
+    return pages
 
 
 _position = attrgetter("position")

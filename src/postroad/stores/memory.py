@@ -40,7 +40,7 @@ from postroad.stores.base import (
     key_and_source,
     key_of,
 )
-from postroad.stores.cursor import turn_page
+from postroad.stores.cursor import Sweep, meet, turn_page
 from postroad.stores.memory_leases import MemoryLeases
 from postroad.stores.memory_naps import MemoryNaps
 from postroad.stores.naps import Tick
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from postroad.message import NewRow
     from postroad.schedule import Later
-    from postroad.stores.base import Blocker, Deferred, Held, Tally
+    from postroad.stores.base import Blocker, Deferred, Held, Settlement, Tally
     from postroad.stores.cursor import Cursor, Page, PageLimit
 
 __all__ = ["MemoryStore", "MemoryTransaction"]
@@ -145,6 +145,7 @@ class MemoryStore:
         self._attempts: list[_Attempt] = []
         self._scheduled: dict[UUID, tuple[float, NewRow]] = {}
         self.naps = MemoryNaps(self)
+        self.many = _ManyLanes(self)
         self.tallies: list[Tally] = []
         """What lanes have reported."""
         self._processed: set[tuple[str, str]] = set()
@@ -221,18 +222,26 @@ class MemoryStore:
                 row.key = key_and_source(message) if by_source else message.key
 
     async def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> Page:
+        found = self.sweep([lease], cursor.position, limit)
+        (version,) = found.versions
+        lease.check_read(cursor, version, self._end)
+        return turn_page(cursor, found.messages, limit=limit, snapshot=None, log_end=self._end, version=version or 0)
+
+    def sweep(self, leases: Sequence[Lease], after: int, limit: PageLimit) -> Sweep:
+        """The next messages of these lanes, and the lanes' versions."""
         rows: list[StoredMessage] = []
         size = 0
         for message in self._log:
             if len(rows) == limit.rows or size >= limit.payload_bytes:
                 break
-            if message.position > cursor.position and lease.first_slot <= message.slot <= lease.last_slot:
+            if message.position > after and any(each.first_slot <= message.slot <= each.last_slot for each in leases):
                 rows.append(message)
                 size += message.size
+        return Sweep(rows, [0] * len(rows), None, self._end, [self._version(lease) for lease in leases])
+
+    def _version(self, lease: Lease) -> int | None:
         lane = self._lanes[lease.sink, lease.lane]
-        version = lane.version if (lane.owner, lane.epoch) == (lease.owner, lease.epoch) else None
-        lease.check_read(cursor, version, self._end)
-        return turn_page(cursor, rows, limit=limit, snapshot=None, log_end=self._end, version=lane.version)
+        return lane.version if (lane.owner, lane.epoch) == (lease.owner, lease.epoch) else None
 
     async def is_current(self, lease: Lease) -> bool:
         found = self._lanes[lease.sink, lease.lane]
@@ -451,6 +460,24 @@ def _behind(rows: Sequence[_DeferredRow], head: _DeferredRow) -> list[_DeferredR
     """The messages behind a head, up to the first that is due at a time of its own, or dead."""
     behind = [row for row in rows if row.key == head.key and row.blocks and row.position > head.position]
     return list(takewhile(lambda row: row.waits_in_line, behind[:FOLLOWERS]))
+
+
+class _ManyLanes:
+    """Several lanes at once; see `ManyLanes` for the contract."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    async def read(self, lanes: Sequence[tuple[Lease, Cursor]], limit: PageLimit) -> Sweep:
+        return self._store.sweep([lease for lease, _ in lanes], meet(cursor for _, cursor in lanes).position, limit)
+
+    async def settle(self, asked: Sequence[Settlement]) -> Sequence[Lease | None]:
+        return [
+            await self._store.settle(each.lease, each.cursor, each.tally)
+            if await self._store.is_current(each.lease)
+            else None
+            for each in asked
+        ]
 
 
 def _content(message: StoredMessage | NewRow) -> tuple[object, ...]:

@@ -23,13 +23,14 @@ from postroad.errors import InvalidSetting, LogNotReadable, MissingExtra, StoreU
 from postroad.message import StoredMessage
 from postroad.stores.base import ANY_SIZE, Blocker, Claim, Cleaned, Lease, Loaded, Moved, Recorded
 from postroad.stores.connections.errors import is_transient
-from postroad.stores.cursor import Cursor, turn_page
+from postroad.stores.cursor import Cursor, turn_page, xmax_and_xip
 from postroad.stores.dialects import POSTGRESQL
 from postroad.stores.dialects.postgresql import LAST_XID
 from postroad.stores.migrations import check_version, not_migrated, wrong_schema
 from postroad.stores.postgresql_deferred import PostgreSQLDeferred
 from postroad.stores.postgresql_leases import PostgreSQLLeases
 from postroad.stores.postgresql_lock_waits import LONG_SECONDS, LockWaits
+from postroad.stores.postgresql_many import PostgreSQLManyLanes
 from postroad.stores.postgresql_mover import Mover
 from postroad.stores.postgresql_naps import PostgreSQLNaps
 from postroad.stores.postgresql_pool import acquired, in_transaction
@@ -99,6 +100,7 @@ class PostgreSQLStore:
             taken=self._taken,
             locked=lambda: self._lock_waits.skipped("lanes"),
         )
+        self.many = PostgreSQLManyLanes(self._sql, self._connection, lambda: self._pooled)
         self._lock_waits = LockWaits()
         self._mover = Mover(self._sql)
         self._connections = connections
@@ -311,13 +313,13 @@ class PostgreSQLStore:
     # -- connections -------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def _connection(self, lease: Lease | None = None) -> AsyncIterator[Any]:
-        """A connection; for a lane, only if it is to the server from which the lane was loaded."""
+    async def _connection(self, *leases: Lease) -> AsyncIterator[Any]:
+        """A connection; for lanes, only if it is to the server from which they were loaded."""
         if self._pool is None:
             raise StoreUnavailable("the store is not open")
         with _errors_translated(self._schema, self._url):
             async with acquired(self._pool) as connection, self._session(connection):
-                if lease is not None and self._loaded.get((lease.sink, lease.lane)) != self._servers:
+                if any(self._loaded.get((lease.sink, lease.lane)) != self._servers for lease in leases):
                     raise StoreUnavailable("PostgreSQL: the server was restarted since the lane was loaded")
                 with self._lock_waits.watching():
                     yield connection
@@ -551,7 +553,7 @@ def _lease(row: Any) -> Lease:
 
 
 def _page_values(lease: Lease, cursor: Cursor, rows: int, size: int) -> tuple[object, ...]:
-    snapshot = _xmax_and_xip(cursor.snapshot)
+    snapshot = xmax_and_xip(cursor.snapshot)
     lane = (lease.sink, lease.lane, lease.owner, lease.epoch)
     return (lease.first_slot, lease.last_slot, cursor.position, *snapshot, rows, size, *lane)
 
@@ -559,13 +561,6 @@ def _page_values(lease: Lease, cursor: Cursor, rows: int, size: int) -> tuple[ob
 def _fence(lease: Lease, cursor: Cursor) -> tuple[object, ...]:
     owner = (lease.sink, lease.lane, lease.owner, lease.epoch, lease.version)
     return (*owner, cursor.position, cursor.snapshot, cursor.late_position, cursor.late_snapshot, cursor.horizon)
-
-
-def _xmax_and_xip(snapshot: str | None) -> tuple[int, list[int]]:
-    """The parts of a snapshot that decide visibility: xmax, and the ids of transactions in progress."""
-    assert snapshot is not None  # noqa: S101 - a lane's row has one
-    _, xmax, xip = snapshot.split(":")
-    return int(xmax), [int(xid) for xid in xip.split(",")] if xip else []
 
 
 def _microseconds_since_1970(value: tuple[int]) -> int:

@@ -51,6 +51,7 @@ class SQLiteStore:
         self._busy_timeout = busy_timeout
         self.leases = SQLiteLeases(self._sql, self._run, self._open, self._on_disk, _lease)
         self.naps = SQLiteNaps(self._fetch, self.leases)
+        self.many = None  # a file has few lanes
         self._thread: ThreadPoolExecutor | None = None
         self._connection: sqlite3.Connection | None = None
 

@@ -359,6 +359,76 @@ select coalesce(
           from {schema}.lanes where sink = $8 and lane = $9 and owner = $10 and epoch = $11),
        null, null, null, null, null, null
 
+-- name: read_many
+-- As read_page, for several lanes of one relay whose cursors are the same. The key of the last row is a list of versions,
+-- in the order of $9; a lane that another relay owns has an empty one.
+-- $1: a bit for each slot; $2 and $3: sink and owner; $4: position H; $5 and $6: xmax and xip of snapshot S; $7: rows;
+-- $8: bytes of a row; $9 and $10: lanes and their epochs; $11: the horizon; $12: the highest position of their cursors.
+with statement as materialized (select pg_current_snapshot() as snapshot)
+select position, id, topic, key, slot, type, {contents}, created_at
+  from (select *, case when {size} <= $8::bigint then 1 end as size from {schema}.outbox
+         where (xid >= $5 and xid < $11 or xid = any($6))
+           and get_bit($1::bytea, slot) = 1
+           and position + 0 <= $4
+         order by position + 0
+         limit $7) late
+union all
+select position, id, topic, key, slot, type, {contents}, created_at
+  from (select *, case when {size} <= $8::bigint then 1 end as size from {schema}.outbox
+         where position > $4
+           and get_bit($1::bytea, slot) = 1
+         order by position
+         limit $7) next
+union all
+select coalesce(
+           (select max(position) from {schema}.outbox having max(position) >= $12),
+           least($12, pg_sequence_last_value(pg_get_serial_sequence('{schema}.outbox', 'position')::regclass))),
+       null, (select snapshot::text from statement),
+       (select string_agg(case when l.version is null then ''
+                               when exists (select from {schema}.deferred d
+                                             where d.sink = $2 and d.lane = asked.lane and not d.noticed)
+                               then '9223372036854775807' else l.version::text end, ',' order by number)
+          from unnest($9::smallint[], $10::bigint[]) with ordinality as asked (lane, epoch, number)
+          left join {schema}.lanes l
+            on l.sink = $2 and l.lane = asked.lane and l.owner = $3 and l.epoch = asked.epoch),
+       null, {next_xid}::text, null, null, null, null
+
+-- name: read_many_apart
+-- As read_many, for lanes whose cursors differ, so that each row comes with its xid; and for rows of any size. $8: bytes of
+-- the whole page; it ends with the row that reaches them.
+with statement as materialized (select pg_current_snapshot() as snapshot)
+select position, id, topic, key, slot, type, {contents}, created_at, xid
+  from (select *, sum(size) over (order by position rows between unbounded preceding and 1 preceding) as bytes_before
+          from (select *, {size} as size from {schema}.outbox
+                 where (xid >= $5 and xid < $11 or xid = any($6))
+                   and get_bit($1::bytea, slot) = 1
+                   and position + 0 <= $4
+                 order by position + 0
+                 limit $7) late_rows) late
+ where coalesce(bytes_before, 0) < $8
+union all
+select position, id, topic, key, slot, type, {contents}, created_at, xid
+  from (select *, sum(size) over (order by position rows between unbounded preceding and 1 preceding) as bytes_before
+          from (select *, {size} as size from {schema}.outbox
+                 where position > $4
+                   and get_bit($1::bytea, slot) = 1
+                 order by position
+                 limit $7) next_rows) next
+ where coalesce(bytes_before, 0) < $8
+union all
+select coalesce(
+           (select max(position) from {schema}.outbox having max(position) >= $12),
+           least($12, pg_sequence_last_value(pg_get_serial_sequence('{schema}.outbox', 'position')::regclass))),
+       null, (select snapshot::text from statement),
+       (select string_agg(case when l.version is null then ''
+                               when exists (select from {schema}.deferred d
+                                             where d.sink = $2 and d.lane = asked.lane and not d.noticed)
+                               then '9223372036854775807' else l.version::text end, ',' order by number)
+          from unnest($9::smallint[], $10::bigint[]) with ordinality as asked (lane, epoch, number)
+          left join {schema}.lanes l
+            on l.sink = $2 and l.lane = asked.lane and l.owner = $3 and l.epoch = asked.epoch),
+       null, {next_xid}::text, null, null, null, null, null
+
 -- name: settle
 -- Moving only the cursor need not wait for the disk: after a crash of the server the move is lost, and the last pages are
 -- published again. Behind a pooler ($11) a crash goes unnoticed, so there the commit is durable.
@@ -389,6 +459,35 @@ insert into {schema}.progress as p (sink, lane, position, snapshot, published, r
 select sink, lane, position, snapshot, $12, $13 from settled
 on conflict (sink, lane, position, at) do update
    set published = p.published + excluded.published, refused = p.refused + excluded.refused
+
+-- name: settle_many
+-- Settle several lanes of one relay, each fenced by its own epoch and version; returns those that were. No lock is waited
+-- for: a lane that is locked is left out, as one that has changed is. $1: sink; $2: owner; $3: as $11 of settle; $4 to $13:
+-- for each lane its number, epoch, version, the parts of its cursor, and a tally or nulls.
+with async_commit as materialized (
+    select set_config('synchronous_commit',
+                      case when $3::boolean then current_setting('synchronous_commit') else 'off' end, true)),
+asked as materialized (
+    select *
+      from unnest($4::smallint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::text[], $9::bigint[], $10::text[],
+                  $11::xid8[], $12::bigint[], $13::bigint[])
+           as asked (lane, epoch, version, position, snapshot, late_position, late_snapshot, horizon, published, refused)),
+free as materialized (
+    select lane from {schema}.lanes where sink = $1 and owner = $2 and lane = any($4) for update skip locked),
+settled as (
+    update {schema}.lanes l
+       set position = asked.position, snapshot = asked.snapshot::pg_snapshot,
+           late_position = asked.late_position, late_snapshot = asked.late_snapshot::pg_snapshot,
+           horizon = asked.horizon, version = l.version + 1
+      from async_commit, asked join free using (lane)
+     where l.sink = $1 and l.lane = asked.lane and l.owner = $2 and l.epoch = asked.epoch and l.version = asked.version
+    returning l.lane, l.position, l.snapshot, asked.published, asked.refused),
+noted as (
+    insert into {schema}.progress as p (sink, lane, position, snapshot, published, refused)
+    select $1, lane, position, snapshot, published, refused from settled where published is not null
+    on conflict (sink, lane, position, at) do update
+       set published = p.published + excluded.published, refused = p.refused + excluded.refused)
+select lane from settled
 
 -- name: note_progress
 -- How far the lane has come, within its transaction. $3: published; $4: refused.

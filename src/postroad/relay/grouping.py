@@ -1,0 +1,57 @@
+"""Which lanes of a relay are read for in one sweep, and which read alone. Pure: no I/O, no clock, no event loop.
+
+- A lane that asks is read for, in a sweep or alone.
+- A lane that does not ask, because it is publishing, is read for too, until it has `QUEUED` pages waiting. Then it is
+  left behind: nobody waits for a slow lane.
+- A sweep begins at the position of its last lane. So a lane that is far behind most others reads alone, until it has
+  come near: it would make the others read again what they have. One that is far ahead reads alone because it would wait
+  for the others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+__all__ = ["FEWEST", "MOST_ROWS", "QUEUED", "Standing", "gather", "rows_of_sweep"]
+
+FEWEST: Final = 8
+"""Fewer lanes than this read alone: sharing out costs more than it saves."""
+QUEUED: Final = 2
+"""So many pages wait for a lane at most, unless one sweep had more for it."""
+MOST_ROWS: Final = 4000
+"""Larger sweeps are not faster."""
+SWEEPS_BEHIND: Final = 4
+PAGES_AHEAD: Final = 2
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """Where a lane stands: the next read for it begins at `position`."""
+
+    lane: int
+    position: int
+    asks: bool
+    queued: int = 0
+
+
+def rows_of_sweep(batch_size: int, lanes: int) -> int:
+    """How many rows a sweep for so many lanes reads."""
+    return min(MOST_ROWS, batch_size * lanes)
+
+
+def gather(standings: Iterable[Standing], *, batch_size: int, fewest: int = FEWEST) -> Collection[int]:
+    """The lanes to read for in one sweep; empty if all that ask should read alone, as do those that are not in it."""
+    candidates = [each for each in standings if each.asks or each.queued < QUEUED]
+    if len(candidates) < fewest:
+        return ()
+    middle = sorted([each.position for each in candidates])[len(candidates) // 2]
+    first = middle - SWEEPS_BEHIND * rows_of_sweep(batch_size, len(candidates))
+    last = middle + PAGES_AHEAD * batch_size * len(candidates)  # what a page of one lane is worth in positions
+    near = [each for each in candidates if first <= each.position <= last]
+    if len(near) < fewest or not any(each.asks for each in near):
+        return ()
+    return [each.lane for each in near]

@@ -1,0 +1,97 @@
+"""Several lanes of one relay in one statement; see `ManyLanes` for the contract."""
+
+from __future__ import annotations
+
+from itertools import starmap
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
+
+from postroad.message import SLOTS, StoredMessage
+from postroad.stores.cursor import Sweep, meet, xmax_and_xip
+from postroad.stores.dialects.postgresql import LAST_XID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from postroad.stores.base import Lease, Settlement
+    from postroad.stores.cursor import Cursor, PageLimit
+
+__all__ = ["PostgreSQLManyLanes"]
+
+_HEADERS: Final = itemgetter("headers")
+
+
+class PostgreSQLManyLanes:
+    """Reads and settles several lanes of one relay at once.
+
+    `connection` gives a connection, only if it is to the server from which the given lanes were loaded; `pooled` says
+    whether a pooler is in between.
+    """
+
+    def __init__(
+        self,
+        sql: Mapping[str, str],
+        connection: Callable[..., AbstractAsyncContextManager[Any]],
+        pooled: Callable[[], bool],
+    ) -> None:
+        self._sql = sql
+        self._connection = connection
+        self._pooled = pooled
+        self._large = False
+        """In the last sweep, a message was larger than its share of the bytes."""
+
+    async def read(self, lanes: Sequence[tuple[Lease, Cursor]], limit: PageLimit) -> Sweep:
+        leases, cursors = [lease for lease, _ in lanes], [cursor for _, cursor in lanes]
+        async with self._connection(*leases) as connection:
+            rows = await self._fetch(connection, leases, cursors, limit)
+        end = rows.pop()
+        versions = [int(version) if version else None for version in end["key"].split(",")]
+        if len(end) == len(StoredMessage.__struct_fields__):
+            messages, xids = list(starmap(StoredMessage, rows)), None
+        else:
+            messages, xids = [StoredMessage(*row[:-1]) for row in rows], [row["xid"] for row in rows]
+        return Sweep(messages, xids, end["topic"], end["position"], versions, int(end["type"]))
+
+    async def _fetch(
+        self, connection: Any, leases: Sequence[Lease], cursors: Sequence[Cursor], limit: PageLimit
+    ) -> list[Any]:
+        """The rows of a sweep. The cheap statement has no xids, and returns no rows that are larger than their share of
+        the bytes; when there are any, the other one is used until a sweep has none.
+        """
+        values, share = _values(leases, cursors), limit.payload_bytes // limit.rows
+        if not self._large and all(cursor == cursors[0] for cursor in cursors):
+            rows: list[Any] = await connection.fetch(self._sql["read_many"], *values(limit.rows, share))
+            if "" not in map(_HEADERS, rows):
+                return rows
+        rows = await connection.fetch(self._sql["read_many_apart"], *values(limit.rows, limit.payload_bytes))
+        self._large = any(not 0 < len(row["payload"]) + len(row["headers"]) <= share for row in rows[:-1])
+        return rows
+
+    async def settle(self, asked: Sequence[Settlement]) -> Sequence[Lease | None]:
+        leases = [each.lease for each in asked]
+        columns = zip(*map(_settlement, asked), strict=True)
+        async with self._connection(*leases) as connection:
+            rows = await connection.fetch(
+                self._sql["settle_many"], leases[0].sink, leases[0].owner, self._pooled(), *columns
+            )
+        settled = {row["lane"] for row in rows}
+        return [each.lease.settled(each.cursor) if each.lease.lane in settled else None for each in asked]
+
+
+def _values(leases: Sequence[Lease], cursors: Sequence[Cursor]) -> Callable[[int, int], tuple[object, ...]]:
+    """The parameters of a sweep, but for its limits."""
+    slots = sum(((1 << lease.last_slot + 1) - (1 << lease.first_slot)) for lease in leases)
+    base, highest = meet(cursors), max([cursor.position for cursor in cursors])
+    relay = (leases[0].sink, leases[0].owner)
+    begin = (slots.to_bytes(SLOTS // 8, "little"), *relay, base.position, *xmax_and_xip(base.snapshot))
+    horizon = LAST_XID if base.horizon is None else base.horizon
+    end = ([lease.lane for lease in leases], [lease.epoch for lease in leases], horizon, highest)
+    return lambda rows, size: (*begin, rows, size, *end)
+
+
+def _settlement(asked: Settlement) -> tuple[object, ...]:
+    lease, cursor, tally = asked.lease, asked.cursor, asked.tally
+    fence = (lease.lane, lease.epoch, lease.version)
+    moved = (cursor.position, cursor.snapshot, cursor.late_position, cursor.late_snapshot, cursor.horizon)
+    return (*fence, *moved, *((tally.published, tally.refused) if tally else (None, None)))
