@@ -15,6 +15,7 @@ from benchmarks import (
     bad_key,
     drain,
     inbox,
+    lanes,
     large,
     machine,
     operations,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 ON_POSTGRESQL: dict[str, Callable[[PostgreSQL, Plan], Section]] = {
     "drain": drain.run,
+    "lanes": lanes.run,
     "waiting": waiting.run,
     "add": add.run,
     "large": large.run,

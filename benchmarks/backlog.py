@@ -46,7 +46,9 @@ def create_log(server: PostgreSQL) -> str:
     return url
 
 
-def create_sinks(url: str, sinks: Sequence[str], *, start: Start = "oldest", to: str = "null://") -> None:
+def create_sinks(
+    url: str, sinks: Sequence[str], *, start: Start = "oldest", to: str = "null://", lanes: int = LANES
+) -> None:
     """Create these sinks, with cursors, before the messages that they are going to deliver there."""
     destination = publisher_for(to).destination
 
@@ -55,7 +57,7 @@ def create_sinks(url: str, sinks: Sequence[str], *, start: Start = "oldest", to:
         await store.open()
         try:
             for sink in sinks:
-                await store.leases.create(sink, destination, lanes=LANES, start=start)
+                await store.leases.create(sink, destination, lanes=lanes, start=start)
         finally:
             await store.close()
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from benchmarks.backlog import create_log, create_sinks, fill
+from benchmarks.backlog import LANES, create_log, create_sinks, fill
 from benchmarks.ledger import Ledger, Work
 from benchmarks.peers import environment
 from benchmarks.process import Broken, Outcome, Process
@@ -37,10 +37,12 @@ class Drained(msgspec.Struct, frozen=True):
         return self.outcome.rate
 
 
-def log(server: PostgreSQL, messages: int, keys: int, sinks: list[str], *, to: str = "null://") -> str:
+def log(
+    server: PostgreSQL, messages: int, keys: int, sinks: list[str], *, to: str = "null://", lanes: int = LANES
+) -> str:
     """A backlog that every one of these sinks has yet to read: they were there before it. The database's URL."""
     url = create_log(server)
-    create_sinks(url, sinks, to=to)
+    create_sinks(url, sinks, to=to, lanes=lanes)
     fill(server, url, messages, keys=keys)
     return url
 
@@ -53,9 +55,13 @@ def drain_ours(
     *,
     to: str = "null://",
     meanwhile: Process | None = None,
+    alone: bool = False,
 ) -> Drained:
-    """A relay of ours delivers the backlog to a destination, as one sink, while another process may be at work."""
-    with Process("relay_process", url, sink, "--to", to) as relay:
+    """A relay of ours delivers the backlog to a destination, as one sink, while another process may be at work.
+
+    `alone`: without a convoy.
+    """
+    with Process("relay_process", url, sink, "--to", to, *["--alone"] * alone) as relay:
         # What was written before must not fall into the measured time, as an autovacuum or as hint bits.
         server.psql(url, "vacuum (analyze)")
         server.psql(url, "checkpoint")

@@ -20,9 +20,13 @@ def main() -> None:
     parser.add_argument("database")
     parser.add_argument("sink")
     parser.add_argument("--to", default="null://")
+    parser.add_argument("--alone", action="store_true", help="every lane reads and settles alone")
     arguments = parser.parse_args()
     settings = RelaySettings()
-    relay = Relay(store_for(arguments.database), publisher_for(arguments.to), sink=arguments.sink, settings=settings)
+    store = store_for(arguments.database)
+    if arguments.alone:
+        store.many = None  # type: ignore[misc]
+    relay = Relay(store, publisher_for(arguments.to), sink=arguments.sink, settings=settings)
     starting_cpu_seconds = wait_for_go()
     summary = asyncio.run(relay.run_until_empty())
     report(

@@ -1,0 +1,41 @@
+"""lanes: what a message costs when a relay has more lanes, with a convoy and when every lane reads alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from benchmarks import draining
+from benchmarks.sections import Plan, Section, median, spread
+
+if TYPE_CHECKING:
+    from benchmarks.draining import Drained
+    from tests.services.postgresql import PostgreSQL
+
+LANES = (4, 16, 64)
+
+
+def run(server: PostgreSQL, plan: Plan) -> Section:
+    messages = plan.size(500_000, quick=50_000)
+    section = Section("lanes", f"Draining {messages:,} messages with more lanes", [*draining.HEADER, "convoy is"])
+    rounds: dict[tuple[int, bool], list[Drained]] = {}
+    sinks = [f"round {number}" for number in range(2 * plan.rounds())]
+    logs = {lanes: draining.log(server, messages, 0, sinks, lanes=lanes) for lanes in LANES}
+    for number in range(plan.rounds()):
+        for lanes, url in logs.items():
+            for sink, alone in zip(sinks[2 * number :], (True, False), strict=False):
+                drained = draining.drain_ours(server, url, sink, messages, alone=alone)
+                rounds.setdefault((lanes, alone), []).append(drained)
+    for (lanes, alone), drains in rounds.items():
+        times = "1 x" if alone else spread(_ratios(drains, rounds[lanes, True]), "{:.2f} x") + " as fast"
+        section.rows.append([*draining.row(f"{lanes} lanes{', each alone' * alone}", drains), times])
+        section.raw[f"{lanes} {'alone' if alone else 'convoy'}"] = [each.rate for each in drains]
+    for lanes, wanted in ((16, 1.35), (64, 2.3)):
+        ratio = median(_ratios(rounds[lanes, False], rounds[lanes, True]))
+        section.at_least(f"times as fast as alone, {lanes} lanes", wanted, ratio, "{:.2f}")
+    of_few = median(_ratios(rounds[64, False], rounds[4, False]))
+    section.at_least("64 lanes, of the rate with 4", 0.85, of_few, "{:.2f}")
+    return section
+
+
+def _ratios(these: list[Drained], those: list[Drained]) -> list[float]:
+    return [one.rate / other.rate for one, other in zip(these, those, strict=True)]
