@@ -19,6 +19,8 @@ SOURCE = ROOT / "src"
 
 CURSOR = "postroad/stores/cursor.py"
 LANE = "postroad/relay/lane.py"
+CONVOY = "postroad/relay/convoy.py"
+GROUPING = "postroad/relay/grouping.py"
 MESSAGE = "postroad/message.py"
 HANDLER_TRANSACTION = "postroad/consumer/handler_transaction.py"
 DELIVERY = "postroad/consumer/delivery.py"
@@ -38,6 +40,7 @@ PG_DIALECT = "postroad/stores/dialects/postgresql.py"
 PG_STORE_LEASES = "postroad/stores/postgresql_leases.py"
 PG_LEASES = "postroad/stores/sql/postgresql/leases.sql"
 PG_DEFERRED = "postroad/stores/postgresql_deferred.py"
+PG_MANY = "postroad/stores/postgresql_many.py"
 PG_POOL = "postroad/stores/postgresql_pool.py"
 LIVENESS = "postroad/relay/liveness.py"
 OWNED_LANE = "postroad/relay/owned_lane.py"
@@ -55,6 +58,11 @@ STORE_CONTRACT = "postroad/stores/base.py"
 
 STORES = "tests/contracts/test_stores.py"
 POSTGRESQL = "tests/contracts/test_postgresql.py"
+MANY = "tests/contracts/test_many_lanes.py"
+CONVOYS = "tests/contracts/test_convoy.py"
+CONVOY_TEST = "tests/unit/relay/test_convoy.py"
+GROUPING_TEST = "tests/unit/relay/test_grouping.py"
+CURSOR_TEST = "tests/unit/stores/test_cursor.py"
 LIMITS = "tests/security/test_limits.py"
 RELAY = "tests/contracts/test_relay.py"
 REFUSALS = "tests/contracts/test_refusals.py"
@@ -275,6 +283,66 @@ MUTANTS = [
     Mutant("a server that was started anew goes unnoticed", PG,
            "if any(self._loaded.get((lease.sink, lease.lane)) != self._servers for lease in leases):", "if False:",
            (LOST,)),
+    # Reading and settling several lanes at once
+    Mutant("a sweep begins at the highest position", CURSOR, "position, snapshots = min(", "position, snapshots = max(",
+           (LOG_MACHINE,)),
+    Mutant("a sweep begins at the highest xmax", CURSOR, "xmax = min([its_xmax", "xmax = max([its_xmax",
+           (LOG_MACHINE,)),
+    Mutant("a sweep forgets what was in progress", CURSOR, "for xid in its_xip if xid < xmax}",
+           "for xid in its_xip if xid < xmax and False}", (MANY,)),
+    Mutant("a sweep gives a lane what it has dealt with", CURSOR,
+           "if not dealt_with[number].has(message.position, xid):", "if xid:", (LOG_MACHINE,)),
+    Mutant("of a sweep, late rows count as dealt with", CURSOR,
+           "return position <= self._position and xid < self._xmax and xid not in self._xip",
+           "return position <= self._position", (LOG_MACHINE,)),
+    Mutant("of a sweep, rows in progress count as dealt with", CURSOR,
+           "return position <= self._position and xid < self._xmax and xid not in self._xip",
+           "return position <= self._position and xid < self._xmax", (LOG_MACHINE,)),
+    Mutant("a sweep has no room for late rows and passes them", CURSOR, "if first and limit.reached(rows[:first]):",
+           "if False:", (LOG_MACHINE,)),
+    Mutant("a sweep gives a lane more late rows than a page holds", CURSOR,
+           "if bisect_right(rows, before.position, key=_position) >= page_rows:", "if False:", (LOG_MACHINE,)),
+    Mutant("a sweep moves a lane that it has not come to", CURSOR, "if more and end.position < before.position:",
+           "if False:", (LOG_MACHINE,)),
+    Mutant("a sweep looks at all that was added while its lanes were away", PG_QUERIES, "and xid < $11 or",
+           "and $11 > xid8 '0' or", (MANY,), times=2),
+    Mutant("a sweep has the lowest horizon", CURSOR, "horizon = max(horizons) if len(horizons) == len(every) else None",
+           "horizon = min(horizons, default=None)", (CURSOR_TEST,)),
+    Mutant("a full sweep moves lanes to the end of the log", CURSOR,
+           "end = Cursor(rows[-1].position if more else sweep.log_end,", "end = Cursor(sweep.log_end,", (LOG_MACHINE,)),
+    Mutant("an empty part of a sweep is the end of the log", LANE, "if not (page.more or page.before.catching_up)",
+           "if not page.before.catching_up", (CONVOYS,)),
+    Mutant("a sweep does not say that there is more", CURSOR, "more or not last))", "False))", (CURSOR_TEST,)),
+    Mutant("what a sweep found stays when a lane goes elsewhere", CONVOY,
+           "if member is None or not member.continues_from(cursor):", "if member is None:", (LOG_MACHINE,)),
+    Mutant("a sweep that failed drops nothing", CONVOY, "except Exception as error:\n            self.clear()\n",
+           "except Exception as error:\n", (CONVOY_TEST,)),
+    Mutant("what a sweep finds is kept though all was dropped", CONVOY, "if cleared != self._cleared:", "if False:",
+           (CONVOY_TEST,)),
+    Mutant("a sweep serves a lane that another relay took", CONVOY, "if changed := _changed(sweep, lanes):",
+           "if changed := ():", (CONVOY_TEST,)),
+    Mutant("a sweep from before it was asked for says that the log has ended", CONVOY,
+           "if page.messages or page.more or asked]", "if page or asked]", (CONVOY_TEST,)),
+    Mutant("sweeps wait for a slow lane", GROUPING, "if each.asks or each.queued < QUEUED]", "]", (GROUPING_TEST,)),
+    Mutant("sweeps go back for a lane that is far behind", GROUPING, "if first <= each.position <= last]",
+           "if each.position <= last]", (GROUPING_TEST,)),
+    Mutant("a sweep skips what lies behind the position", PG_QUERIES, "and position + 0 <= $4",
+           "and position + 0 <= $4 and false", (MANY,), times=2),
+    Mutant("a sweep shows the version of a lane that was taken", PG_QUERIES,
+           "and l.owner = $3 and l.epoch = asked.epoch),", "and l.owner = $3),", (MANY,), times=2),
+    Mutant("a sweep takes the last lane's position for the end of the log", PG_MANY, "max([cursor.position for",
+           "min([cursor.position for", (MANY,)),
+    Mutant("a sweep reads lanes from before a restart", PG, "!= self._servers for lease in leases):",
+           "!= self._servers for lease in leases[:1]):", (MANY,)),
+    Mutant("lanes settled jointly share their fence", PG_QUERIES, "and l.version = asked.version",
+           "and l.version = any($6)", (MANY,)),
+    Mutant("a lane settled jointly is not fenced by its epoch", PG_QUERIES, "and l.epoch = asked.epoch and l.version",
+           "and l.version", (MANY,)),
+    Mutant("lanes settled jointly wait for each other's locks", PG_QUERIES,
+           "and lane = any($4) for update skip locked),", "and lane = any($4) for update),", (MANY,)),
+    Mutant("a lane that was not settled jointly takes itself for settled", CONVOY,
+           "        if settled is None:\n            settled = await self._store.settle(lease, cursor, tally)",
+           "        if settled is None:\n            settled = lease.settled(cursor)", (CONVOY_TEST,)),
     # Publishing
     Mutant("a key's messages go at once", "postroad/relay/waves.py", "if len(set(keys)) == len(keys):",
            "if True:", (RELAY,)),

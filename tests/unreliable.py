@@ -13,7 +13,7 @@ from postroad.brokers.memory import MemoryBroker
 from postroad.config import RelaySettings
 from postroad.relay import Relay
 from postroad.retry import Backoff
-from postroad.stores.base import Store
+from postroad.stores.base import ManyLanes, Store
 
 AT_ONCE = Backoff(first=timedelta(0), max_attempts=3)
 
@@ -68,11 +68,14 @@ class UnreliableStore:
         self._store = store
         self._random = random
         self.mended = False
+        self.many = None if store.many is None else _UnreliableMany(self, store.many)
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._store, name)
-        if name not in {"load", "read", "settle", "record", "claim"}:
-            return method
+        return self.unreliably(method) if name in {"load", "read", "settle", "record", "claim"} else method
+
+    def unreliably(self, method: Any) -> Any:
+        """The same, but it may fail."""
 
         async def ask(*arguments: Any, **named: Any) -> Any:
             chance = 1.0 if self.mended else self._random.random()
@@ -86,9 +89,17 @@ class UnreliableStore:
         return ask
 
 
+class _UnreliableMany:
+    """What the store does for several lanes fails in the same ways."""
+
+    def __init__(self, store: UnreliableStore, many: ManyLanes) -> None:
+        self.read = store.unreliably(many.read)
+        self.settle = store.unreliably(many.settle)
+
+
 def a_relay(store: Any, broker: MemoryBroker, random: Random, on_dead: str) -> Relay:
     options: dict[str, Any] = {
-        "lanes": 2,
+        "lanes": random.choice([2, 16]),  # the first relay decides; of 16, two relays have a convoy each
         "batch_size": random.choice([1, 3, 10]),
         "poll_interval": "1ms",
         "max_idle_backoff": "1ms",

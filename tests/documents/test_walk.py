@@ -20,7 +20,7 @@ from tests.logs import MemoryLog, numbered
 ROOT = Path(__file__).parents[2]
 SOURCE = f"{ROOT / 'src' / 'postroad'}/"
 BEGIN, END = "relay/lane.py:Lane._deliver_pages", "stores/memory.py:MemoryStore.settle"
-READ = "stores/memory.py:MemoryStore.read"
+READ = ("relay/convoy.py:Convoy.read", "stores/memory.py:MemoryStore.read")
 CONTRACTS = ("stores/", "brokers/", "listeners.py", "relay/owned_lane.py", "relay/idle.py", "relay/wake_signal.py")
 """Of these only what the relay itself calls is listed."""
 UNLISTED = ("relay/clock.py", "config.py", "message.py", "relay/progress.py:LaneProgress.lease")
@@ -53,7 +53,7 @@ async def walked() -> list[str]:
         if what != "call" or file is None or calls[-1:] == [END] or task is None:
             return
         call = f"{file}:{frame.f_code.co_qualname}"
-        if call != READ and not task.get_name().startswith("postroad lane"):  # a page is read in a task of its own
+        if call not in READ and not task.get_name().startswith("postroad lane"):  # a page is read in a task of its own
             return
         inside = file.startswith(CONTRACTS) and (caller == file or (caller or "").startswith(CONTRACTS))
         if not calls and call != BEGIN:

@@ -1,29 +1,33 @@
 """The log under anything that transactions can do: every committed row is dealt with once, and in order per key.
 
 A machine drives real connections to a real PostgreSQL: writers that begin, add, set and roll back savepoints, prepare,
-commit and roll back in any order, in any isolation level; a reader with two lanes that reads pages of any size, deals
-with any beginning of them, is away while others write, and crashes between reading and settling; and retention, and
-restores from another cluster, in between.
+commit and roll back in any order, in any isolation level; a relay whose lanes read pages of any size, together in a
+convoy or alone, deal with any beginning of them, and settle; lanes that lag, are lost, leave and come back, sweeps that
+fail, relays that are away while others write, or crash between reading and settling; and retention, and restores from
+another cluster, in between.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 import asyncpg
+import msgspec
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from postroad import Message
+from postroad import Message, StoreUnavailable
+from postroad.errors import LaneChanged
 from postroad.message import UNSET
-from postroad.stores.base import Lease
-from postroad.stores.cursor import PageLimit
+from postroad.relay.convoy import Convoy
+from postroad.stores.base import Lease, ManyLanes
+from postroad.stores.cursor import Cursor, Page, PageLimit, Sweep
 from postroad.stores.postgresql import PostgreSQLStore
 from tests.lanes import take_lanes
 from tests.logs import OUTBOX, PLENTY, PostgreSQLLog
@@ -31,11 +35,13 @@ from tests.services.postgresql import PostgreSQL
 
 T = TypeVar("T")
 
-LANES = 2
-KEYS = ["a", "b", "c"]  # of these, "a" and "c" share a lane
+LANES = 4
+KEYS = ["a", "b", "c", "d", "e", "f"]
 WRITERS = 3
 writers = st.sampled_from(range(WRITERS))
 isolations = st.sampled_from(["read committed", "repeatable read", "serializable"])
+lanes = st.sampled_from(range(LANES))
+parts = st.sampled_from([1.0, 1.0, 0.5, 0.2])
 limits = st.builds(PageLimit, rows=st.sampled_from([2, 5, 50]), payload_bytes=st.sampled_from([50, 5000, 5000]))
 
 
@@ -48,10 +54,39 @@ class Writer:
         self.savepoints: list[int] = []
 
 
+class AtOnce:
+    """A clock by which nobody waits."""
+
+    def now(self) -> float:
+        return 0.0
+
+    async def wait(self, event: asyncio.Event, seconds: float) -> None:
+        """It is over already."""
+
+
+class Failing:
+    """Reads for many lanes at once, and fails when it is told to: before the database is asked, or after."""
+
+    def __init__(self, many: ManyLanes) -> None:
+        self.settle = many.settle
+        self._many = many
+        self.failure: str | None = None
+
+    async def read(self, lanes: Sequence[tuple[Lease, Cursor]], limit: PageLimit) -> Sweep:
+        failure, self.failure = self.failure, None
+        if failure == "before":
+            raise StoreUnavailable("before")
+        sweep = await self._many.read(lanes, limit)
+        if failure == "after":
+            raise StoreUnavailable("after")
+        return sweep
+
+
 class LogMachine(RuleBasedStateMachine):
     runner: asyncio.Runner
     connections: list[Any]
     store: PostgreSQLStore
+    many: Failing
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,21 +94,26 @@ class LogMachine(RuleBasedStateMachine):
         self.committed: set[int] = set()
         self.prepared: dict[str, list[int]] = {}
         self.dealt_with: list[tuple[int, str | None, int]] = []
-        self.reading: dict[int, Any] = {}
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.runner.run(work)
 
-    @initialize()
-    def begin_afresh(self) -> None:
+    @initialize(limit=limits, fewest=st.sampled_from([2, 2, 3, LANES + 1]))
+    def begin_afresh(self, limit: PageLimit, fewest: int) -> None:
+        self.limit, self.fewest = limit, fewest
         self.admin, *connections = self.connections
         self.writers = [Writer(connection) for connection in connections]
         self.run(self.admin.execute("truncate postroad.outbox, postroad.lanes"))
-        self.lanes: list[Lease] = []
-        self.run(self._take_lanes())
+        self.run(self._start())
 
-    async def _take_lanes(self) -> None:
-        self.lanes = list(await take_lanes(self.store, "s", uuid4(), lanes=LANES, start="oldest"))
+    async def _start(self) -> None:
+        """A relay that knows nothing takes all lanes."""
+        self.many.failure = None
+        self.lanes = sorted(await take_lanes(self.store, "s", uuid4(), lanes=LANES), key=lambda lane: lane.lane)
+        self.epochs = [lane.epoch for lane in self.lanes]
+        self.convoy = Convoy(self.store, clock=AtOnce(), fewest=self.fewest)
+        for lane in range(LANES):
+            self.convoy.add(lane)
 
     # -- writers -----------------------------------------------------------------------------------------------------
 
@@ -144,18 +184,15 @@ class LogMachine(RuleBasedStateMachine):
         if how == "commit":
             self.committed.update(added)
 
-    @rule(number=writers, key=st.sampled_from([*KEYS, None]), count=st.sampled_from([1, 9]), limit=limits)
-    def overtake(self, number: int, key: str | None, count: int, limit: PageLimit) -> None:
+    @rule(number=writers, key=st.sampled_from([*KEYS, None]), count=st.sampled_from([1, 9]), some=st.sets(lanes))
+    def overtake(self, number: int, key: str | None, count: int, some: set[int]) -> None:
         """Others commit behind an open transaction and are dealt with; what it added is late from now on."""
         self.add(number, "read committed", key, count)
-        self.number += 1
-        self.run(self._add_and_commit(self.number))
-        self.committed.add(self.number)
-        for lane in range(LANES):
-            self.run(self._step(lane, limit, 1.0))
+        self.commit_many(1)
+        self.read_together(some, 1.0)
 
-    @rule(pair=st.permutations(range(WRITERS)), key=st.sampled_from([*KEYS, None]), lane=st.sampled_from(range(LANES)))
-    def overtake_with_an_older_xid(self, pair: list[int], key: str | None, lane: int) -> None:
+    @rule(pair=st.permutations(range(WRITERS)), key=st.sampled_from([*KEYS, None]), some=st.sets(lanes, min_size=1))
+    def overtake_with_an_older_xid(self, pair: list[int], key: str | None, some: set[int]) -> None:
         """The reader's snapshot ends with the older one: it does not know that the younger one is in progress."""
         older, younger, _ = pair
         self.begin_with_an_xid(older, "read committed")
@@ -163,49 +200,105 @@ class LogMachine(RuleBasedStateMachine):
         self.add(younger, "read committed", key, 2)
         self.add(older, "read committed", None, 2)
         self.finish(older, "commit")
-        self.run(self._step(lane, PLENTY, 1.0))
+        self.read_together(some, 1.0)
 
-    async def _add_and_commit(self, number: int) -> None:
+    @rule(count=st.sampled_from([1, 5, 20]))
+    def commit_many(self, count: int) -> None:
+        for _ in range(count):
+            self.number += 1
+            self.committed.add(self.number)
+        self.run(self._add_and_commit(range(self.number - count + 1, self.number + 1)))
+
+    async def _add_and_commit(self, numbers: range) -> None:
         async with self.admin.transaction():
-            await OUTBOX.add(self.admin, str(number), type="t", id=UUID(int=number))
+            await OUTBOX.add_many(self.admin, [Message(str(each), type="t", id=UUID(int=each)) for each in numbers])
 
     # -- reader ------------------------------------------------------------------------------------------------------
 
-    @rule(lane=st.sampled_from(range(LANES)), limit=limits, part=st.sampled_from([1.0, 1.0, 0.5, 0.2]))
-    def read_and_settle(self, lane: int, limit: PageLimit, part: float) -> None:
-        self.run(self._step(lane, limit, part))
+    @rule(lane=lanes, part=parts)
+    def read_and_settle(self, lane: int, part: float) -> None:
+        self.run(self._step(lane, part))
 
-    async def _step(self, number: int, limit: PageLimit, part: float) -> int:
+    @rule(some=st.sets(lanes, min_size=2), part=parts)
+    def read_together(self, some: set[int], part: float) -> None:
+        """These lanes ask at the same time, and so do their settles; the others lag behind."""
+        self.run(self._steps(some, part))
+
+    async def _steps(self, some: Iterable[int], part: float) -> list[Page | None]:
+        return await asyncio.gather(*(self._step(lane, part) for lane in sorted(some)))
+
+    async def _step(self, number: int, part: float) -> Page | None:
+        """What a lane does with a page. If it may not go on, it forgets everything and loads again."""
         lane = self.lanes[number]
-        page = await self.store.read(lane, lane.cursor, limit)
-        count = round(part * len(page.messages))
-        self.lanes[number] = await self.store.settle(lane, page.cursor_after(count))
+        try:
+            page = await self.convoy.read(lane, lane.cursor, self.limit)
+            count = round(part * len(page.messages))
+            self.lanes[number] = await self.convoy.settle(lane, page.cursor_after(count))
+        except (LaneChanged, StoreUnavailable) as error:
+            if isinstance(error, StoreUnavailable):
+                self.convoy.clear()
+            self.convoy.leave(number)
+            lane = msgspec.structs.replace(lane, epoch=self.epochs[number])
+            self.lanes[number] = (await self.store.load(lane)).lease
+            return None
         self.dealt_with += [(int(each.payload), each.key, each.position) for each in page.messages[:count]]
-        return len(page.messages)
+        return page
 
-    @rule(lane=st.sampled_from(range(LANES)), limit=limits)
-    def read_and_crash(self, lane: int, limit: PageLimit) -> None:
-        """What was read is gone with the reader; the next one begins from what the database says."""
+    @rule(lane=lanes)
+    def lose_and_take_again(self, lane: int) -> None:
+        """Nobody tells the lane: it finds out."""
+        self.epochs[lane] += 1
+        self.run(
+            self.admin.execute(
+                "update postroad.lanes set epoch = epoch + 1, version = version + 1 where lane = $1", lane
+            )
+        )
+
+    @rule(lane=lanes)
+    def leave(self, lane: int) -> None:
+        """As a lane does that is stopped while it reads."""
+
+        async def give_up() -> None:
+            reading = asyncio.create_task(self.convoy.read(self.lanes[lane], self.lanes[lane].cursor, self.limit))
+            await asyncio.sleep(0)
+            reading.cancel()
+            self.convoy.leave(lane)
+            await asyncio.wait((reading,))
+
+        self.run(give_up())
+
+    @rule(failure=st.sampled_from(["before", "after"]))
+    def fail(self, failure: str) -> None:
+        """The next sweep."""
+        self.many.failure = failure
+
+    @rule(some=st.sets(lanes, min_size=1))
+    def read_and_crash(self, some: set[int]) -> None:
+        """What was read is gone with the relay; the next one begins from what the database says."""
 
         async def crash() -> None:
-            await self.store.read(self.lanes[lane], self.lanes[lane].cursor, limit)
-            await self._take_lanes()
+            reads = [self.convoy.read(self.lanes[lane], self.lanes[lane].cursor, self.limit) for lane in some]
+            await asyncio.gather(*reads, return_exceptions=True)
+            await self._restart()
 
         self.run(crash())
 
-    @rule(number=writers, keys=st.lists(st.sampled_from([*KEYS, None]), min_size=1, max_size=5), limit=limits)
-    def be_away(self, number: int, keys: list[str | None], limit: PageLimit) -> None:
-        """A transaction begins while the reader is there, and commits while it is away, among others that it has not
-        seen; the reader begins again from what the database says.
+    async def _restart(self) -> None:
+        await self.convoy.close()
+        await self._start()
+
+    @rule(number=writers, keys=st.lists(st.sampled_from([*KEYS, None]), min_size=1, max_size=5), some=st.sets(lanes))
+    def be_away(self, number: int, keys: list[str | None], some: set[int]) -> None:
+        """A transaction begins while the relay is there, and commits while it is away, among others that it has not
+        seen; the relay begins again from what the database says.
         """
         self.add(number, "read committed", keys[0], 2)
-        for lane in range(LANES):
-            self.run(self._step(lane, limit, 1.0))
+        self.read_together(some, 1.0)
         for key in keys:
             self.add((number + 1) % WRITERS, "read committed", key, 1)
             self.finish((number + 1) % WRITERS, "commit")
         self.finish(number, "commit")
-        self.run(self._take_lanes())
+        self.run(self._restart())
 
     @precondition(lambda self: not self.prepared and all(writer.added is None for writer in self.writers))
     @rule()
@@ -215,7 +308,7 @@ class LogMachine(RuleBasedStateMachine):
         async def restore() -> None:
             await self.admin.execute("update postroad.installation set system_identifier = 1")
             await self.store._check_server(self.admin)
-            await self._take_lanes()
+            await self._restart()
 
         self.run(restore())
 
@@ -226,7 +319,7 @@ class LogMachine(RuleBasedStateMachine):
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def teardown(self) -> None:
-        if not hasattr(self, "lanes"):
+        if not hasattr(self, "convoy"):
             return
         try:
             for number in range(WRITERS):
@@ -239,10 +332,14 @@ class LogMachine(RuleBasedStateMachine):
             self.run(self._leave_nothing_open())
 
     async def _drain(self) -> None:
-        for number in range(LANES):
-            catching_up = True
-            while await self._step(number, PLENTY, 1.0) or catching_up:
-                catching_up = self.lanes[number].cursor.catching_up
+        self.limit = PLENTY
+        waiting = set(range(LANES))
+        while waiting:
+            pages = await self._steps(waiting, 1.0)
+            for lane, page in zip(sorted(waiting), pages, strict=True):
+                if page is not None and not (page.messages or page.more or page.before.catching_up):
+                    waiting.remove(lane)
+        await self.convoy.close()
 
     def _check(self) -> None:
         numbers = [number for number, _, _ in self.dealt_with]
@@ -273,6 +370,7 @@ def machine(postgresql15: PostgreSQL) -> Iterator[type[LogMachine]]:
         Machine.runner = runner
         Machine.connections = [runner.run(asyncpg.connect(log.url, server_settings=hasty)) for _ in range(WRITERS + 1)]
         Machine.store = PostgreSQLStore(log.url)
+        Machine.many = Machine.store.many = Failing(Machine.store.many)  # type: ignore[assignment]
         runner.run(Machine.store.open())
         yield Machine
         runner.run(Machine.store.close())

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from postroad.listeners import Listeners
     from postroad.relay.breaker import Breaker
     from postroad.relay.clock import Clock
+    from postroad.relay.convoy import Convoy
     from postroad.relay.idle import IdleWait
     from postroad.relay.owned_lane import OwnedLane
     from postroad.relay.progress import Counts
@@ -59,6 +60,7 @@ class Lane:
         owned: OwnedLane,
         settings: RelaySettings,
         *,
+        convoy: Convoy,
         idle: IdleWait,
         breaker: Breaker,
         retry: RetryPolicy,
@@ -67,6 +69,7 @@ class Lane:
     ) -> None:
         lease = owned.lease
         self._store = store
+        self._convoy = convoy
         self._owned = owned
         self._idle = idle
         self._settings = settings
@@ -78,7 +81,7 @@ class Lane:
         self._where = lease.sink, lease.lane
         self._deferred = _deferred_messages(settings, retry)
         self._progress = LaneProgress(
-            store, owned, self._deferred, settle_interval=settings.seconds("settle_interval"), clock=clock
+            store, convoy, owned, self._deferred, settle_interval=settings.seconds("settle_interval"), clock=clock
         )
         attempts = getattr(retry, "max_attempts", "as many as the policy allows")
         refusals = Refusals(self._where, self._deferred, self.counts, listeners, max_attempts=attempts)
@@ -161,6 +164,7 @@ class Lane:
             except LogReset:
                 raise  # it ends the relay: an operator must decide, before positions pass the cursor
             except (StoreUnavailable, LogNotReadable, NotMigrated) as error:
+                self._convoy.clear()
                 failures += 1
                 pause = backoff.after(failures)
                 self._listeners.emit(events.StoreUnavailable(*self._where, reason=str(error), retry_ms=pause * 1000))
@@ -180,8 +184,8 @@ class Lane:
     # -- read → publish → settle -------------------------------------------------------------------------------------
 
     async def _deliver_pages(self, *, until_empty: bool) -> None:
-        store, progress, deferred = self._store, self._progress, self._deferred
-        reading = asyncio.create_task(store.read(progress.lease, progress.cursor, self._limit))
+        convoy, progress, deferred = self._convoy, self._progress, self._deferred
+        reading = asyncio.create_task(convoy.read(progress.lease, progress.cursor, self._limit))
         try:
             while not self._stopping.is_set():
                 if deferred.unblocked_routes or deferred.due_at <= self._clock.now():
@@ -192,7 +196,7 @@ class Lane:
                     raise progress.lease.changed()
                 if page.messages:
                     # The next page is read while this one waits for its confirms.
-                    reading = asyncio.create_task(store.read(progress.lease, page.after, self._limit))
+                    reading = asyncio.create_task(convoy.read(progress.lease, page.after, self._limit))
                     self._idle.worked = True
                     if self._idle.nap is not None:
                         self._idle.end_nap()
@@ -200,20 +204,21 @@ class Lane:
                     await progress.settle()
                     continue
                 progress.cursor = page.after
-                await progress.settle(now=True)
+                await progress.settle(now=not page.more)
                 due_in = deferred.due_in(self._clock.now())
-                if not page.before.catching_up and due_in != 0:
+                if not (page.more or page.before.catching_up) and due_in != 0:
                     if until_empty:
                         break
                     await self._idle.wait(due_in)
                     self._reports_pages = self._wants_pages()
-                reading = asyncio.create_task(store.read(progress.lease, page.after, self._limit))
+                reading = asyncio.create_task(convoy.read(progress.lease, page.after, self._limit))
             await progress.settle(now=True, last=True)
         except Interrupted as interrupted:
             self._listeners.emit(events.LaneStopped(*self._where, reason=str(interrupted)))
             await progress.settle(now=True, last=True)
         finally:  # only now: a read whose database is silent takes a while to be cancelled
             reading.cancel()
+            convoy.leave(self._owned.lease.lane)
             await asyncio.wait((reading,), timeout=SAVING_SECONDS)
             if reading.done() and not reading.cancelled():
                 reading.exception()  # whatever it was, that page is not needed any more

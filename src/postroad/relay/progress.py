@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from postroad.message import StoredMessage
     from postroad.relay.clock import Clock
+    from postroad.relay.convoy import Convoy
     from postroad.relay.deferred import DeferredMessages
     from postroad.relay.outcome import Outcome
     from postroad.relay.owned_lane import OwnedLane
@@ -53,9 +54,17 @@ class LaneProgress:
     """How far one lane has come."""
 
     def __init__(
-        self, store: Store, owned: OwnedLane, deferred: DeferredMessages, *, settle_interval: float, clock: Clock
+        self,
+        store: Store,
+        convoy: Convoy,
+        owned: OwnedLane,
+        deferred: DeferredMessages,
+        *,
+        settle_interval: float,
+        clock: Clock,
     ) -> None:
         self._store = store
+        self._convoy = convoy
         self._deferred_messages = deferred
         self._settle_interval = settle_interval
         self._clock = clock
@@ -146,7 +155,7 @@ class LaneProgress:
             await self._record(self._deferred, held=self._held, tally=tally)
             self._deferred, self._held = [], []
         else:
-            self._owned.lease = await self._store.settle(self.lease, cursor, tally)
+            self._owned.lease = await self._convoy.settle(self.lease, cursor, tally)
         if tally is not None:
             self._tallied, self._tallied_at = Tally(counts.published, counts.refused), time
         self._unsaved = False

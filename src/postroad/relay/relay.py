@@ -19,6 +19,7 @@ from postroad.message import new_id
 from postroad.relay.blockers import reporting_blockers
 from postroad.relay.breaker import Breaker
 from postroad.relay.clock import Monotonic
+from postroad.relay.convoy import Convoy
 from postroad.relay.lane import Lane
 from postroad.relay.maintenance import Retention, reporting
 from postroad.relay.ownership import LaneOwnership
@@ -83,6 +84,7 @@ class Relay:
             max_backoff=timedelta(seconds=self._settings.seconds("max_backoff")),
         )
         self._wakeup = Wakeup(store.naps, sink, self._settings, self._listeners, clock=self._clock)
+        self._convoy = Convoy(store, clock=self._clock)
         self._lanes: list[Lane] = []
         self._totals = Totals()
         self._ownership: LaneOwnership | None = None
@@ -176,6 +178,7 @@ class Relay:
             raise several.exceptions[0] from None  # an error that ends one lane ends the relay
         finally:
             await self._breaker.end()
+            await self._convoy.close()
             if self._ownership is not None:
                 await self._ownership.deregister()
             await self._publisher.close()
@@ -262,6 +265,7 @@ class Relay:
         idle = self._wakeup.add_lane(owned)
         lane = self._lane(owned, idle)
         self._lanes.append(lane)
+        self._convoy.add(owned.lease.lane)
         if self._stopping.is_set():
             self._stop_lane(lane)
         group.create_task(self._run_lane(lane, idle, ownership, owned, until_empty=until_empty))
@@ -272,6 +276,7 @@ class Relay:
             self._store,
             owned,
             self._settings,
+            convoy=self._convoy,
             idle=idle,
             breaker=self._breaker,
             retry=self._retry,
@@ -285,6 +290,7 @@ class Relay:
         await lane.run(until_empty=until_empty)
         self._wakeup.remove_lane(idle)
         self._lanes.remove(lane)
+        self._convoy.remove(owned.lease.lane)
         self._totals.add(lane)
         await ownership.release(owned)
 
