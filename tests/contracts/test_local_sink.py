@@ -231,10 +231,10 @@ async def test_each_message_is_handled_in_a_context_of_its_own(place: Place) -> 
     it.on(Numbered)(place.handler(remember))
     publisher = it.publisher()
     await publisher.open()
-    assert await publisher.publish([a_message(1), a_message(2)]) == []
-    assert await publisher.publish([a_message(3)]) == []
+    assert await publisher.publish([a_message(1), a_message(2), a_message(3, key="k"), a_message(4, key="k")]) == []
+    assert await publisher.publish([a_message(5)]) == []
     await publisher.close()
-    assert found == ["none"] * 3
+    assert found == ["none"] * 5
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 10])

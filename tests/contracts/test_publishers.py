@@ -35,8 +35,6 @@ async def destination(request: pytest.FixtureRequest) -> AsyncIterator[Destinati
     destination: Destination
     if request.param == "memory":
         destination = MemoryDestination()
-    elif request.param == "local":
-        destination = LocalDestination()
     else:
         vhost = request.getfixturevalue("vhost")
         destination = await RabbitMQDestination.fresh(request.getfixturevalue("rabbitmq"), vhost)
@@ -168,14 +166,12 @@ async def test_who_takes_what_is_behind_a_refused_message_does_not_claim_to_be_i
     assert took_it is not getattr(destination.publisher, "in_order", False)
 
 
-@pytest.fixture(params=["memory", "local", "consumer"])
+@pytest.fixture(params=["memory", "consumer"])
 async def in_order(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Destination]:
     """Every destination that claims to be in order and can refuse a message."""
     destination: Destination
     if request.param == "memory":
         destination = MemoryDestination(in_order=True)
-    elif request.param == "local":
-        destination = LocalDestination()
     else:
         destination = ConsumerDestination(tmp_path / "inbox.sqlite")
     assert getattr(destination.publisher, "in_order", False) is True

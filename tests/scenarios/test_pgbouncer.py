@@ -13,12 +13,13 @@ import asyncpg
 import psycopg
 import pytest
 
-from postroad import Inbox, StoreUnavailable
+from postroad import Inbox, Message, StoreUnavailable
 from postroad.consumer.errors import TransactionAborted
 from postroad.consumer.transaction_check import check_transaction
 from postroad.consumer.transactions import Transactions, run_steps_async
 from postroad.relay import Relay
 from postroad.stores.connections.asyncpg import asyncpg_reported
+from postroad.stores.cursor import PageLimit, share_out
 from postroad.stores.postgresql import PostgreSQLStore, migrate_postgresql
 from tests.contracts.test_wakeup import SECONDS, listen_events, relay, running, until_asleep, until_listen_events
 from tests.lanes import take_lanes
@@ -156,6 +157,39 @@ async def test_a_cursor_is_on_disk_when_it_was_settled(log: Pooled, postgresql15
     await store.settle(lane, page.after)
     postgresql15.restart("immediate")
     assert postgresql15.execute(log.direct, "select position from postroad.lanes").strip() == str(page.after.position)
+    await store.close()
+
+
+@pytest.mark.parametrize("query", ["read_large_page", "read_many_apart"])
+async def test_a_row_that_commits_between_two_statements_of_a_read_is_not_passed(log: Pooled, query: str) -> None:
+    """Behind a pooler statements are easily in one transaction, where the next transaction id would be an old one."""
+    await log.add(Message({"text": "x" * 500}, type="large"))
+    store, limit = PostgreSQLStore(log.url), PageLimit(rows=10, payload_bytes=1000)
+    await store.open()
+    (lane,) = await take_lanes(store, "s", uuid4(), lanes=1, start="oldest")
+    with psycopg.connect(log.direct) as open_long, psycopg.connect(log.direct) as older:
+        older.execute("select pg_current_xact_id()")
+
+        class Between(dict[str, str]):
+            def __getitem__(self, name: str) -> str:
+                if name == query and not open_long.info.transaction_status:
+                    OUTBOX.add(open_long, "1", type="late")
+                    OUTBOX.add(older, "2", type="next")
+                    older.commit()
+                return super().__getitem__(name)
+
+        store._sql = Between(store._sql)
+        store.many._sql = store._sql
+        if query == "read_large_page":
+            page = await store.read(lane, lane.cursor, limit)
+            messages, after = page.messages, page.after
+        else:
+            sweep = await store.many.read([(lane, lane.cursor)], limit)
+            ((page,),) = share_out(sweep, [(range(256), lane.cursor)], limit=limit, page_rows=10)  # type: ignore[misc]
+            messages, after = page.messages, page.after
+        assert [message.type for message in messages] == ["large", "next"]
+        open_long.commit()
+    assert [message.type for message in (await store.read(lane, after, limit)).messages] == ["late"]
     await store.close()
 
 

@@ -60,13 +60,13 @@ class LocalPublisher:
             raise InvalidSetting(f"name is {name!r}; it must be a text without control characters")
         self.name = f"handler {name or self._handler.name}"
         self.destination = f"local:{name or self._handler.name}"
-        self.in_order = self._handler.in_order
+        self.in_order = getattr(self._handler, "in_order", False) is True
 
     async def open(self) -> None:
         await self._handler.start()
 
     async def publish(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
-        """Call the handler for each message; one that fails stops those behind it of its key, and no others."""
+        """Call the handler for each message; one that fails does not stop those of other keys."""
         return await self._handler.handle(messages)
 
     async def close(self) -> None:
@@ -76,7 +76,10 @@ class LocalPublisher:
 class _OneByOne:
     """A function as a PageHandler."""
 
-    in_order = True
+    in_order = False
+    """It has no inbox: a relay that lost its lane during a call would go on with a key behind its new owner. So a call
+    has one message of a key, and the lease is checked before each call.
+    """
 
     def __init__(self, handler: Callable[[StoredMessage], Awaitable[None]]) -> None:
         if not inspect.iscoroutinefunction(handler) and not inspect.iscoroutinefunction(
@@ -92,20 +95,17 @@ class _OneByOne:
     async def handle(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
         refusals: list[Refusal] = []
         confirmed: set[int] = set()
-        stopped: set[str] = set()
         for message in messages:
-            if message.key in stopped:
-                continue
             try:
                 # A task has a context of its own: a variable that a handler sets is not set for the next message.
                 await asyncio.create_task(self._call(message))
                 confirmed.add(message.position)
             except BrokerUnavailable as outage:  # how a handler reports an outage
-                raise BrokerUnavailable(str(outage), confirmed=confirmed, refusals=refusals) from outage
+                raise BrokerUnavailable(
+                    str(outage), confirmed=confirmed, refusals=refusals, suspicious=outage.suspicious
+                ) from outage
             except Exception as error:
                 refusals.append(Refusal(message.position, f"{type(error).__name__}: {error}"))
-                if message.key is not None:
-                    stopped.add(message.key)
         return refusals
 
     async def _call(self, message: StoredMessage) -> None:

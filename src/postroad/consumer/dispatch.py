@@ -185,6 +185,7 @@ class Dispatcher:
     def _park(self, item: OpenDelivery, seconds: float) -> None:
         if self._stopping.is_set():
             return  # closing the subscriber gives it back
+        item.alone = True  # a group knows nothing of what was decided about it
         self.parked[item] = asyncio.get_running_loop().call_later(seconds, self._unpark, item)
 
     def _unpark(self, item: OpenDelivery) -> None:

@@ -73,6 +73,11 @@ class LocalHandler:
     async def end(self) -> None:
         """Stop the consumer's tasks and threads."""
         self._started = False
+        undoing = asyncio.create_task(self._transaction.undo_all())  # what cancelled handlers have committed
+        await asyncio.wait((undoing,), timeout=LAST_SECONDS)
+        if undoing.done():
+            undoing.exception()  # an outage: then those messages count as handled, as if the process had been killed
+        await cancel_and_wait(undoing, seconds=0)
         await self._end()
 
     async def handle(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
@@ -158,7 +163,7 @@ class LocalHandler:
     async def _handle_in_order(self, messages: Sequence[StoredMessage]) -> Mapping[int, Refusal | BrokerUnavailable]:
         """Handle them until one fails; which one that is, if any."""
         for message in messages:
-            failure = await self._handle(message)
+            failure = await asyncio.create_task(self._handle(message))  # in a context of its own
             if failure is not None:
                 return {message.position: failure}
         return {}

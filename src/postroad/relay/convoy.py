@@ -174,6 +174,11 @@ class Convoy:
         try:
             while asking := [member for member in self._members.values() if member.asks]:
                 await self._sweep_once(many, asking, limit)
+        except PostroadError:  # which lane it was about, the reads of their own tell
+            self.clear()
+            for member in self._members.values():
+                member.alone = True
+                member.answer(None)
         except Exception as error:
             self.clear()
             for member in self._members.values():
@@ -246,6 +251,8 @@ class Convoy:
             if len(these) > 1:
                 try:
                     settled = await many.settle([asked for asked, _ in these])
+                except PostroadError:
+                    pass  # each settles alone, and gets the error that is its own
                 except Exception as error:
                     for _, answer in these:
                         if not answer.done():

@@ -154,8 +154,8 @@ def meet(cursors: Iterable[Cursor]) -> Cursor:
     """
     every = list(cursors)
     position, snapshots = min([each.position for each in every]), {each.snapshot for each in every}
-    horizons = [each.horizon for each in every if each.horizon is not None]
-    horizon = max(horizons) if len(horizons) == len(every) else None
+    # Each is a horizon for its cursor's position, and so for the lowest; the lowest leaves the fewest rows to look at.
+    horizon = min([each.horizon for each in every if each.horizon is not None], default=None)
     if len(snapshots) == 1:
         return Cursor(position, every[0].snapshot, horizon=horizon)
     parts = [xmax_and_xip(each) for each in snapshots]

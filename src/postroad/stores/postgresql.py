@@ -182,13 +182,13 @@ class PostgreSQLStore:
         return loaded
 
     async def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> Page:
-        async with self._connection(lease) as connection:
-            if cursor.catching_up:
-                late = (cursor.late_position, cursor.late_snapshot)
-                values = _page_values(lease, cursor, limit.rows, limit.payload_bytes)
+        if cursor.catching_up:
+            late = (cursor.late_position, cursor.late_snapshot)
+            values = _page_values(lease, cursor, limit.rows, limit.payload_bytes)
+            async with self._connection(lease) as connection:
                 rows = await connection.fetch(self._sql["read_late_page"], *values, *late)
-            else:
-                rows = await self._fetch_page(connection, lease, cursor, limit)
+        else:
+            rows = await self._fetch_page(lease, cursor, limit)
         end = rows.pop()
         log_end, snapshot, version = end["position"], end["topic"], int(end["key"] or 0)
         horizon = None if end["type"] is None else int(end["type"])
@@ -198,20 +198,24 @@ class PostgreSQLStore:
             cursor, messages, limit=limit, snapshot=snapshot, log_end=log_end, horizon=horizon, version=version
         )
 
-    async def _fetch_page(self, connection: Any, lease: Lease, cursor: Cursor, limit: PageLimit) -> list[Any]:
+    async def _fetch_page(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> list[Any]:
         """The rows of a page. The cheap statement does not return rows that are larger than their share of the page;
         when there are any, the lane uses the other statement until a page has none.
+
+        Each is a transaction of its own, also behind a pooler: `{next_xid}` keeps its value for a whole transaction.
         """
         lane, share = (lease.sink, lease.lane), limit.payload_bytes // limit.rows
         horizon = LAST_XID if cursor.horizon is None else cursor.horizon
         if lane not in self._large:
             values = (*_page_values(lease, cursor, limit.rows, share), horizon)
-            rows: list[Any] = await connection.fetch(self._sql["read_page"], *values)
+            async with self._connection(lease) as connection:
+                rows: list[Any] = await connection.fetch(self._sql["read_page"], *values)
             if "" not in map(_HEADERS, rows):
                 return rows
             self._large.add(lane)
         values = (*_page_values(lease, cursor, limit.rows, limit.payload_bytes), horizon)
-        rows = await connection.fetch(self._sql["read_large_page"], *values)
+        async with self._connection(lease) as connection:
+            rows = await connection.fetch(self._sql["read_large_page"], *values)
         if len(rows) > 1 and all(0 < len(row["payload"]) + len(row["headers"]) <= share for row in rows[:-1]):
             self._large.remove(lane)
         return rows

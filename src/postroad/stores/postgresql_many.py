@@ -43,8 +43,7 @@ class PostgreSQLManyLanes:
 
     async def read(self, lanes: Sequence[tuple[Lease, Cursor]], limit: PageLimit) -> Sweep:
         leases, cursors = [lease for lease, _ in lanes], [cursor for _, cursor in lanes]
-        async with self._connection(*leases) as connection:
-            rows = await self._fetch(connection, leases, cursors, limit)
+        rows = await self._fetch(leases, cursors, limit)
         end = rows.pop()
         versions = [int(version) if version else None for version in end["key"].split(",")]
         if len(end) == len(StoredMessage.__struct_fields__):
@@ -53,18 +52,19 @@ class PostgreSQLManyLanes:
             messages, xids = [StoredMessage(*row[:-1]) for row in rows], [row["xid"] for row in rows]
         return Sweep(messages, xids, end["topic"], end["position"], versions, int(end["type"]))
 
-    async def _fetch(
-        self, connection: Any, leases: Sequence[Lease], cursors: Sequence[Cursor], limit: PageLimit
-    ) -> list[Any]:
+    async def _fetch(self, leases: Sequence[Lease], cursors: Sequence[Cursor], limit: PageLimit) -> list[Any]:
         """The rows of a sweep. The cheap statement has no xids, and returns no rows that are larger than their share of
-        the bytes; when there are any, the other one is used until a sweep has none.
+        the bytes; when there are any, the other one is used until a sweep has none. Each is a transaction of its own,
+        as in PostgreSQLStore.
         """
         values, share = _values(leases, cursors), limit.payload_bytes // limit.rows
         if not self._large and all(cursor == cursors[0] for cursor in cursors):
-            rows: list[Any] = await connection.fetch(self._sql["read_many"], *values(limit.rows, share))
+            async with self._connection(*leases) as connection:
+                rows: list[Any] = await connection.fetch(self._sql["read_many"], *values(limit.rows, share))
             if "" not in map(_HEADERS, rows):
                 return rows
-        rows = await connection.fetch(self._sql["read_many_apart"], *values(limit.rows, limit.payload_bytes))
+        async with self._connection(*leases) as connection:
+            rows = await connection.fetch(self._sql["read_many_apart"], *values(limit.rows, limit.payload_bytes))
         self._large = any(not 0 < len(row["payload"]) + len(row["headers"]) <= share for row in rows[:-1])
         return rows
 

@@ -128,10 +128,11 @@ def test_the_meet_has_the_lowest_position_the_lowest_xmax_and_all_that_was_in_pr
     assert meet([Cursor(7, "12:12:"), Cursor(9, "10:10:")]) == Cursor(7, "10:10:")
 
 
-def test_the_meet_has_the_highest_horizon_if_all_are_known() -> None:
-    assert meet([Cursor(9, "5:9:", horizon=12), Cursor(7, "5:9:", horizon=15)]) == Cursor(7, "5:9:", horizon=15)
-    assert meet([Cursor(9, "5:9:", horizon=12), Cursor(7, "6:10:", horizon=15)]).horizon == 15
-    assert meet([Cursor(9, "5:9:", horizon=12), Cursor(7, "5:9:")]).horizon is None
+def test_the_meet_has_the_lowest_horizon() -> None:
+    assert meet([Cursor(9, "5:9:", horizon=12), Cursor(7, "5:9:", horizon=15)]) == Cursor(7, "5:9:", horizon=12)
+    assert meet([Cursor(9, "5:9:", horizon=12), Cursor(7, "6:10:", horizon=15)]).horizon == 12
+    assert meet([Cursor(9, "5:9:", horizon=12), Cursor(7, "5:9:")]).horizon == 12
+    assert meet([Cursor(9, "5:9:"), Cursor(7, "5:9:")]).horizon is None
 
 
 def row(position: int, slot: int = 0) -> StoredMessage:
