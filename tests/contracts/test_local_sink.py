@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import aiosqlite
 import msgspec
 import pytest
 
-from postroad import BrokerUnavailable, Consumer, InvalidSetting, Message, Outbox, Received
+from postroad import BrokerUnavailable, Consumer, InvalidSetting, LocalPublisher, Message, Outbox, Received
 from postroad.config import RelaySettings
 from postroad.message import StoredMessage
 from postroad.relay import Relay
@@ -254,3 +254,44 @@ async def test_nothing_of_a_key_is_handled_behind_one_that_failed(place: Place, 
     await publisher.close()
     assert [refusal.position for refusal in refusals] == [2]
     assert sorted(await place.effects()) == [1, 3, 5, 7]
+
+
+@pytest.mark.parametrize("suspicious", [True, False])
+async def test_a_function_says_whether_a_message_may_have_caused_its_outage(suspicious: bool) -> None:
+    async def unavailable(message: StoredMessage) -> None:
+        raise BrokerUnavailable("redis is down", suspicious=suspicious)
+
+    with pytest.raises(BrokerUnavailable) as outage:
+        await LocalPublisher(unavailable).publish([stored(1)])
+    assert outage.value.suspicious is suspicious
+
+
+async def test_what_a_stopped_group_never_handled_is_handled_later(path: Path) -> None:
+    """Although a handler has committed the inbox rows of all, which no handler may do."""
+    place, committed = on_sqlite("aiosqlite", path), asyncio.Event()
+
+    async def hang(event: Numbered, tx: Any, message: Received) -> None:
+        if event.number == 2:
+            await tx.commit()
+            committed.set()
+            await asyncio.Event().wait()
+
+    def publisher(handler: Any) -> LocalPublisher:
+        it: Consumer[Any] = Consumer(name="stock", begin=place.begin, messages_per_transaction=3)
+        it.on(Numbered)(handler)
+        return it.publisher()
+
+    messages = [a_message(number) for number in (1, 2, 3)]
+    stopped = publisher(hang)
+    await stopped.open()
+    publishing = asyncio.create_task(stopped.publish(messages))
+    await asyncio.wait_for(committed.wait(), 60)
+    publishing.cancel()
+    with suppress(asyncio.CancelledError):
+        await publishing
+    await stopped.close()
+    again = publisher(place.handler())
+    await again.open()
+    assert await again.publish(messages) == []
+    await again.close()
+    assert await place.effects() == [2, 3], "the first one was committed with its inbox row"

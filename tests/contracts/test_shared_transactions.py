@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -495,3 +496,28 @@ def test_batches_have_a_size_of_their_own(one_place: Place, queue: MemoryQueue) 
 
 def test_the_largest_fits_what_rabbitmq_can_prefetch() -> None:
     assert MESSAGES_PER_TRANSACTION.check("messages_per_transaction", 1000) * 2 <= 65_535
+
+
+async def test_a_message_that_is_retried_joins_no_group(one_place: Place, queue: MemoryQueue) -> None:
+    """It would take the others with it when it fails again, and what was decided about it would be forgotten."""
+    failed: list[events.Event] = []
+
+    class Failures:
+        def on_event(self, event: events.Event) -> None:
+            if isinstance(event, events.GroupFailed):
+                failed.append(event)
+
+    def fail(event: Numbered, message: Received) -> None:
+        if event.number == 0:
+            if not queue.queue and not others:
+                others.extend(range(1, 21))
+                put(queue, *others)
+            raise LookupError("never")
+
+    others: list[int] = []
+    retry = Backoff(first=timedelta(0), max_attempts=5)
+    it = shared(one_place, queue, 5, retry=retry, listeners=[Failures()], retain=None)
+    it.on(Numbered)(one_place.handler(fail))
+    put(queue, 0)
+    summary = await consumed(it)
+    assert (summary.handled, summary.dead, summary.failed, failed) == (20, 1, 5, [])
