@@ -304,4 +304,4 @@ async def test_a_changed_lane_hears_it_and_the_others_are_settled(road: Road) ->
 async def test_after_an_error_of_a_joint_settle_each_lane_settles_alone(road: Road) -> None:
     road.many.error = StoreUnavailable("the server was restarted since one of the lanes was loaded")
     leases = await settle(road, range(LANES))
-    assert [lease.version for lease in leases] == [2] * LANES
+    assert [lease.version for lease in leases if isinstance(lease, Lease)] == [2] * LANES
