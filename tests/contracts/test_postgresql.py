@@ -882,3 +882,17 @@ def rows_compared(node: dict[str, Any]) -> int:
 async def read_all_quietly(log: PostgreSQLLog, lane: Lease) -> None:
     page = await log.store.read(lane, lane.cursor, PageLimit(1_000_000, 1 << 40))
     await log.store.settle(lane, page.after)
+
+
+async def test_a_relay_that_is_frozen_in_a_transaction_does_not_keep_its_lane(log: PostgreSQLLog) -> None:
+    """As one that is stopped, or whose machine sleeps, between two statements: the server ends its session."""
+    frozen, other = PostgreSQLStore(log.url, connections=1), PostgreSQLStore(log.url)
+    await frozen.open()
+    await other.open()
+    (lease,) = await take_lanes(frozen)
+    with pytest.raises(StoreUnavailable):
+        async with frozen._fenced(lease, lease.cursor), asyncio.timeout(60):
+            while not await take_lanes(other):  # noqa: ASYNC110 - the server's clock decides
+                await asyncio.sleep(0.1)
+    await frozen.close()
+    await other.close()

@@ -64,10 +64,11 @@ _HEADERS: Final = itemgetter("headers")
 _MICROSECONDS_1970_TO_2000: Final = 946_684_800_000_000
 # A page's statement must be planned for its own snapshot and position: a generic plan walks the whole log, and so does
 # a sequential scan, which the planner may choose because it can't estimate ranges of xid8.
+# A relay that is frozen between two statements of a transaction must not keep its lane locked, or no other can take it.
 _SESSION_SETTINGS: Final = f"""
     {PIN_SESSION};
     set plan_cache_mode = force_custom_plan; set enable_seqscan = off;
-    set jit = off; set max_parallel_workers_per_gather = 0;
+    set jit = off; set max_parallel_workers_per_gather = 0; set idle_in_transaction_session_timeout = '10s';
 """
 
 

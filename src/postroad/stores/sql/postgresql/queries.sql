@@ -178,6 +178,7 @@ select pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
        pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', true),
        pg_catalog.set_config('enable_seqscan', 'off', true), pg_catalog.set_config('jit', 'off', true),
        pg_catalog.set_config('max_parallel_workers_per_gather', '0', true),
+       pg_catalog.set_config('idle_in_transaction_session_timeout', '10s', true),
        {schema}.server_started() as started
 
 -- name: server_facts
