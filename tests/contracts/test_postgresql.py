@@ -890,9 +890,12 @@ async def test_a_relay_that_is_frozen_in_a_transaction_does_not_keep_its_lane(lo
     await frozen.open()
     await other.open()
     (lease,) = await take_lanes(frozen)
+    taken = False
     with pytest.raises(StoreUnavailable):
         async with frozen._fenced(lease, lease.cursor), asyncio.timeout(60):
             while not await take_lanes(other):  # noqa: ASYNC110 - the server's clock decides
                 await asyncio.sleep(0.1)
+            taken = True
+    assert taken
     await frozen.close()
     await other.close()
