@@ -51,7 +51,7 @@ class Calls(MemoryBroker):
 
 
 class Bare:
-    """A publisher of somebody who has not heard of `in_order`."""
+    """A publisher without `in_order`."""
 
     name = destination = "bare"
 
@@ -163,7 +163,7 @@ async def test_a_message_that_is_too_large_to_be_read_is_not_overtaken() -> None
 
 
 async def test_who_is_stopped_during_a_call_has_what_the_outage_tells() -> None:
-    """Also when a message before it was refused: what nobody took is read again."""
+    """Also when a message before it was refused: what was not taken is read again."""
 
     class Going(Calls):
         async def publish(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:

@@ -151,7 +151,7 @@ async def test_a_sweep_keeps_to_its_bytes(log: Log, apart: bool) -> None:
 
 async def test_a_lane_of_another_owner_has_no_version_and_the_others_have_theirs(log: Log) -> None:
     leases = await take(log)
-    await take_lanes(log.store, "s", uuid4(), lanes=LANES)  # all are somebody else's now
+    await take_lanes(log.store, "s", uuid4(), lanes=LANES)  # another relay owns all of them now
     (mine,) = [lease for lease in await take(log) if lease.lane == 2]
     others = [lease for lease in leases if lease.lane != 2]
     found = await many(log).read(at_their_cursors([mine, *[_of(mine, lease) for lease in others]]), PLENTY)

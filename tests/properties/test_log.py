@@ -55,7 +55,7 @@ class Writer:
 
 
 class AtOnce:
-    """A clock by which nobody waits."""
+    """A clock that never waits."""
 
     def now(self) -> float:
         return 0.0
@@ -246,7 +246,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(lane=lanes)
     def lose_and_take_again(self, lane: int) -> None:
-        """Nobody tells the lane: it finds out."""
+        """The lane is not told: it finds out."""
         self.epochs[lane] += 1
         self.run(
             self.admin.execute(

@@ -8,7 +8,8 @@ one that a read of its own might have returned.
 - A page that waits for a lane was read from where the page before it ends. It is dropped if the lane asks from
   anywhere else, and when the lane leaves.
 - An error of a read, or a lane that is not as it was loaded, drops all waiting pages of all lanes: the database may
-  have been put back to an earlier time.
+  have been put back to an earlier time. After an error each lane reads, or settles, alone: the error may be about one
+  of them.
 - The end of the log is news only to a lane that asked before the read began. So a lane that naps, then reads, then
   sleeps has read after its nap.
 - Every lane is fenced by its own lease, in a joint write too. A lane that such a write leaves out settles alone.
@@ -174,15 +175,13 @@ class Convoy:
         try:
             while asking := [member for member in self._members.values() if member.asks]:
                 await self._sweep_once(many, asking, limit)
-        except PostroadError:  # which lane it was about, the reads of their own tell
-            self.clear()
-            for member in self._members.values():
-                member.alone = True
-                member.answer(None)
         except Exception as error:
             self.clear()
             for member in self._members.values():
-                if member.asking is not None and not member.asking.done():
+                if isinstance(error, PostroadError):  # it may be about one lane: each finds out by a read of its own
+                    member.alone = True
+                    member.answer(None)
+                elif member.asking is not None and not member.asking.done():
                     member.asking.set_exception(error)
 
     async def _sweep_once(self, many: ManyLanes, asking: Sequence[_Member], limit: PageLimit) -> None:

@@ -2,7 +2,7 @@
 
 - A lane that asks is read for, in a sweep or alone.
 - A lane that does not ask, because it is publishing, is read for too, until it has `QUEUED` pages waiting. Then it is
-  left behind: nobody waits for a slow lane.
+  left behind: no lane waits for a slow one.
 - A sweep begins at the position of its last lane. So a lane that is far behind most others reads alone, until it has
   come near: it would make the others read again what they have. One that is far ahead reads alone because it would wait
   for the others.

@@ -319,7 +319,7 @@ class ManyLanes(Protocol):
         Writes nothing. See `Store.read`.
 
         No cursor may be catching up, and all leases have one sink and one owner. Changes of the lanes raise nothing
-        here: whoever calls this checks each lane with `Lease.check_read`.
+        here: the caller checks each lane with `Lease.check_read`.
         """
         ...
 

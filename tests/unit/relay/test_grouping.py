@@ -1,4 +1,4 @@
-"""Which lanes are read for together: whoever is near most others, and has not too much waiting."""
+"""Which lanes are read for together: lanes near most others that have few pages waiting."""
 
 from __future__ import annotations
 
