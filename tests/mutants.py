@@ -301,7 +301,7 @@ MUTANTS = [
     Mutant("a sweep has no room for late rows and passes them", CURSOR, "if first and limit.reached(rows[:first]):",
            "if False:", (LOG_MACHINE,)),
     Mutant("a sweep gives a lane more late rows than a page holds", CURSOR,
-           "if bisect_right(rows, before.position, key=_position) >= page_rows:", "if False:", (LOG_MACHINE,)),
+           "if bisect_right(rows, before.position, key=_position) >= page_rows:", "if False:", (CURSOR_TEST,)),
     Mutant("a sweep moves a lane that it has not come to", CURSOR, "if more and end.position < before.position:",
            "if False:", (LOG_MACHINE,)),
     Mutant("a sweep looks at all that was added while its lanes were away", PG_QUERIES, "and xid < $11 or",
