@@ -8,7 +8,7 @@ INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt
 EDITABLE := $(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 
 .DEFAULT_GOAL := help
-.PHONY: help demo orderflow teamcart test servers check bench mutants soak fuzz audit constraints
+.PHONY: help demo console orderflow teamcart ticketflow parcels cloudevents roundtrip test servers check docs bench mutants soak fuzz audit constraints oldest django dist
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
@@ -16,11 +16,27 @@ help: ## list the targets
 demo: .venv/.cli ## see postroad at work
 	@$(BIN)/postroad demo
 
+console: .venv/.console ## click through the console: a shop with trouble on purpose (SQLite, no server)
+	@$(BIN)/postroad demo --console
+
 orderflow: servers ## an order over HTTP, a reservation, an e-mail; on real servers (examples/orderflow)
 	@$(BIN)/python -m examples.orderflow
 
-teamcart: servers ## a view model in Redis, by handlers in the relay (examples/teamcart)
+teamcart: servers ## a view model in Redis, by handlers in the relay, then through a Redis Stream (examples/teamcart)
 	@$(BIN)/python -m examples.teamcart
+	@$(BIN)/python -m examples.teamcart --stream
+
+ticketflow: servers ## a worker with a lock and a standby, retries, a dead message, figures (examples/ticketflow)
+	@$(BIN)/python -m examples.ticketflow
+
+parcels: servers ## three instances on one backlog, canceling, conflicts (examples/parcels)
+	@$(BIN)/python -m examples.parcels
+
+cloudevents: servers ## CloudEvents read with the SDK; one that fails, is poisoned, is mended (examples/cloudevents)
+	@$(BIN)/python -m examples.cloudevents
+
+roundtrip: servers ## two services with NATS between them, and a takeover (examples/roundtrip)
+	@$(BIN)/python -m examples.roundtrip
 
 test: servers ## run all tests, on real servers
 	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
@@ -35,34 +51,66 @@ check: .venv/.all ## ruff, mypy --strict, and the layers (import-linter)
 	$(BIN)/pytest --quiet tests/typing
 	$(BIN)/lint-imports
 
+docs: .venv/.all ## build the documentation site into build/docs, without the network; warnings are errors
+	$(BIN)/sphinx-build -W --keep-going --quiet --jobs auto docs build/docs
+	@echo build/docs/index.html
+
 bench: .venv/.all ## measure
 	$(BIN)/python -m benchmarks
 
 mutants: .venv/.all ## break the code on purpose, and see that a test fails for each
 	$(BIN)/python -m tests.mutants
 
-MINUTES ?= 30
-soak: servers ## relays, writers and everything that can happen to them, for MINUTES=30
-	$(BIN)/python -m tests.soak --minutes $(MINUTES)
+FOR_MINUTES = $(if $(MINUTES),--minutes $(MINUTES))
 
-fuzz: .venv/.all ## hostile input for everything that reads what others send, for MINUTES=30
-	$(BIN)/python -m tests.fuzz --minutes $(MINUTES)
+soak: servers ## relays, writers and everything that can happen to them, for MINUTES=30; with KAFKA=1 on three brokers
+	$(BIN)/python -m tests.soak $(FOR_MINUTES) $(if $(KAFKA),--kafka) $(if $(SEED),--seed $(SEED))
+
+fuzz: .venv/.all ## hostile input for everything that reads what others send, for MINUTES=10
+	$(BIN)/python -m tests.fuzz $(FOR_MINUTES)
 
 audit: .venv/.all ## look for known vulnerabilities in the versions of constraints.txt; needs the network
 	@$(INSTALL) --group audit
 	@$(BIN)/python -m tests.audit
 
+oldest: .venv/.pip ## the unit and integration tests with the oldest supported dependencies; needs the network
+	$(BIN)/pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --resolution lowest-direct --no-annotate --no-header --all-extras \
+		--python $(BIN)/python pyproject.toml --output-file .venv/oldest.txt
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-oldest
+	$(BIN)/uv pip install --quiet --python .venv-oldest --constraint .venv/oldest.txt --editable '.[all]' --group test
+	.venv-oldest/bin/python -m pytest $(SOME_TESTS)
+
+django: .venv/.pip ## the same with the newest dependencies and DJANGO=6.0, which needs Python 3.12; needs the network
+	$(BIN)/pip install --quiet uv
+	sed '/^django==/,/[^\\]$$/d' constraints.txt > .venv/not-django.txt
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-django
+	$(BIN)/uv pip install --quiet --python .venv-django --constraint .venv/not-django.txt --editable '.[all]' --group test \
+		'django~=$(DJANGO).0'
+	.venv-django/bin/python -m pytest $(SOME_TESTS)
+
+DJANGO = 6.0
+SOME_TESTS = --numprocesses 3 --dist loadfile tests/unit tests/integrations
+
+dist: .venv/.pip ## build the wheel and the sdist into dist/
+	$(BIN)/python -m hatchling build --clean
+
 constraints: .venv/.pip ## take the newest versions of all dependencies, with their hashes, into constraints.txt
 	$(BIN)/pip install --quiet uv
 	UV_CUSTOM_COMPILE_COMMAND='make constraints' $(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes \
-		--no-annotate --python-version 3.11 --all-extras --group build --group test --group check --group audit \
+		--no-annotate --python-version 3.11 --all-extras --group build --group test --group check --group audit --group docs \
 		pyproject.toml --output-file constraints.txt
 
 # Each of these is made again when what it was made from changes.
 
 .venv/.all: .venv/.pip pyproject.toml
 	$(EDITABLE)
-	$(INSTALL) 'postroad[all]' --group test --group check
+	$(INSTALL) 'postroad[all]' --group test --group check --group docs
+	@touch .venv/.cli .venv/.console $@
+
+.venv/.console: .venv/.pip pyproject.toml
+	$(EDITABLE)
+	$(INSTALL) 'postroad[cli,console]'
 	@touch .venv/.cli $@
 
 .venv/.cli: .venv/.pip pyproject.toml

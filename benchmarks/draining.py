@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,6 +13,8 @@ from benchmarks.process import Broken, Outcome, Process
 from benchmarks.sections import median, spread
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tests.services.postgresql import PostgreSQL
 
 HEADER = [
@@ -38,11 +40,18 @@ class Drained(msgspec.Struct, frozen=True):
 
 
 def log(
-    server: PostgreSQL, messages: int, keys: int, sinks: list[str], *, to: str = "null://", lanes: int = LANES
+    server: PostgreSQL,
+    messages: int,
+    keys: int,
+    sinks: list[str],
+    *,
+    to: str = "null://",
+    lanes: int = LANES,
+    given: Mapping[str, Any] | None = None,
 ) -> str:
     """A backlog that every one of these sinks has yet to read: they were there before it. The database's URL."""
     url = create_log(server)
-    create_sinks(url, sinks, to=to, lanes=lanes)
+    create_sinks(url, sinks, to=to, lanes=lanes, given=given)
     fill(server, url, messages, keys=keys)
     return url
 
@@ -56,12 +65,17 @@ def drain_ours(
     to: str = "null://",
     meanwhile: Process | None = None,
     alone: bool = False,
+    hang: int = 0,
+    given: Mapping[str, Any] | None = None,
 ) -> Drained:
     """A relay of ours delivers the backlog to a destination, as one sink, while another process may be at work.
 
-    `alone`: without a convoy.
+    `alone`: without a convoy. `hang`: messages of slots below this get no answer until all others are delivered; then
+    `messages` are those others. `given` are settings of the publisher.
     """
-    with Process("relay_process", url, sink, "--to", to, *["--alone"] * alone) as relay:
+    options = ["--alone"] * alone + (["--hang", str(hang), str(messages)] if hang else [])
+    options += ["--given", msgspec.json.encode(given).decode()] if given else []
+    with Process("relay_process", url, sink, "--to", to, *options) as relay:
         # What was written before must not fall into the measured time, as an autovacuum or as hint bits.
         server.psql(url, "vacuum (analyze)")
         server.psql(url, "checkpoint")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SINK = "default"
 
 # Half of the log is behind the lanes; every fifth of those is deferred; the lanes moved all the time.
-_AFTERMATH = """
+AFTERMATH = """
 update postroad.lanes set position = {behind}, snapshot = pg_current_snapshot();
 insert into postroad.deferred (sink, lane, position, attempts, blocks, state, due_at, key, error)
 select '{sink}', l.lane, o.position, 5, state <> 'dead', state, case when state = 'retrying' then now() + '1h' end,
@@ -61,7 +61,7 @@ def run(server: PostgreSQL, plan: Plan) -> Section:
     url = create_log(server)
     create_sinks(url, [SINK])
     fill(server, url, messages, keys=messages // 100)
-    server.psql(url, _AFTERMATH.format(behind=messages // 2, sink=SINK))
+    server.psql(url, AFTERMATH.format(behind=messages // 2, sink=SINK))
     server.psql(url, "vacuum (analyze)")
     slowest = asyncio.run(_ask(url, section, plan))
     section.at_most("ms for the slowest question", 100, slowest, "{:.0f}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
@@ -18,6 +19,8 @@ from postroad.stores.cursor import PageLimit
 from postroad.stores.leases import RelayIdentity
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from postroad.stores.base import Lease, Store
     from postroad.stores.cursor import Cursor, Page
     from tests.services.postgresql import PostgreSQL
@@ -29,6 +32,22 @@ alter database {database} set auto_explain.log_analyze = on;
 alter database {database} set auto_explain.log_buffers = on;
 """
 _LOGGED = re.compile(r"duration: ([\d.]+) ms  plan:\n((?:\t.*\n?)+)")
+
+
+@contextmanager
+def explain_everything(server: PostgreSQL, url: str) -> Iterator[None]:
+    """Connections that are made in the block write the plan of each statement to the server's log."""
+    database = url.rpartition("/")[2]
+    server.psql(url, _EXPLAIN_EVERYTHING.format(database=database))
+    try:
+        yield
+    finally:
+        server.psql(url, f"alter database {database} reset all")
+
+
+def logged_plans(server: PostgreSQL) -> list[tuple[str, str]]:
+    """The milliseconds and the plan of each statement that was explained."""
+    return _LOGGED.findall((server.folder / "log").read_text())
 
 
 class Explained(msgspec.Struct, frozen=True):
@@ -61,22 +80,20 @@ class Reader:
         return page.after
 
     async def explained(self, title: str, cursor: Cursor) -> Explained:
-        database = self._url.rpartition("/")[2]
         seconds = []
         for _ in range(5):
             began = time.perf_counter()
             page = await self.read(cursor)
             seconds.append(time.perf_counter() - began)
-        self._server.psql(self._url, _EXPLAIN_EVERYTHING.format(database=database))
-        store = store_for(self._url)  # a new connection, which the settings above are for
-        await store.open()
-        try:
-            await store.load(self._lease)
-            page = await store.read(self._lease, cursor, self._limit)
-        finally:
-            await store.close()
-            self._server.psql(self._url, f"alter database {database} reset all")
-        duration, plan = _LOGGED.findall((self._server.folder / "log").read_text())[-1]
+        with explain_everything(self._server, self._url):
+            store = store_for(self._url)  # a new connection, which the settings are for
+            await store.open()
+            try:
+                await store.load(self._lease)
+                page = await store.read(self._lease, cursor, self._limit)
+            finally:
+                await store.close()
+        duration, plan = logged_plans(self._server)[-1]
         return Explained(title, len(page.messages), float(duration), median(seconds) * 1000, plan)
 
 

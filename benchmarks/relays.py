@@ -26,8 +26,7 @@ def run(server: PostgreSQL, plan: Plan) -> Section:
     messages = plan.size(50_000, quick=10_000)
     header = ["", *(f"{count} relay{'s' * (count > 1)}" for count in RELAYS)]
     section = Section("relays", f"{messages:,} messages, several relays, 4 lanes: messages/s", header)
-    url = create_log(server)
-    _measure(section, plan.rounds(), messages, url=url, name=SLOW, to="slow://")
+    _measure(section, plan.rounds(), messages, server=server, name=SLOW, to="slow://")
     try:
         broker = RabbitMQ()
     except ServerMissing as missing:
@@ -35,26 +34,25 @@ def run(server: PostgreSQL, plan: Plan) -> Section:
         return section
     with broker:
         asyncio.run(_queue(broker.url()))
-        _measure(section, plan.rounds(), messages, url=url, name="RabbitMQ", to=broker.url())
+        _measure(section, plan.rounds(), messages, server=server, name="RabbitMQ", to=broker.url())
     section.notes.append("The relays, the databases and the broker share the machine's cores.")
     return section
 
 
-def _measure(section: Section, rounds: int, messages: int, *, url: str, name: str, to: str) -> None:
+def _measure(section: Section, rounds: int, messages: int, *, server: PostgreSQL, name: str, to: str) -> None:
     rates: dict[int, list[float]] = {count: [] for count in RELAYS}
-    for number in range(rounds):
+    for _ in range(rounds):
         for count in RELAYS:
-            sink = f"{name} {count} {number}"
-            rates[count].append(asyncio.run(_rate(url, sink, to, count, messages)))
+            url = create_log(server)
+            rates[count].append(asyncio.run(_rate(url, to, count, messages)))
+            server.drop_database(url)
     section.rows.append([name, *(spread(each) for each in rates.values())])
     section.notes.append(f"{name}: 4 relays {median(rates[4]) / median(rates[1]):.1f} x as fast as one")
     section.raw[name] = {str(count): each for count, each in rates.items()}
 
 
-async def _rate(url: str, sink: str, to: str, relays: int, messages: int) -> float:
-    async with Team(url, sink, to, relays) as team:
-        _, before = await team.fill([])
-        await team.until_passed(before or 0)  # what the rounds before have left in the log
+async def _rate(url: str, to: str, relays: int, messages: int) -> float:
+    async with Team(url, "team", to, relays) as team:
         committed, last = await team.fill([fill_sql(*each) for each in transactions(messages)])
         return messages / (await team.until_passed(last) - committed)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from benchmarks.sections import Section
 
-BEGIN, END = "<!-- results -->", "<!-- end of results -->"
+BEGIN, END = "<!-- begin of results -->", "<!-- end of results -->"
 
 
 class Results(msgspec.Struct):
@@ -49,22 +50,31 @@ def show(section: Section) -> None:
 
 
 def write_docs(results: Results, path: Path) -> None:
-    """Put the results where the page has its markers, and leave everything else as it is."""
+    """Put the results where the page has its markers. Sections that were measured replace those of earlier runs; all
+    others stay.
+    """
     before, _, rest = path.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    path.write_text(f"{before}{BEGIN}\n\n{_markdown(results)}\n{END}{after}")
+    old, _, after = rest.partition(END)
+    _, *parts = _SECTION.split(old)
+    sections = dict(zip(parts[::2], (part.strip() for part in parts[1::2]), strict=True))
+    facts = dict(results.facts)
+    measured = f"Measured {facts.pop('date')}, with a load of {facts.pop('load at the beginning')} at the beginning."
+    sections |= {section.name: _markdown(section, measured) for section in results.sections}
+    machine = "\n".join(f"- **{name}**: {fact}" for name, fact in facts.items())
+    body = "\n\n".join(f"<!-- {name} -->\n\n{text}" for name, text in sections.items())
+    path.write_text(f"{before}{BEGIN}\n\n{machine}\n\n{body}\n\n{END}{after}")
 
 
-def _markdown(results: Results) -> str:
-    lines = [f"- **{name}**: {fact}" for name, fact in results.facts.items()]
-    for section in results.sections:
-        lines += ["", f"### {section.title}", ""]
-        lines += _table(section.header, section.rows)
-        if section.targets:
-            rows = [[each.what, each.wanted, each.measured, _said(met=each.met)] for each in section.targets]
-            lines += ["", *_table(["target", "wanted", "measured", ""], rows)]
-        lines += ["", *(f"- {note}" for note in section.notes)] if section.notes else []
-    return "\n".join(lines) + "\n"
+_SECTION = re.compile(r"<!-- (\w+) -->\n")
+
+
+def _markdown(section: Section, measured: str) -> str:
+    lines = [f"### {section.title}", "", measured, "", *_table(section.header, section.rows)]
+    if section.targets:
+        rows = [[each.what, each.wanted, each.measured, _said(met=each.met)] for each in section.targets]
+        lines += ["", *_table(["target", "wanted", "measured", ""], rows)]
+    lines += ["", *(f"- {note}" for note in section.notes)] if section.notes else []
+    return "\n".join(lines)
 
 
 def _table(header: list[str], rows: list[list[str]]) -> list[str]:

@@ -22,7 +22,7 @@ from postroad import Outbox
 if TYPE_CHECKING:
     from tests.services.postgresql import PostgreSQL
 
-OURS = "postroad"
+OURS, CONVOY = "postroad", "postroad, 16 lanes"
 PEERS = ("txoutbox", "pgqueuer", "procrastinate")
 PER_SECOND = 200
 WITHOUT = Way("writers, no trigger", NO_TRIGGER)
@@ -45,8 +45,11 @@ def run(server: PostgreSQL, plan: Plan) -> Section:
     _latency(server, plan, section)
     url = create_log(server)
     with Process("wakeup_process", url):
-        _idle(server, url, plan, section)
+        _idle(server, url, plan, section, "statements per second of an idle relay")
         asyncio.run(_moderate_rate(url, plan, section))
+    url = create_log(server)
+    with Process("wakeup_process", url, "notify", "16"):
+        _idle(server, url, plan, section, "statements per second of an idle relay with 16 lanes")
     _writers(server, plan, section)
     return section
 
@@ -60,6 +63,7 @@ def _latency(server: PostgreSQL, plan: Plan, section: Section) -> None:
     found: dict[str, list[float]] = {}
     with ExitStack() as stack:
         contestants = {OURS: stack.enter_context(Process("wakeup_process", create_log(server)))}
+        contestants[CONVOY] = stack.enter_context(Process("wakeup_process", create_log(server), "notify", "16"))
         try:
             interpreter = peers_python()
         except PeersMissing as missing:
@@ -89,7 +93,7 @@ def percentile(values: list[float], share: float = 0.99) -> float:
 # -- what sleeping costs ---------------------------------------------------------------------------------------------
 
 
-def _idle(server: PostgreSQL, url: str, plan: Plan, section: Section) -> None:
+def _idle(server: PostgreSQL, url: str, plan: Plan, section: Section, what: str) -> None:
     seconds = 10 if plan.quick else 60
     _have_statements_logged(server, url, "all")
     time.sleep(15)  # it has taken its lanes and fallen asleep
@@ -99,8 +103,8 @@ def _idle(server: PostgreSQL, url: str, plan: Plan, section: Section) -> None:
         log.seek(before)
         statements = sum(bool(_STATEMENT.search(line)) for line in log)
     _have_statements_logged(server, url, "none")
-    section.at_most("statements per second of an idle relay", 0.5, statements / seconds, "{:.2f}")
-    section.raw["idle_statements_per_second"] = statements / seconds
+    section.at_most(what, 0.5, statements / seconds, "{:.2f}")
+    section.raw[what] = statements / seconds
 
 
 _STATEMENT = re.compile(r" LOG: +(statement|execute [^:]+): ")

@@ -1,4 +1,6 @@
-"""A relay whose waking is measured: `python -m benchmarks.wakeup_process DATABASE [off]`. All else is as by default."""
+"""A relay whose waking is measured: `python -m benchmarks.wakeup_process DATABASE [off [LANES]]`. All else is as by
+default.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from postroad.relay import Relay
 from postroad.stores import store_for
 
 
-async def main(database: str, wakeup: Any = "notify") -> None:
+async def main(database: str, wakeup: Any = "notify", lanes: str = "4") -> None:
     arrival = Arrival()
     outbox = Outbox(source="/benchmarks")
     connection = await asyncpg.connect(database)
@@ -28,7 +30,8 @@ async def main(database: str, wakeup: Any = "notify") -> None:
         async with connection.transaction():
             await outbox.add(connection, {"order": 1}, type="order.placed")
 
-    relay = Relay(store_for(database), LocalPublisher(handle), settings=RelaySettings(wakeup=wakeup))
+    settings = RelaySettings(wakeup=wakeup, lanes=int(lanes))
+    relay = Relay(store_for(database), LocalPublisher(handle), settings=settings)
     running = asyncio.create_task(relay.run())
     await arrival.each(add)
     relay.stop()

@@ -1,8 +1,9 @@
-"""What both examples need to show themselves: processes that end with a block, and a look until something is so."""
+"""What the examples need to show themselves: processes that end with a block, and a look until something is so."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -43,8 +44,28 @@ class Processes:
         process.kill()
         process.wait()
 
+    def stop(self, name: str) -> None:
+        """End a program in good order, as SIGTERM asks it to."""
+        process = self._running.pop(name)
+        process.terminate()
+        process.wait(TIMEOUT_SECONDS)
+
+    def freeze(self, name: str) -> None:
+        self._running[name].send_signal(signal.SIGSTOP)
+
+    def thaw(self, name: str) -> None:
+        self._running[name].send_signal(signal.SIGCONT)
+
+    def names(self) -> list[str]:
+        return list(self._running)
+
     def log(self, name: str) -> str:
         return (self._folder / f"{name}.log").read_text()
+
+    def lines(self, name: str, *words: str) -> list[str]:
+        """The whole lines of its log that have one of these texts in them."""
+        written = self.log(name).rpartition("\n")[0].splitlines()
+        return [line for line in written if any(word in line for word in words)]
 
     def check(self) -> None:
         """Raise an error with the output of a program that has ended by itself."""
@@ -54,6 +75,7 @@ class Processes:
 
     def end(self) -> None:
         for process in self._running.values():
+            process.send_signal(signal.SIGCONT)
             process.terminate()
         for process in self._running.values():
             try:

@@ -15,21 +15,18 @@ from collections import Counter
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
-import asyncpg
-
-from postroad import Message
-from postroad.message import UNSET
 from postroad.verify import Arrival, Committed, Incident, Verdict, verify
-from tests.lanes import pending
-from tests.logs import OUTBOX, PostgreSQLLog
+from tests.lanes import until_nothing_waits
+from tests.logs import PostgreSQLLog
 from tests.queues import QUEUE, bare, deliveries, with_queue
-from tests.relays import WAIT_SECONDS, RunningRelay
+from tests.relays import RunningRelay
 from tests.services.faulty_proxy import FaultyProxy
 from tests.services.postgresql import PostgreSQL
 from tests.services.rabbitmq import RabbitMQ
 from tests.services.server import stop
+from tests.writers import Writers
 
 LEASE: Final = 2
 OPTIONS: Final = (
@@ -77,18 +74,15 @@ class Chaos:
         self._relays: dict[str, RunningRelay] = {}
         """Those that run, and those that did."""
         self._started = 0
-        self._numbers = 0
-        self._in_vain = 0
         self._incidents: list[Incident] = []
         self._times: list[float] = []
         """When each number that the clock has put into the queue was there."""
         self._over = threading.Event()
-        self._quiet = asyncio.Event()
-        self._writers: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
         self.log = await PostgreSQLLog.fresh(self.postgresql)
         self.rabbitmq.start()  # the test before may have left it down
+        self._writers = Writers(self.log.url, self.seed)
         self._vhost = self.rabbitmq.create_vhost()
         for _ in range(self._count):
             await self._start_relay()
@@ -96,12 +90,9 @@ class Chaos:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._quiet.set()
         self._over.set()
         await self._clock
-        for writer in self._writers:
-            writer.cancel()
-        await asyncio.gather(*self._writers, return_exceptions=True)
+        await self._writers.cancel()
         for member in self._members:
             await member.close()
         self.postgresql.start()
@@ -126,38 +117,9 @@ class Chaos:
         started = asyncio.create_task(running.until_logged("relay_started"))
         self._members.append(Member(name, running, started, to_database, to_broker))
 
-    # -- writers -----------------------------------------------------------------------------------------------------
-
     def write(self, writers: int = 3) -> None:
-        """Let writers add, in transactions small and large, some of them rolled back, until it is quiet again."""
-        self._writers += [asyncio.create_task(self._write(number)) for number in range(writers)]
-
-    async def _write(self, writer: int) -> None:
-        dice = random.Random(self.seed * 1000 + writer)
-        while not self._quiet.is_set():
-            with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError):
-                connection = await asyncpg.connect(self.log.url, timeout=10)
-                try:
-                    while not self._quiet.is_set():
-                        await self._write_some(connection, dice, writer)
-                finally:
-                    connection.terminate()
-            await asyncio.sleep(0.05)
-
-    async def _write_some(self, connection: Any, dice: random.Random, writer: int) -> None:
-        transaction = connection.transaction()
-        await transaction.start()
-        for _ in range(dice.choice((1, 5, 30))):
-            self._numbers += 1
-            # A key belongs to one writer, who adds one after the other: so position order is causal order.
-            key = f"{writer}-{dice.randrange(20)}" if dice.random() < 0.9 else UNSET
-            await OUTBOX.add_many(connection, [Message(str(self._numbers), type="test.number", key=key)])
-        if dice.random() < 0.2:
-            self._in_vain += 1
-            await transaction.rollback()
-        else:
-            await transaction.commit()
-        await asyncio.sleep(dice.random() * 0.1)
+        """Let writers add until it is quiet again."""
+        self._writers.start(writers)
 
     # -- what happens ------------------------------------------------------------------------------------------------
 
@@ -249,16 +211,12 @@ class Chaos:
 
     async def until_committed(self, messages: int) -> None:
         """Let the writers go on until so many messages are in the log."""
-        until = time.monotonic() + WAIT_SECONDS
-        while (await self.log.execute("select count(*) from postroad.outbox"))[0]["count"] < messages:
-            assert time.monotonic() < until, "the writers stand still"
-            await asyncio.sleep(0.2)
+        await self._writers.until_committed(messages)
 
     async def come_to_rest(self) -> Verdict:
         """Let all that was written arrive, and compare."""
-        self._quiet.set()
-        await asyncio.gather(*self._writers)
-        await self._until_nothing_waits()
+        await self._writers.stop()
+        await until_nothing_waits(self.log.url)
         await self._all_started()
         ended = [member.running.ended_by(signal.SIGTERM) for member in self._members]
         assert not any(await asyncio.gather(*ended))
@@ -279,9 +237,9 @@ class Chaos:
         happened = "".join(
             f"\n  {each.began:.3f} to {each.ended:.3f}: {each.reason} {each.to or ''}" for each in self._incidents
         )
-        return (
-            f"{verdict}\nseed {self.seed}; {self._in_vain} transactions rolled back; {acts or 'nothing happened'}"
-            + (f"{happened}\n{self._said(verdict)}" if verdict.unexplained else "")
+        rolled_back = f"{self._writers.rolled_back} transactions rolled back"
+        return f"{verdict}\nseed {self.seed}; {rolled_back}; {acts or 'nothing happened'}" + (
+            f"{happened}\n{self._said(verdict)}" if verdict.unexplained else ""
         )
 
     def _said(self, verdict: Verdict) -> str:
@@ -295,12 +253,6 @@ class Chaos:
             and first.before.at - 1 < (at := datetime.fromisoformat(line["time"]).timestamp()) < first.again.at + 1
         ]
         return "\n".join(sorted(output))
-
-    async def _until_nothing_waits(self) -> None:
-        until = time.monotonic() + WAIT_SECONDS
-        while await pending(self.log.url):
-            assert time.monotonic() < until, "the lanes stand still"
-            await asyncio.sleep(0.2)
 
     def _tell_time(self) -> None:
         """Put a number into the queue again and again, and note when it was there: so all that is in it has a time."""

@@ -2,30 +2,53 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+import asyncio
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import aio_pika
 import aiosqlite
 import msgspec
+import nats
+from nats.js.errors import NotFoundError
 
 from postroad import BrokerUnavailable, Consumer, Received, StoredMessage
+from postroad.brokers.http.publisher import HTTPPublisher
+from postroad.brokers.http.settings import PublisherSettings as HTTPSettings
+from postroad.brokers.kafka.publisher import KafkaPublisher
+from postroad.brokers.kafka.settings import PublisherSettings
 from postroad.brokers.local import LocalPublisher
 from postroad.brokers.memory import MemoryBroker
+from postroad.brokers.nats.publisher import NATSPublisher
+from postroad.brokers.nats.settings import PublisherSettings as NATSPublisherSettings
 from postroad.brokers.rabbitmq.publisher import RabbitMQPublisher
+from postroad.brokers.redis.publisher import RedisPublisher
+from postroad.brokers.redis.settings import PublisherSettings as RedisSettings
 from postroad.message import new_id
 from postroad.stores.sqlite import migrate_sqlite
+from tests.polling import until
+from tests.services.http import NO_CONTENT, raw, status
+from tests.services.rabbitmq import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
     from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
+    from confluent_kafka import Message as KafkaRecord
+    from nats.js.api import RawStreamMsg
+    from nats.js.client import JetStreamContext
 
     from postroad.brokers.base import Publisher
+    from tests.services.http import HTTPServer, Request
+    from tests.services.kafka import Kafka
+    from tests.services.nats import NATS
     from tests.services.rabbitmq import RabbitMQ
+    from tests.services.redis import Redis
 
+STEADY = 50
+"""So many looks in a row, 20 ms apart, show that a call can go no further: its threads may get no CPU for long."""
 CREATED_US = 1_735_787_045_123_456  # 2025-01-02T03:04:05.123456Z
 
 
@@ -67,6 +90,12 @@ class Destination(Protocol):
     async def recover(self) -> None:
         """It can be asked again."""
 
+    def stalled(self) -> AbstractAsyncContextManager[Callable[[], Awaitable[int]]]:
+        """Within it, it answers nothing. Yields a function that waits until a call that was begun can go no further,
+        and returns how many bytes have left this process by then, at most.
+        """
+        ...
+
 
 class MemoryDestination:
     def __init__(self, *, in_order: bool = False) -> None:
@@ -86,14 +115,30 @@ class MemoryDestination:
     async def recover(self) -> None:
         self._broker._outages.clear()
 
+    @asynccontextmanager
+    async def stalled(self) -> AsyncIterator[Callable[[], Awaitable[int]]]:
+        self._broker.hold()
+        self._broker.asked.clear()
+
+        async def sent() -> int:
+            await self._broker.asked.wait()
+            return 0
+
+        yield sent
+        self._broker.release()
+
 
 class LocalDestination:
     def __init__(self) -> None:
         self._arrived: list[UUID] = []
         self._room: int | None = None
+        self._asked, self._flowing = asyncio.Event(), asyncio.Event()
+        self._flowing.set()
         self.publisher = LocalPublisher(self._handle)
 
     async def _handle(self, message: StoredMessage) -> None:
+        self._asked.set()
+        await self._flowing.wait()
         if len(self._arrived) == self._room:
             raise BrokerUnavailable("the handler's own service is down")
         if message.topic == "unwanted":
@@ -111,6 +156,18 @@ class LocalDestination:
 
     async def recover(self) -> None:
         self._room = None
+
+    @asynccontextmanager
+    async def stalled(self) -> AsyncIterator[Callable[[], Awaitable[int]]]:
+        self._asked.clear()
+        self._flowing.clear()
+
+        async def sent() -> int:
+            await self._asked.wait()
+            return 0
+
+        yield sent
+        self._flowing.set()
 
 
 class ConsumerDestination:
@@ -153,6 +210,9 @@ class ConsumerDestination:
     async def recover(self) -> None:
         self._room = None
 
+    def stalled(self) -> AbstractAsyncContextManager[Callable[[], Awaitable[int]]]:
+        raise NotImplementedError
+
 
 class RabbitMQDestination:
     """An exchange in a vhost of its own, and a queue that takes every order."""
@@ -181,6 +241,273 @@ class RabbitMQDestination:
 
     async def recover(self) -> None:
         self._server.start()
+
+    @asynccontextmanager
+    async def stalled(self) -> AsyncIterator[Callable[[], Awaitable[int]]]:
+        """The server is frozen: the kernel still takes for it what its buffers hold."""
+        connection = self.publisher._connection
+        assert connection is not None
+        writer = connection._writer
+        assert writer is not None
+        written, write = 0, writer.write
+
+        def counted(data: Any) -> None:
+            nonlocal written
+            written += len(data)
+            write(data)
+
+        async def sent() -> int:
+            steady, held = 0, 0
+            async with asyncio.timeout(60):
+                while steady < STEADY:
+                    now = writer.transport.get_write_buffer_size()
+                    steady = steady + 1 if now == held > 0 else 0
+                    held = now
+                    await asyncio.sleep(0.02)
+            return written - held
+
+        writer.write = counted  # type: ignore[method-assign]
+        with frozen(self._server):
+            yield sent
+
+
+class KafkaDestination:
+    """A topic for orders, of one partition, so that there is one order. Its name begins with one of its own.
+
+    With `freezes`, an outage is a broker that does not answer, so what is on its way may arrive later.
+    """
+
+    def __init__(self, server: Kafka, prefix: str, *, freezes: bool = False, **settings: Any) -> None:
+        self.server = server
+        self._freezes = freezes
+        self.topic = f"{prefix}.order.created"
+        defaults: dict[str, Any] = {"topic": f"{prefix}.{{topic}}", "confirm_timeout": "5s", "connect_timeout": "2s"}
+        self.publisher = KafkaPublisher(server.url(), PublisherSettings(**defaults | settings))
+
+    @classmethod
+    def fresh(cls, server: Kafka, **settings: Any) -> Self:
+        prefix = f"test-{uuid4().hex[:12]}"
+        server.create_topic(f"{prefix}.order.created")
+        return cls(server, prefix, **settings)
+
+    async def arrived(self) -> list[UUID]:
+        return [id_of(record) for record in await asyncio.to_thread(self.server.records, self.topic)]
+
+    def refused(self, message: StoredMessage) -> StoredMessage:
+        return msgspec.structs.replace(message, topic="no-such-topic")
+
+    async def fail(self, after: int = 2) -> None:
+        await asyncio.to_thread(self.server.freeze if self._freezes else self.server.stop)
+
+    async def recover(self) -> None:
+        await asyncio.to_thread(self.server.start)
+
+    @asynccontextmanager
+    async def stalled(self) -> AsyncIterator[Callable[[], Awaitable[int]]]:
+        """The server is frozen: the kernel still takes for it what its buffers hold."""
+
+        async def sent() -> int:
+            steady, before = 0, 0
+            async with asyncio.timeout(60):
+                while steady < STEADY:
+                    now = self.server.unread_bytes()
+                    steady = steady + 1 if now == before > 0 else 0
+                    before = now
+                    await asyncio.sleep(0.02)
+            return before
+
+        await asyncio.to_thread(self.server.freeze)
+        try:
+            yield sent
+        finally:
+            await asyncio.to_thread(self.server.start)
+
+
+class NATSDestination:
+    """A stream for orders. The subjects of its messages begin with a word of its own."""
+
+    def __init__(self, server: NATS, **settings: Any) -> None:
+        self.server = server
+        word = f"test-{uuid4().hex[:12]}"
+        self.stream, self.subject = word, f"{word}.order.created"
+        defaults: dict[str, Any] = {
+            "subject": f"{word}.{{topic}}",
+            "stream": word,
+            "declare": "create",
+            "subjects": [f"{word}.order.>"],
+            "confirm_timeout": "5s",
+            "connect_timeout": "5s",
+        }
+        given = {name: value for name, value in (defaults | settings).items() if value is not None}
+        self.publisher = NATSPublisher(server.url(), NATSPublisherSettings(**given))
+
+    async def arrived(self) -> list[UUID]:
+        return [UUID((message.headers or {})["ce-id"]) for message in await self.stored()]
+
+    async def stored(self) -> list[RawStreamMsg]:
+        """All messages of the stream."""
+        async with jetstream_of(self.server) as jetstream:
+            try:
+                state = (await jetstream.stream_info(self.stream)).state
+            except NotFoundError:
+                return []
+            numbers = range(state.first_seq, state.last_seq + 1) if state.messages else ()
+            return [await jetstream.get_msg(self.stream, number) for number in numbers]
+
+    def refused(self, message: StoredMessage) -> StoredMessage:
+        return msgspec.structs.replace(message, topic="no-stream")
+
+    async def fail(self, after: int = 2) -> None:
+        await asyncio.to_thread(self.server.stop)
+
+    async def recover(self) -> None:
+        await asyncio.to_thread(self.server.start)
+
+    @asynccontextmanager
+    async def stalled(self) -> AsyncIterator[Callable[[], Awaitable[int]]]:
+        """The server is frozen: the kernel still takes for it what its buffers hold."""
+        link = self.publisher._link
+        assert link is not None
+        transport: Any = link.connection._transport
+        written, write = 0, link.connection.write
+
+        def counted(data: bytes) -> None:
+            nonlocal written
+            written += len(data)
+            write(data)
+
+        async def sent() -> int:
+            steady, held = 0, 0
+            async with asyncio.timeout(60):
+                while steady < STEADY:
+                    now = transport.get_write_buffer_size()
+                    steady = steady + 1 if now == held > 0 else 0
+                    held = now
+                    await asyncio.sleep(0.02)
+            return written - held
+
+        link.connection.write = counted  # type: ignore[method-assign]
+        await asyncio.to_thread(self.server.freeze)
+        try:
+            yield sent
+        finally:
+            await asyncio.to_thread(self.server.start)
+
+
+@asynccontextmanager
+async def jetstream_of(server: NATS) -> AsyncIterator[JetStreamContext]:
+    """JetStream, through nats-py."""
+    client = await nats.connect(server.servers, allow_reconnect=False)
+    try:
+        yield client.jetstream(timeout=60)
+    finally:
+        await client.close()
+
+
+class HTTPDestination:
+    """An endpoint, and a publisher that sends one request at a time, so that there is one order."""
+
+    def __init__(self, server: HTTPServer, **settings: Any) -> None:
+        self.server = server
+        server.answer = self._answer
+        defaults: dict[str, Any] = {"allow_plaintext": True, "allow_networks": ["127.0.0.0/8"], "concurrency": 1}
+        self.publisher = HTTPPublisher(f"{server.url}/hooks", HTTPSettings(**defaults | settings))
+
+    async def _answer(self, request: Request, writer: asyncio.StreamWriter) -> None:
+        await (status(422, "it is unwanted") if "unwanted" in request.headers else raw(NO_CONTENT))(request, writer)
+
+    async def arrived(self) -> list[UUID]:
+        return list(self.server.arrived)
+
+    def refused(self, message: StoredMessage) -> StoredMessage:
+        headers = msgspec.json.encode({**message.all_headers, "unwanted": "yes"}).decode()
+        return msgspec.structs.replace(message, headers_json=headers)
+
+    async def fail(self, after: int = 2) -> None:
+        await self.server.stop()
+
+    async def recover(self) -> None:
+        await self.server.start()
+
+    @asynccontextmanager
+    async def stalled(self) -> AsyncIterator[Callable[[], Awaitable[int]]]:
+        async def sent() -> int:
+            await until(lambda: self.server.unread_bytes() > 0)
+            return 100_000  # there is one request at a time, and the kernel may have all of it
+
+        self.server.freeze()
+        yield sent
+        self.server.thaw()
+
+
+class RedisDestination:
+    """A stream for orders, and a value that is no stream, where unwanted messages go to.
+
+    With `freezes`, an outage is a server that does not answer, so what is on its way may arrive later.
+    """
+
+    STREAM = "order.created"
+
+    def __init__(self, server: Redis, *, freezes: bool = False, **settings: Any) -> None:
+        self.server = server
+        self._freezes = freezes
+        server.call("SET", "unwanted", "no stream")
+        defaults: dict[str, Any] = {"confirm_timeout": "5s", "connect_timeout": "2s"}
+        self.publisher = RedisPublisher(server.url, RedisSettings(**defaults | settings))
+
+    async def arrived(self) -> list[UUID]:
+        return [UUID(fields["ce_id"].decode()) for _, fields in self.server.entries(self.STREAM)]
+
+    def refused(self, message: StoredMessage) -> StoredMessage:
+        return msgspec.structs.replace(message, topic="unwanted")
+
+    async def fail(self, after: int = 2) -> None:
+        await asyncio.to_thread(self.server.freeze if self._freezes else self.server.stop)
+
+    async def recover(self) -> None:
+        await asyncio.to_thread(self.server.start)
+
+    @asynccontextmanager
+    async def stalled(self) -> AsyncIterator[Callable[[], Awaitable[int]]]:
+        """The server is frozen: the kernel still takes for it what its buffers hold."""
+        (connection,) = self.publisher._free
+        transport = connection._transport
+        assert transport is not None
+        written, write = 0, transport.write
+
+        def counted(data: Any) -> None:
+            nonlocal written
+            written += len(data)
+            write(data)
+
+        async def sent() -> int:
+            steady, held = 0, 0
+            async with asyncio.timeout(60):
+                while steady < STEADY:
+                    now = transport.get_write_buffer_size()
+                    steady = steady + 1 if now == held > 0 else 0
+                    held = now
+                    await asyncio.sleep(0.02)
+            return written - held
+
+        connection.write = counted  # type: ignore[method-assign]
+        self.server.freeze()
+        try:
+            yield sent
+        finally:
+            await asyncio.to_thread(self.server.start)
+
+
+def id_of(record: KafkaRecord[Any, Any]) -> UUID:
+    return UUID(kafka_headers(record)["ce_id"])
+
+
+def kafka_headers(record: KafkaRecord[Any, Any]) -> dict[str, str]:
+    """The headers of a record, each of them once."""
+    headers: Any = record.headers() or []
+    pairs = [(name, value.decode()) for name, value in headers]
+    assert len(dict(pairs)) == len(pairs)
+    return dict(pairs)
 
 
 @asynccontextmanager

@@ -232,7 +232,7 @@ class SQLiteLog:
 
     async def pass_time(self, by: timedelta) -> None:
         with closing(sqlite3.connect(self.path)) as connection, connection:
-            for table in ("deferred", "scheduled"):
+            for table in ("deferred", "scheduled", "copies"):
                 connection.execute(f"update postroad_{table} set due_at = due_at - ?", (by.total_seconds() * 1e6,))
 
     async def cancel(self, *ids: UUID, commit: bool = True) -> list[Cancellation]:
@@ -347,7 +347,7 @@ class PostgreSQLLog:
         await self.execute("update postroad.outbox set created_at = created_at - $1::interval", by)
 
     async def pass_time(self, by: timedelta) -> None:
-        for table in ("deferred", "scheduled"):
+        for table in ("deferred", "scheduled", "copies"):
             await self.execute(f"update postroad.{table} set due_at = due_at - $1::interval", by)
 
     async def cancel(self, *ids: UUID, commit: bool = True) -> list[Cancellation]:

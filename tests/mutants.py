@@ -1,5 +1,7 @@
 """`make mutants`: plant each known mistake in a copy of the source, and fail unless the tests catch every one.
 
+`python -m tests.mutants WORD…` plants those whose names contain all these words.
+
 Each mutant is a mistake that would cost messages; it names the tests that are there to catch it.
 """
 
@@ -28,6 +30,11 @@ DISPATCH = "postroad/consumer/dispatch.py"
 TRANSACTIONS = "postroad/consumer/transactions.py"
 PROBE = "postroad/consumer/probe.py"
 LOCAL = "postroad/consumer/local.py"
+SHARING = "postroad/brokers/rabbitmq/sharing.py"
+PARTITIONS = "postroad/brokers/rabbitmq/partitions.py"
+TOPOLOGY = "postroad/brokers/rabbitmq/topology.py"
+DELIVERY_CHANNEL = "postroad/brokers/rabbitmq/delivery_channel.py"
+RABBITMQ_PUBLISHER = "postroad/brokers/rabbitmq/publisher.py"
 PUBLISHING = "postroad/relay/publishing.py"
 BREAKER = "postroad/relay/breaker.py"
 OUTCOME = "postroad/relay/outcome.py"
@@ -42,6 +49,7 @@ PG_LEASES = "postroad/stores/sql/postgresql/leases.sql"
 PG_DEFERRED = "postroad/stores/postgresql_deferred.py"
 PG_MANY = "postroad/stores/postgresql_many.py"
 PG_POOL = "postroad/stores/postgresql_pool.py"
+COPIES = "postroad/relay/copies.py"
 LIVENESS = "postroad/relay/liveness.py"
 OWNED_LANE = "postroad/relay/owned_lane.py"
 OWNERSHIP = "postroad/relay/ownership.py"
@@ -55,8 +63,23 @@ SQLITE_QUERIES = "postroad/stores/sql/sqlite/queries.sql"
 PG_ADMIN = "postroad/stores/sql/postgresql/admin.sql"
 SQLITE_ADMIN = "postroad/stores/sql/sqlite/admin.sql"
 STORE_CONTRACT = "postroad/stores/base.py"
+SAVEPOINT = "postroad/stores/connections/savepoint.py"
+SWEEP = "postroad/stores/admin/payloads.py"
+CODEC_CHAIN = "postroad/codecs/chain.py"
+CLAIM_CHECK = "postroad/codecs/claim_check.py"
+KAFKA_WINDOW = "postroad/brokers/kafka/window.py"
+KAFKA_ANSWERS = "postroad/brokers/kafka/answers.py"
+NATS_WINDOW = "postroad/brokers/nats/window.py"
+NATS_SESSION = "postroad/brokers/nats/session.py"
 
 STORES = "tests/contracts/test_stores.py"
+ADMIN_RESTORE = "tests/contracts/test_admin_restore.py"
+ADMIN_EXPECTED = "tests/contracts/test_admin_expected.py"
+CODECS = "tests/contracts/test_codecs.py"
+CODECS_CONSUMER = "tests/contracts/test_codecs_consumer.py"
+PAYLOAD_SWEEP = "tests/contracts/test_payload_sweep.py"
+PAYLOAD_RACES = "tests/scenarios/test_payload_races.py"
+HTTP = "tests/contracts/test_http.py"
 POSTGRESQL = "tests/contracts/test_postgresql.py"
 MANY = "tests/contracts/test_many_lanes.py"
 CONVOYS = "tests/contracts/test_convoy.py"
@@ -81,9 +104,12 @@ OUTBOX = "tests/contracts/test_outbox.py"
 CANCELING = "tests/contracts/test_canceling.py"
 CANCELING_MACHINE = "tests/properties/test_canceling.py"
 SCHEDULED = "tests/contracts/test_scheduled.py"
+DEAD_LETTER_SINKS = "tests/contracts/test_dead_letter_sinks.py"
 SCHEDULED_PG = "tests/contracts/test_scheduled_postgresql.py"
 RACE = "tests/scenarios/test_scheduled.py"
 LOG_MACHINE = "tests/properties/test_log.py"
+FILTERS = "tests/contracts/test_filters.py"
+PATTERNS_TEST = "tests/unit/test_topic_patterns.py"
 PAGE_SIZES = "tests/properties/test_page_sizes.py"
 RETENTION = "tests/properties/test_retention.py"
 WAKING = "tests/contracts/test_wakeup.py"
@@ -106,11 +132,30 @@ CONSUMER_STOPS = "tests/contracts/test_consumer_stops.py"
 CONSUMERS = "tests/scenarios/test_consumers.py"
 SHARED = "tests/contracts/test_shared_transactions.py"
 KEYS = "tests/unit/consumer/test_keys.py"
+REVOKED = "tests/contracts/test_revoked.py"
+RABBITMQ = "tests/contracts/test_rabbitmq.py"
+LANE_EPOCHS = "tests/contracts/test_lane_epochs.py"
+EPOCHS_TEST = "tests/unit/relay/test_epochs.py"
+TOMBSTONES = "tests/contracts/test_tombstones.py"
 ACKS = "tests/unit/brokers/rabbitmq/test_acks.py"
+WINDOW = "tests/unit/brokers/kafka/test_window.py"
+KAFKA = "tests/contracts/test_kafka.py"
+ANSWERS = "tests/unit/brokers/kafka/test_answers.py"
+KAFKA_SUBSCRIBER = "tests/contracts/test_kafka_subscriber.py"
+NATS_WINDOW_TEST = "tests/unit/brokers/nats/test_window.py"
+NATS_ANSWERS = "tests/unit/brokers/nats/test_answers.py"
+NATS_SUBSCRIBER = "tests/contracts/test_nats_subscriber.py"
 SEARCH_PATH = "tests/security/test_search_path.py"
 SINKS = "tests/contracts/test_sinks.py"
 UNROUTABLE = "tests/contracts/test_unroutable.py"
+DIVIDED = "tests/contracts/test_partitions.py"
+DIVIDED_TEST = "tests/unit/brokers/rabbitmq/test_partitions.py"
 PAYLOADS = "tests/unit/test_payload.py"
+OTEL = "tests/unit/test_otel.py"
+FOLLOWING = "tests/contracts/test_following.py"
+NOTES_TEST = "tests/unit/relay/test_notes.py"
+NOTES = "postroad/relay/notes.py"
+FOLLOWING_LANE = "postroad/relay/following.py"
 
 
 class Mutant(NamedTuple):
@@ -124,6 +169,36 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = [
+    # Payloads that are stored elsewhere
+    Mutant("payload: put before INSERT", SAVEPOINT, "    adapter.execute(target, SAVEPOINT)\n    try:\n",
+           "    put_all(puts)\n    adapter.execute(target, SAVEPOINT)\n    try:\n", (CODECS,)),
+    Mutant("payload: put before INSERT, raced", SAVEPOINT, "    await adapter.execute(target, SAVEPOINT)\n    try:\n",
+           "    await put_all_async(puts)\n    puts = ()\n    await adapter.execute(target, SAVEPOINT)\n    try:\n",
+           (PAYLOAD_RACES,)),
+    Mutant("payload: the row stays when the put fails", SAVEPOINT, "        adapter.execute(target, ROLLBACK)\n", "",
+           (CODECS,)),
+    Mutant("payload: the row stays when the async put fails", SAVEPOINT,
+           "        await adapter.execute(target, ROLLBACK)\n", "", (CODECS,)),
+    Mutant("payload: SQLite commits at the RELEASE", "postroad/stores/connections/sqlite.py",
+           "    if not connection.in_transaction:\n        connection.execute(f\"begin",
+           "    if False:\n        connection.execute(f\"begin", (CODECS,)),
+    Mutant("payload: a path is the same for every attempt", CLAIM_CHECK, "{secrets.token_hex(8)}", "{'0' * 16}",
+           (PAYLOAD_SWEEP,)),
+    Mutant("payload: the sweep does not wait", SWEEP, "        await _until_decided(database)\n", "", (PAYLOAD_SWEEP,)),
+    Mutant("payload: the sweep does not wait, raced", SWEEP, "        await _until_decided(database)\n", "",
+           (PAYLOAD_RACES,)),
+    Mutant("payload: the sweep waits up to the snapshot's xmax", PG_ADMIN, "select pg_current_xact_id()::text",
+           "select pg_snapshot_xmax(pg_current_snapshot())::text", (PAYLOAD_SWEEP,)),
+    Mutant("payload: the sweep looks for no rows after it has waited", SWEEP,
+           "        unused = await _unused(database, page)\n",
+           "        unused = [path for path, _ in page if id_in(path)]\n", (PAYLOAD_SWEEP,)),
+    Mutant("payload: scheduled messages are forgotten by the sweep", PG_ADMIN,
+           "select headers ->> 'dataref' from {schema}.scheduled where id = any($1::uuid[])",
+           "select null from {schema}.scheduled where id = any($1::uuid[])", (PAYLOAD_SWEEP,)),
+    Mutant("payload: a duplicate is a dead letter when its payload is gone", HANDLER_TRANSACTION,
+           "_check_payloads(new, undone.failures)", "_check_payloads(messages, undone.failures)", (CODECS_CONSUMER,)),
+    Mutant("payload: an outage of its store is a failed attempt", HANDLER_TRANSACTION,
+           "        if isinstance(failure, PayloadsUnavailable):", "        if False:", (CODECS_CONSUMER,)),
     # Reading the log
     Mutant("in progress is taken from xip only", PG_QUERIES, "(xid >= $4 and xid < $12 or xid = any($5))",
            "(xid >= $4 and xid < $12 and false or xid = any($5))", (POSTGRESQL,), times=2),
@@ -176,9 +251,9 @@ MUTANTS = [
     Mutant("a page left half-way forgets its late rows", CURSOR,
            "return replace(before, late_position=position, late_snapshot=self.snapshot)",
            "return Cursor(before.position, self.snapshot)", (POSTGRESQL,)),
-    Mutant("the position falls to the last row read", CURSOR, "position = max(before.position, log_end)",
+    Mutant("the position falls to the last row read", CURSOR, "position = max(before.position, _end(log_end, reach))",
            "position = rows[-1].position if rows else log_end", (POSTGRESQL, STORES)),
-    Mutant("a quiet lane never advances", CURSOR, "position = max(before.position, log_end)",
+    Mutant("a quiet lane never advances", CURSOR, "position = max(before.position, _end(log_end, reach))",
            "position = max(before.position, rows[-1].position if rows else 0)", (STORES,)),
     Mutant("headers do not count in a page that they cut short", MESSAGE,
            "return len(self.payload) + len(self.headers_json)", "return len(self.payload)", (STORES,)),
@@ -309,7 +384,28 @@ MUTANTS = [
     Mutant("a sweep has the highest horizon", CURSOR, "horizon = min([each.horizon", "horizon = max([each.horizon",
            (CURSOR_TEST,)),
     Mutant("a full sweep moves lanes to the end of the log", CURSOR,
-           "end = Cursor(rows[-1].position if more else sweep.log_end,", "end = Cursor(sweep.log_end,", (LOG_MACHINE,)),
+           "position = rows[-1].position if full else _end(sweep.log_end, sweep.reach)", "position = sweep.log_end",
+           (LOG_MACHINE,)),
+    # Filters
+    Mutant("a read with a filter passes what it has not reached", CURSOR,
+           "return log_end if reach is None else min(log_end, reach)", "return log_end", (LOG_MACHINE, FILTERS)),
+    Mutant("an empty page with a filter is the end of the log", CURSOR,
+           "more = reach is not None and position < log_end", "more = False", (FILTERS,)),
+    Mutant("an empty sweep with a filter is the end of the log", CURSOR, "more = full or position < sweep.log_end",
+           "more = full", (LOG_MACHINE,)),
+    Mutant("late rows are not filtered", PG_QUERIES,
+           "and slot between $1 and $2 {?{taken}?}\n           and position + 0 <= $3",
+           "and slot between $1 and $2\n           and position + 0 <= $3",
+           (LOG_MACHINE,)),
+    Mutant("next rows are not filtered", PG_QUERIES,
+           "and slot between $1 and $2 {?{taken}?}\n         order by position\n",
+           "and slot between $1 and $2\n         order by position\n", (FILTERS,)),
+    Mutant("LIKE is taken for exact where it is not", "postroad/topic_patterns.py", "            exact = False\n", "",
+           (PATTERNS_TEST,)),
+    Mutant("a relay with another filter is served", PG_LEASES, " and filter is not distinct from $8",
+           " and ($8::text is null or true)", (FILTERS,)),
+    Mutant("a relay with another filter is not refused", PG_STORE_LEASES,
+           "if kept_filter != filter.text:", "if False:", (FILTERS,)),
     Mutant("an empty part of a sweep is the end of the log", LANE, "if not (page.more or page.before.catching_up)",
            "if not page.before.catching_up", (CONVOYS,)),
     Mutant("a sweep does not say that there is more", CURSOR, "more or not last))", "False))", (CURSOR_TEST,)),
@@ -415,8 +511,8 @@ MUTANTS = [
     Mutant("the relay goes on from memory after an error", LANE, "                loaded = await self._load()\n",
            "                if not self.counts.pages:\n                    loaded = await self._load()\n", (RESTARTS,)),
     Mutant("an exception ends the lane", PUBLISHING,
-           'return await self._take_apart(messages, f"the publisher failed: {failure!r}", outcome)', "raise failure",
-           (REFUSALS,)),
+           'return self._suspect(messages, _Fault(f"the publisher failed: {failure!r}", error=failure))',
+           "raise failure", (REFUSALS,)),
     Mutant("loading makes due what an operator holds", PG_DEFERRED, "        if held:\n            ready",
            "        if False:\n            ready", (POSTGRESQL,)),
     Mutant("loading makes due what follows another", PG_QUERIES, "select distinct on (key) key, position,",
@@ -425,15 +521,19 @@ MUTANTS = [
            "if {scoped, put_back} != {_NONE_CHANGED}:", "if False:", (UNROUTABLE,)),
     Mutant("loading compares what is to be made due with all that is", PG_QUERIES,
            "select (select count(*) from held) <\n       (select count(*) from {schema}.deferred, these\n"
-           "         where sink = $1 and position = place and state = 'held' and ($3 or route is null)\n"
+           "         where sink = $1 and position = place and state || '' = 'held' and ($3 or route is null)\n"
            "           and (due_at is null or due_at > due))\n",
            "select exists (select from {schema}.deferred, these\n"
-           "                where sink = $1 and position = place and state = 'held' and ($3 or route is null)\n"
+           "                where sink = $1 and position = place and state || '' = 'held' and ($3 or route is null)\n"
            "                  and (due_at is null or due_at > due) and position not in (select position from held))\n",
            (POSTGRESQL,)),
     # Retention
-    Mutant("retention goes by age alone", PG_QUERIES, "and not {schema}.passed(batch.position, batch.xid, lane))",
-           "and false)", (STORES,)),
+    Mutant("retention goes by age alone", PG_QUERIES, "and not {schema}.passed(batch.position, batch.xid, lane)",
+           "and false", (STORES,)),
+    Mutant("retention deletes what a sink takes and has not had", PG_QUERIES,
+           "and {schema}.takes(sink, batch.topic, batch.type, o.headers))", "and false)", (FILTERS,)),
+    Mutant("retention keeps what no sink takes", PG_QUERIES,
+           "and {schema}.takes(sink, batch.topic, batch.type, o.headers))", ")", (FILTERS,)),
     Mutant("retention takes a lane for past by its snapshot", PG_QUERIES, "l.position >= highest.position and ", "",
            (RETENTION,)),
     Mutant("retention takes a lane for past with rows in progress", PG_QUERIES,
@@ -447,8 +547,8 @@ MUTANTS = [
     Mutant("again, for the property test", PG_SCHEMA,
            "($3).position and pg_catalog.pg_visible_in_snapshot($2, ($3).snapshot)", "($3).position", (LOG_MACHINE,)),
     Mutant("retention before there is a sink", PG_QUERIES, "and exists (select from {schema}.lanes)", "", (STORES,)),
-    Mutant("retention goes by age alone (SQLite)", SQLITE_QUERIES, "and {schema}_outbox.position > l.position)",
-           "and false)", (STORES,)),
+    Mutant("retention goes by age alone (SQLite)", SQLITE_QUERIES, "and {schema}_outbox.position > l.position\n",
+           "and false\n", (STORES,)),
     Mutant("positions are used again (SQLite)", SQLITE_SCHEMA,
            "position     integer primary key autoincrement", "position     integer primary key", (STORES,)),
     # Later, and canceling
@@ -475,8 +575,15 @@ MUTANTS = [
            "where waiting.position in (select position from free)", (SCHEDULED_PG,)),
     Mutant("a claim forgets what is being canceled", PG_QUERIES, ") as locked\n", ") and false as locked\n",
            (SCHEDULED_PG,)),
-    Mutant("retention deletes what a lane has not noticed", PG_QUERIES, " or not d.noticed))\n    returning",
-           "))\n    returning", (SCHEDULED_PG,)),
+    Mutant("retention deletes what a lane has not noticed", PG_QUERIES, " or not d.noticed))\n       and",
+           "))\n       and", (SCHEDULED_PG,)),
+    Mutant("retention deletes a message whose copy waits", PG_QUERIES,
+           "\n       and not exists (select from {schema}.copies c where c.position = batch.position)", "",
+           (DEAD_LETTER_SINKS,)),
+    Mutant("a death is recorded without its copy", DEFERRED, "copy_to=self._dead_letter_sink,", "",
+           (DEAD_LETTER_SINKS,)),
+    Mutant("a copy is forgotten before it is confirmed", COPIES, "if letter.position in outcome.confirmed:", "if True:",
+           (DEAD_LETTER_SINKS,)),
     Mutant("canceling believes in what may have been sent", PG_SCHEMA, " and not unsure;", ";", (SCHEDULED,)),
     Mutant("canceling believes in what may have been sent (SQLite)", SQLITE_QUERIES, " and not d.unsure", "",
            (SCHEDULED,)),
@@ -496,6 +603,18 @@ MUTANTS = [
            "$3, $5, $4::text, false,", (CANCELING,)),
     Mutant("what is poisoned ahead of its lane is sure (SQLite)", SQLITE_ADMIN, "?2, ?4, ?3, 1,", "?2, ?4, ?3, 0,",
            (CANCELING,)),
+    # Operators
+    Mutant("a change counts before it has the lanes", "postroad/stores/admin/change.py",
+           "            await query(\"lock_for_change\", which.sink)\n"
+           "            await change.confirm(partial(_count, query, which, states, published))\n",
+           "            await change.confirm(partial(_count, query, which, states, published))\n"
+           "            await query(\"lock_for_change\", which.sink)\n", (ADMIN_EXPECTED,)),
+    Mutant("a change goes on beyond what was expected", "postroad/stores/admin/audit.py",
+           "batch if self._expected is None else batch[: self._expected - self.changed]", "batch", (ADMIN_EXPECTED,)),
+    Mutant("restoring does not keep retention away", "postroad/stores/admin/change.py",
+           "                await query(\"lock_retention\")\n", "                pass\n", (ADMIN_RESTORE,)),
+    Mutant("what was skipped can be restored", PG_ADMIN, "and d.state = 'dropped'",
+           "and d.state in ('dropped', 'skipped')", (ADMIN_RESTORE,)),
     Mutant("canceling checks no other sink (SQLite)", SQLITE_QUERIES, "and not (o.position <= l.position\n",
            "and false and not (o.position <= l.position\n", (SCHEDULED,)),
     Mutant("any role can cancel", PG_SCHEMA,
@@ -597,7 +716,7 @@ MUTANTS = [
     Mutant("a body that is too large is lost on the way to the dead letters", "postroad/brokers/rabbitmq/reading.py",
            "self._spool.write(frame)", "self._spool.size += len(frame)",
            ("tests/unit/brokers/rabbitmq/test_reading.py",)),
-    Mutant("causation ids are not set", HANDLER_TRANSACTION, "causation_id=message.id,", "", (CONSUMER,)),
+    Mutant("causation ids are not set", HANDLER_TRANSACTION, ", causation_id=message.id", "", (CONSUMER,)),
     Mutant("a key's messages overtake each other", "postroad/consumer/keys.py",
            "self._behind[key].append(item)\n            return", "self.ready.append((None, item))\n            return",
            (CONSUMER,)),
@@ -627,7 +746,10 @@ MUTANTS = [
     Mutant("a handler that kills its process counts nothing", PG_SCHEMA, "running = true, changed_at",
            "running = false, changed_at", (CONSUMER,)),
     Mutant("an outage is an attempt", DELIVERY,
-           "        except (InboxUnavailable, MessageBusy):\n            raise\n", "", (CONSUMER,)),
+           "        except (InboxUnavailable, MessageBusy):\n            if item.span is not None:\n"
+           '                item.span.end_as("waiting")\n            raise\n', "", (CONSUMER,)),
+    Mutant("what a traced publisher refuses is taken for confirmed", "postroad/otel.py",
+           "            return refusals\n", "            return ()\n", (OTEL,)),
     Mutant("a dead letter is acked before it is kept", DELIVERY,
            "await self._subscriber.dead_letter(item.delivery, headers)", "", (CONSUMER,)),
     Mutant("a transaction that an error has aborted counts as committed", "postroad/consumer/transaction_check.py",
@@ -688,7 +810,8 @@ MUTANTS = [
     Mutant("lanes are taken for any destination", PG_LEASES, "where exists (select from served)",
            "where $7::text is not null", (SINKS,)),
     Mutant("null:// adopts a sink whose destination is not known", "postroad/stores/sqlite_leases.py",
-           "(sink, destination, destination != NOWHERE)", "(sink, destination, True)", (SINKS,)),
+           "(sink, destination, destination != NOWHERE, filter.text)",
+           "(sink, destination, True, filter.text)", (SINKS,)),
     Mutant("a sink is moved although a relay serves it", "postroad/stores/admin/change.py",
            "if relays or lanes:", "if False:", (SINKS,)),
     Mutant("what was moved or removed is served on", OWNERSHIP,
@@ -705,6 +828,214 @@ MUTANTS = [
            "and waited >= self._route_timeout", "", (UNROUTABLE,)),
     Mutant("a group is handled behind one that failed", "postroad/consumer/local.py",
            "if self.in_order and each.position in failures", "if False", ("tests/contracts/test_local_sink.py",)),
+    Mutant("a call that was cancelled is sent later", "postroad/brokers/rabbitmq/publisher.py",
+           "if not closed and not confirms.answered and connection.has_unsent:", "if False:", (PUBLISHERS,)),
+    Mutant("a call that has failed is sent later", "postroad/brokers/rabbitmq/publisher.py",
+           "        connection.discard_unsent()\n", "", (RABBITMQ,)),
+    Mutant("a broker that has an alarm gets the same messages again", "postroad/brokers/rabbitmq/publisher.py",
+           "self._alarm_is_likely = connection.blocked is not None or connection.alarm_is_likely",
+           "self._alarm_is_likely = False", (RABBITMQ,)),
+    Mutant("an old epoch's publisher is kept", "postroad/relay/epochs.py",
+           "epoch == self._epoch:", "self._epoch is not None:", (EPOCHS_TEST,)),
+    Mutant("a lane that was fenced refuses its messages", PUBLISHING,
+           "except (LeaseInDoubt, LeaseLost, Interrupted):", "except (LeaseInDoubt, Interrupted):", (LANE_EPOCHS,)),
+    Mutant("a destination that asks for time is asked at once", DEFERRED,
+           "return min(asked, LONGEST_WAIT) if asked is not None and asked > 0 else 0.0", "return 0.0", (REFUSALS,)),
+    Mutant("the guilty one's neighbours are refused with it", "postroad/brokers/guilty.py",
+           "if len(suspects) <= 1:", "if len(suspects) <= 2:", ("tests/unit/brokers/test_guilty.py",)),
+    Mutant("messages of a revoked session are begun", DISPATCH,
+           "dropped = self._keys.discard(ends)", "dropped: list[OpenDelivery] = []", (REVOKED,)),
+    Mutant("messages of a revoked session are tried again", DISPATCH,
+           "            item.revoked = True\n", "            pass\n", (REVOKED,)),
+    Mutant("what waits for its retry outlives its session", DISPATCH,
+           "for item in [each for each in self.parked if ends(each)]:", "for item in []:", (REVOKED,)),
+    Mutant("a session is released while it is being handled", "postroad/consumer/revocations.py",
+           "timeout=self._options.grace)", "timeout=0)", (REVOKED,)),
+    Mutant("what is behind a discarded message overtakes", "postroad/consumer/keys.py",
+           "self.ready.append((key, waiting.popleft()))", "self.ready.append((key, waiting.pop()))", (KEYS,)),
+    Mutant("where redelivery is not known, a handler may kill its process for ever", DISPATCH,
+           "delivery.redelivered is not False or", "delivery.redelivered or", (CONSUMER,)),
+    Mutant("a destination that drops duplicates drops a rewind", "postroad/brokers/dedupe.py",
+           'return f"{message.id}:{rewind}" if rewind else str(message.id)', "return str(message.id)",
+           ("tests/unit/brokers/test_dedupe.py",)),
+    Mutant("a tombstone becomes an empty event", "postroad/tombstone.py",
+           "return not content_type and not payload", "return False", (TOMBSTONES,)),
+
+    # NATS
+    Mutant("NATS: new messages are handed out before those of a dead process", NATS_WINDOW,
+           "return pending <= held_before", "return True", (NATS_WINDOW_TEST,)),
+    Mutant("NATS: what arrived after the question counts as collected", NATS_SESSION,
+           "self._window.is_complete(info.num_ack_pending, before)",
+           "self._window.is_complete(info.num_ack_pending, len(self._window) + info.num_ack_pending)",
+           (NATS_SUBSCRIBER,)),
+    Mutant("NATS: a message from behind is handed out", NATS_WINDOW,
+           "if self._in_order and not self.collecting and number <= self._last:", "if False:", (NATS_WINDOW_TEST,)),
+    Mutant("NATS: what is held is not reported as being in progress", NATS_SESSION,
+           'b"+WPI") for held in self._window.held()', 'b"+WPI") for held in []', (NATS_SUBSCRIBER,)),
+    Mutant("NATS: a process that is active again does not collect what another has left", NATS_SESSION,
+           "if not self._window.collecting:", "if False:", (NATS_SUBSCRIBER,)),
+    Mutant("Redis: a call that is connecting when the publisher is closed goes on",
+           "postroad/brokers/redis/publisher.py", "if self._closings != closings:", "if False:",
+           ("tests/contracts/test_redis.py",)),
+    Mutant("webhooks: a recorded document comes again as another message", "postroad/brokers/http/receiving.py",
+           "if _is_document(body):", "if False:", ("tests/integrations/test_webhook.py",)),
+    Mutant("NATS: no responders counts as confirmed", "postroad/brokers/nats/answers.py",
+           "self.without_responder[number] = self._subject_of(message)", "self.confirmed.add(message.position)",
+           (NATS_ANSWERS,)),
+    Mutant("NATS: any answer counts as a confirm", "postroad/brokers/nats/answers.py",
+           "elif answer.stream and answer.seq > 0:", "elif True:", (NATS_ANSWERS,)),
+    Mutant("NATS: what was written is sent after its call has ended", "postroad/brokers/nats/publisher.py",
+           "if answers.pending and link.connection.has_unsent:", "if False:",
+           ("tests/contracts/test_publishers.py::test_nothing_is_sent_any_more_when_a_call_was_cancelled[nats]",)),
+    Mutant("NATS: a message has no id by which a stream drops duplicates", "postroad/brokers/nats/frames.py",
+           '{headers}{MESSAGE_ID}: {id}', '{headers}X-Id: {id}', ("tests/unit/brokers/nats/test_frames.py",)),
+
+    # Partitions of a RabbitMQ queue
+    Mutant("a partition is handed over before what is under way has ended", SHARING,
+           "        self._connection.inflow.wake()\n",
+           "        self._connection.inflow.wake()\n        self._released(channel, queue)\n", (DIVIDED,)),
+    Mutant("a partition that is given up is received from", SHARING, "        channel.discard()\n", "", (DIVIDED,)),
+    Mutant("a partition's consumer is cancelled first", SHARING, "        channel.discard()\n",
+           "        self._tasks.add(asyncio.create_task(channel.cancel_consumer()))\n", (DIVIDED,)),
+    Mutant("a partition's channel is written to when it is handed over", DELIVERY_CHANNEL, "not (self.finished or",
+           "not (False or", (DIVIDED,)),
+    Mutant("the share of partitions is rounded down", PARTITIONS, "active[-(-queues // max(members, 1)) :]",
+           "active[queues // max(members, 1) :]", (DIVIDED_TEST,)),
+    Mutant("two numbers of partitions get along", PARTITIONS, "partitions-{self.partitions}", "partitions-n",
+           (DIVIDED,)),
+    Mutant("the partition is not the key's", RABBITMQ_PUBLISHER, "message.slot // SLOTS_PER_PORTION",
+           "message.position % len(BCC_HEADERS)", (DIVIDED,)),
+    Mutant("what has no partition is lost", TOPOLOGY, "await channel.queue_bind(names.unpartitioned, names.alternate",
+           "await channel.queue_unbind(names.unpartitioned, names.alternate", (DIVIDED,)),
+    Mutant("a queue from before it had partitions is left alone", TOPOLOGY,
+           "if self.names is None:\n            return\n",
+           "if self.names is None or self.queue:\n            return\n", (DIVIDED,)),
+    Mutant("Kafka: a commit passes records that are not finished", KAFKA_WINDOW,
+           "min(open[0], position) if open else position", "position", (WINDOW,)),
+    Mutant("Kafka: records are delivered before a commit says how far they may have been begun", KAFKA_WINDOW,
+           "if offset >= self._until:", "if False:", (WINDOW,)),
+    Mutant("Kafka: what a killed process had begun counts as new", KAFKA_WINDOW,
+           "None if offset < self._before.until else False", "False", (WINDOW,)),
+    Mutant("Kafka: a record that was open counts as finished", KAFKA_WINDOW,
+           "if offset < self._before.delivered and offset not in self._open_before:",
+           "if offset < self._before.delivered:",
+           (WINDOW,)),
+    Mutant("Kafka: what the owner before the last had begun is forgotten", KAFKA_WINDOW,
+           "max(until, before.until)", "until", (WINDOW,)),
+    Mutant("Kafka: a partition goes to another consumer while its messages are processed",
+           "postroad/brokers/kafka/rebalances.py",
+           'released.wait(self._settings.seconds("drain_timeout"))', "pass", (KAFKA_SUBSCRIBER,)),
+    Mutant("Kafka: a partition that was paused is never read again after it came back",
+           "postroad/brokers/kafka/rebalances.py",
+           "client.resume(partitions)", "pass", (KAFKA_SUBSCRIBER,)),
+    Mutant("Kafka: a dead letter that the broker refused counts as stored", "postroad/brokers/kafka/dead_letters.py",
+           "return outcome[0]", "return None", (KAFKA_SUBSCRIBER,)),
+    Mutant("Kafka: records that are not received count as finished", "postroad/brokers/kafka/sessions.py",
+           "session.window.last_progress())", "session.window.last_progress()._replace(open=()))",
+           (KAFKA_SUBSCRIBER,)),
+    Mutant("Kafka: records are dropped while it is asked whether there are brokers", "postroad/brokers/kafka/topics.py",
+           "self._serve(SERVE_SECONDS)", "self._client.poll(SERVE_SECONDS)",
+           (f"{KAFKA_SUBSCRIBER}::test_records_that_wait_in_the_client_outlast_a_short_outage",)),
+    Mutant("Kafka: what arrives while sessions are revoked is dropped", "postroad/brokers/kafka/mailbox.py",
+           "with self._adding:\n            self._items.append", "if True:\n            self._items.append",
+           ("tests/unit/brokers/kafka/test_mailbox.py",)),
+    Mutant("Kafka: what the last owner has finished is held for ever", "postroad/brokers/kafka/sessions.py",
+           "if session.window.arrive(offset, record):", "if session.window.arrive(offset, record) or True:",
+           ("tests/unit/brokers/kafka/test_sessions.py",)),
+    Mutant("Kafka: a leader that is being elected counts as an attempt", "postroad/brokers/kafka/silence.py",
+           "if error is not None and verdict_on(error) in _OF_TOPIC:", "if error is not None:",
+           ("tests/unit/brokers/kafka/test_silence.py",)),
+    Mutant("Kafka: a transaction that has failed counts as an attempt of each message", KAFKA_ANSWERS,
+           "KafkaError._STATE: Verdict.AGAIN,", "", (ANSWERS,)),
+    Mutant("Kafka: what is behind a refused batch is taken", "postroad/brokers/kafka/producers.py",
+           'self._new({"enable.gapless.guarantee": True})', "self._new({})",
+           (f"{KAFKA}::test_nothing_of_a_key_is_taken_behind_one_that_is_too_large",)),
+    Mutant("Kafka: a key goes on behind a message that could not be sent", "postroad/brokers/kafka/feeding.py",
+           'ended.add(message.key or "")', "pass",
+           (f"{KAFKA}::test_nothing_of_a_key_is_taken_behind_one_that_is_too_large",)),
+    Mutant("Kafka: a key goes on behind a refused message", KAFKA_ANSWERS,
+           "message.position not in self.confirmed and message.key not in ended",
+           "message.position not in self.confirmed", (ANSWERS,)),
+    Mutant("Kafka: a message is refused before what is in front of it was taken", KAFKA_ANSWERS,
+           "if message.position in self.confirmed or message.key in ended:", "if message.position in self.confirmed:",
+           (ANSWERS,)),
+    Mutant("Kafka: a key's messages for several topics overtake each other", "postroad/brokers/kafka/records.py",
+           "topic_by_key[message.key] = None", "pass", ("tests/unit/brokers/kafka/test_records.py",)),
+    Mutant("Kafka: a cancelled call is sent later", "postroad/brokers/kafka/publisher.py",
+           "if not sending.is_complete:\n                await link.end()", "pass",
+           (f"{KAFKA}::test_when_publish_is_cancelled_nothing_is_sent_later",)),
+    Mutant("Kafka: keys go to other partitions than those of Java's clients", "postroad/brokers/kafka/producers.py",
+           '"partitioner": "murmur2_random",', "",
+           (f"{KAFKA}::test_keys_go_to_the_partition_that_java_would_choose",)),
+    Mutant("webhooks: an endpoint that is down counts attempts", "postroad/brokers/http/endpoint.py",
+           "            return False\n        self._note(position, 0)", "            pass",
+           (f"{HTTP}::test_in_an_outage_of_the_endpoint_no_attempt_is_ever_counted",)),
+    Mutant("webhooks: a message that fails alone stops all others for ever", "postroad/brokers/http/endpoint.py",
+           "return times >= SET_ASIDE_AFTER", "return False",
+           (f"{HTTP}::test_a_message_that_fails_alone_is_refused_once_others_were_taken",)),
+    Mutant("webhooks: what a cancelled call has not written yet is sent later", "postroad/brokers/http/client.py",
+           "        self.abort()", "        super().close()",
+           (f"{HTTP}::test_nothing_of_a_cancelled_request_is_sent_any_more",)),
+    Mutant("webhooks: a redirect is a confirm", "postroad/brokers/http/answers.py",
+           "if 200 <= status < 300:", "if 200 <= status < 400:",
+           (f"{HTTP}::test_a_redirect_is_not_followed",)),
+    Mutant("webhooks: the address of a socket is not checked", "postroad/brokers/http/client.py",
+           "if why := why_refused(address, self._allowed):", "if why := None:",
+           (f"{HTTP}::test_no_form_of_a_private_address_is_connected_to",)),
+    Mutant("webhooks: a recorded request has a second effect", "postroad/brokers/http/receiving.py",
+           'for name in ("ce-source",) if name in attributes', "for name in ()",
+           ("tests/integrations/test_webhook.py::test_in_binary_mode_a_recorded_request_has_no_second_effect",)),
+    Mutant("webhooks: a request of long ago is taken", "postroad/brokers/http/signatures.py",
+           "if abs(now - int(timestamp)) > tolerance:", "if False:",
+           ("tests/integrations/test_webhook.py::test_old_requests_are_not",)),
+    Mutant("Kafka: a fenced relay begins again, and fences the next owner", "postroad/brokers/kafka/transactions.py",
+           "if self._fenced is not None:", "if False:", (f"{KAFKA}::test_a_relay_that_lost_its_lane_is_fenced",)),
+    Mutant("Kafka: a page counts as confirmed before its transaction is committed",
+           "postroad/brokers/kafka/transactions.py",
+           "elif sending.failed:", "elif sending.failed and answers.confirmed.update(sending.confirmed):",
+           (f"{KAFKA}::test_a_page_is_a_transaction",)),
+    # Following a replication slot: the five rules
+    Mutant("slot, rule 1: the flushed end of the write-ahead log is noted", PG_QUERIES,
+           "(pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint as lsn",
+           "(pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::bigint as lsn",
+           (f"{FOLLOWING}::test_a_commit_that_is_not_on_disk_yet_is_not_taken_for_carried",)),
+    Mutant("slot, rule 1: the end of the write-ahead log is read before the snapshot", NOTES,
+           "        self.after = look.cursor\n        if look.added:",
+           "        self.after = look.cursor\n        before = vars(self).setdefault('lsn', look.lsn)\n"
+           "        vars(self)['lsn'] = look.lsn\n"
+           "        look = __import__('msgspec').structs.replace(look, lsn=before)\n        if look.added:",
+           (f"{NOTES_TEST}::test_a_note_has_the_lsn_of_its_own_look",)),
+    Mutant("slot, rule 2: notes are kept when the lane is loaded again", FOLLOWING_LANE,
+           "notes = Notes(self._progress.cursor)",
+           "notes = self.__dict__.setdefault('notes', Notes(self._progress.cursor))",
+           (f"{FOLLOWING}::test_what_was_noted_before_a_crash_means_nothing_after_it",)),
+    Mutant("slot, rule 3: a slot that was made anew is followed", NOTES,
+           "now.transactions < kept.transactions", "now.transactions < 0",
+           (f"{FOLLOWING}::test_a_slot_that_was_made_anew_pauses_the_sink_until_it_is_adopted",)),
+    Mutant("slot, rule 3: a slot that is gone is waited for", NOTES,
+           'return None if kept is None else f"{named} does not exist any more"', "return None",
+           (f"{FOLLOWING}::test_a_slot_that_is_gone_pauses_the_sink",)),
+    Mutant("slot, rule 3: a slot without its write-ahead log is followed", NOTES,
+           '(slot.wal_status == "lost", "is lost', '(False, "is lost',
+           (f"{FOLLOWING}::test_a_slot_without_its_write_ahead_log_pauses_the_sink",)),
+    Mutant("slot, rule 3: a slot that confirms nothing is followed", NOTES,
+           "slot.confirmed is None and kept is not None", "False",
+           (f"{NOTES_TEST}::test_a_slot_that_is_not_the_one_that_was_followed_is_lost",)),
+    Mutant("slot, rule 3: the pause of a lost slot is not kept", PG_QUERIES,
+           "on conflict (sink) do update set lost = excluded.lost", "on conflict (sink) do nothing",
+           (f"{FOLLOWING}::test_a_slot_that_was_made_anew_pauses_the_sink_until_it_is_adopted",)),
+    Mutant("slot, rule 3: a lost slot can be resumed", "postroad/stores/admin/slots.py",
+           "if slot is not None and slot.lost is not None:\n        raise", "if False:\n        raise",
+           (f"{FOLLOWING}::test_a_slot_that_is_gone_pauses_the_sink",)),
+    Mutant("slot, rule 4: a slot that no program reads moves the cursor", NOTES,
+           "if not slot.active or slot.confirmed is None:", "if slot.confirmed is None:",
+           (f"{FOLLOWING}::test_a_slot_that_no_program_reads_confirms_nothing",)),
+    Mutant("slot, rule 5: a slot that confirms nothing is not reported", FOLLOWING_LANE,
+           "if look.slot is None or (waiting and still >= STILL_SECONDS):", "if look.slot is None:",
+           (f"{FOLLOWING}::test_a_slot_that_confirms_nothing_is_reported",)),
+    Mutant("slot: an operator can decide about messages that another program carries", "postroad/stores/admin/slots.py",
+           "if named and all(named.values()):", "if False:",
+           (f"{FOLLOWING}::test_operators_can_not_decide_about_messages_that_another_program_carries",)),
 ]  # fmt: skip
 
 
@@ -741,6 +1072,8 @@ def caught(mutant: Mutant) -> tuple[Mutant, bool, str]:
 
 def main() -> int:
     wanted = [mutant for mutant in MUTANTS if all(word in mutant.name for word in sys.argv[1:])]
+    if not wanted:
+        raise SystemExit(f"no mutant's name contains all of these words: {' '.join(sys.argv[1:])}")
     tests = tuple(sorted({test for mutant in wanted for test in mutant.tests}))
     print(f"{len(wanted)} mutants; first the tests as they are: {' '.join(tests)}", flush=True)  # noqa: T201
     sane = run_tests(SOURCE, tests)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from contextlib import contextmanager
 from email import message_from_bytes
@@ -10,20 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 from aiosmtpd.controller import Controller
-from sqlalchemy import create_engine, text
-from sqlalchemy.orm import Session
-from sqlalchemy.pool import NullPool
+from sqlalchemy import text
 
-from examples.orderflow import inventory, mail, orders
+from examples.orderflow.setup import engine, set_up
 from examples.running import Processes, processes, until
-from postroad.stores import migrate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from email.message import Message
     from pathlib import Path
-
-PRODUCTS = {"kettle": 1000, "teapot": 0}
 
 
 class Mailbox:
@@ -53,11 +47,7 @@ class World:
         self._folder = folder
 
     def open(self) -> None:
-        for name, base in (("orders", orders.Base), ("inventory", inventory.Base), ("mail", mail.Base)):
-            asyncio.run(migrate(self.databases[name]))
-            base.metadata.create_all(self.engine(name))
-        with Session(self.engine("inventory")) as session, session.begin():
-            session.add_all(inventory.Stock(product=product, free=free) for product, free in PRODUCTS.items())
+        set_up(self.databases)
         self._mail_server.start()
         # A queue must be bound before a message is sent: the consumers declare theirs.
         for name in ("inventory", "mail"):
@@ -99,12 +89,8 @@ class World:
         return httpx.post(f"http://127.0.0.1:{self._http_port}/orders", json=new, headers={"X-Correlation-Id": email})
 
     def ask(self, name: str, sql: str) -> list[tuple[Any, ...]]:
-        with self.engine(name).connect() as connection:
+        with engine(self.databases[name]).connect() as connection:
             return [tuple(row) for row in connection.execute(text(sql))]
-
-    def engine(self, name: str) -> Any:
-        url = self.databases[name].replace("postgresql:", "postgresql+psycopg:")
-        return create_engine(url, poolclass=NullPool)  # a look from outside, which leaves nothing open
 
     def _web_answers(self) -> bool:
         with socket.socket() as probe:

@@ -21,13 +21,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--idle", type=float, default=20, metavar="SECONDS", help="how long to idle first")
     parser.add_argument("--times", type=int, default=3, metavar="N", help="how often")
+    parser.add_argument("--stream", action="store_true", help="through a Redis Stream, to a consumer of its own")
     asked = parser.parse_args()
-    print("starting PostgreSQL, Redis and a relay with the handlers in it ...")
+    way = (
+        "a relay and a consumer, with a Redis Stream between them"
+        if asked.stream
+        else "a relay with the handlers in it"
+    )
+    print(f"starting PostgreSQL, Redis, {way} ...")
     with (
         PostgreSQL(15) as postgresql,
         Redis() as redis,
         tempfile.TemporaryDirectory() as folder,
-        world_on(postgresql.create_database(), redis.url, Path(folder)) as world,
+        world_on(postgresql.create_database(), redis.url, Path(folder), stream=asked.stream) as world,
     ):
         asyncio.run(show(world, asked.idle, asked.times))
 
@@ -45,9 +51,10 @@ async def show(world: World, idle: float, times: int) -> None:
         await add_item(connection, cart, dish, price)
     await connection.close()
     until(lambda: len(world.view(cart)) == 3, world.running)
+    until(lambda: world.running.lines(world.handlers, " handled "), world.running)
     print(f"\na cart as readers see it: {world.view(cart)}")
-    handled = [line for line in world.running.log("relay").splitlines() if " handled " in line]
-    print(f"\nthe relay's log has {len(handled)} lines such as\n  {handled[0]}")
+    handled = [line for line in world.running.log(world.handlers).splitlines() if " handled " in line]
+    print(f"\nthe {world.handlers}'s log has {len(handled)} lines such as\n  {handled[0]}")
 
 
 if __name__ == "__main__":

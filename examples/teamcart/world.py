@@ -1,4 +1,6 @@
-"""The whole service on real servers: PostgreSQL, Redis, and a relay with the handlers in it."""
+"""The whole service on real servers: PostgreSQL, Redis, and a relay with the handlers in it; or a relay, a Redis Stream
+and a consumer.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from redis import Redis
 
 from examples.running import Processes, processes, until
 from examples.teamcart.carts import TABLES, create_cart
+from examples.teamcart.streamed import STREAM
 from examples.teamcart.view import key_of
 from postroad.stores import migrate
 
@@ -23,8 +26,11 @@ if TYPE_CHECKING:
 class World:
     """The service while it is open."""
 
-    def __init__(self, running: Processes, database: str, redis_url: str) -> None:
+    def __init__(self, running: Processes, database: str, redis_url: str, *, stream: bool) -> None:
+        """`stream`: messages go through a Redis Stream, to a consumer in a process of its own."""
         self.running = running
+        self.handlers = "consumer" if stream else "relay"
+        """The process that the handlers run in."""
         self.database = database
         self.redis = Redis.from_url(redis_url, decode_responses=True)
         self._redis_url = redis_url
@@ -36,10 +42,21 @@ class World:
         await connection.close()
         self.start_relay()
         until(lambda: "took 4 lanes" in self.running.log("relay"), self.running)
+        if self.handlers == "consumer":
+            self.start_consumer()
+            until(lambda: "started" in self.running.log("consumer"), self.running)
 
     def start_relay(self) -> None:
-        app = ("--app", "examples.teamcart.view:consumer", "--log-level", "debug")
-        self.running.start("relay", "postroad", "relay", *app, POSTROAD_DATABASE=self.database, REDIS=self._redis_url)
+        handlers = ["--app", "examples.teamcart.view:consumer"]
+        stream = ["--to", self._redis_url, "--redis-stream", STREAM]
+        self._start("relay", "relay", *(stream if self.handlers == "consumer" else handlers))
+
+    def start_consumer(self) -> None:
+        self._start("consumer", "consume", "--app", "examples.teamcart.streamed:consumer")
+
+    def _start(self, name: str, *arguments: str) -> None:
+        where = {"POSTROAD_DATABASE": self.database, "REDIS": self._redis_url}
+        self.running.start(name, "postroad", *arguments, "--log-level", "debug", **where)
 
     async def connect(self) -> asyncpg.Connection[Any]:
         return await asyncpg.connect(self.database)
@@ -61,9 +78,9 @@ class World:
 
 
 @contextmanager
-def world_on(database: str, redis_url: str, folder: Path) -> Iterator[World]:
+def world_on(database: str, redis_url: str, folder: Path, *, stream: bool = False) -> Iterator[World]:
     with processes(folder) as running:
-        world = World(running, database, redis_url)
+        world = World(running, database, redis_url, stream=stream)
         try:
             yield world
         finally:

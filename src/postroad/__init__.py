@@ -6,10 +6,12 @@ from postroad.brokers.local import LocalPublisher
 from postroad.config import RelaySettings
 from postroad.conflicts import retry_on_conflict
 from postroad.consumer import Consumer
+from postroad.consumer.upcasts import upcast
 from postroad.errors import (
     BrokerUnavailable,
     ClientTooOld,
     ConnectionClosed,
+    CountGrown,
     IdTaken,
     InvalidMessage,
     InvalidSetting,
@@ -21,6 +23,7 @@ from postroad.errors import (
     NotMigrated,
     NotOwner,
     NoTransaction,
+    PayloadsUnavailable,
     PostroadError,
     Refusal,
     StoreUnavailable,
@@ -31,10 +34,13 @@ from postroad.listeners import Listener, LogListener
 from postroad.message import Message, StoredMessage, correlated, correlation_id, event
 from postroad.outbox import Outbox
 from postroad.received import Received
-from postroad.relay import Relay
+from postroad.relay import Relay, RelayGroup
 from postroad.retry import Backoff
 from postroad.schedule import Cancellation
+from postroad.shredded import ShreddedPayload
+from postroad.sink_filter import SinkFilter
 from postroad.stores import migrate, store_for
+from postroad.tombstone import Tombstone
 from postroad.version import __version__
 
 __all__ = [
@@ -44,6 +50,7 @@ __all__ = [
     "ClientTooOld",
     "ConnectionClosed",
     "Consumer",
+    "CountGrown",
     "IdTaken",
     "Inbox",
     "InvalidMessage",
@@ -61,13 +68,18 @@ __all__ = [
     "NotMigrated",
     "NotOwner",
     "Outbox",
+    "PayloadsUnavailable",
     "PostroadError",
     "Received",
     "Refusal",
     "Relay",
+    "RelayGroup",
     "RelaySettings",
+    "ShreddedPayload",
+    "SinkFilter",
     "StoreUnavailable",
     "StoredMessage",
+    "Tombstone",
     "UnsupportedConnection",
     "__version__",
     "correlated",
@@ -76,6 +88,7 @@ __all__ = [
     "migrate",
     "retry_on_conflict",
     "store_for",
+    "upcast",
 ]
 
 # The logger "postroad" gets no NullHandler, which libraries often add: where an application has not set logging up,

@@ -35,6 +35,7 @@ _SCHEMA: Final = identifier(50)
 _APP: Final = text(
     "a module and a name in it, such as 'shop.stock:consumer'", r"[^\W\d][\w.]*:[^\W\d][\w.]*", metavar="MODULE:NAME"
 )
+_HOST: Final = text("a host name or an IP address, such as '127.0.0.1'", r"[A-Za-z0-9._:%-]+", metavar="HOST")
 
 
 def checked_schema(value: Any) -> str:
@@ -86,6 +87,17 @@ class CommandSettings(SettingsGroup):
         "text",
         choice("text", "json", any_case=True),
         "The format of the log: lines for people, or a JSON object per line for programs.",
+    )
+    tracing: Literal["auto", "deliver", "off"] = setting(
+        "auto",
+        choice("auto", "deliver", "off"),
+        "auto makes spans if the process has an OpenTelemetry SDK; deliver makes one for each sampled message, too.",
+    )
+    metrics_port: int | None = setting(
+        None, whole_number(1, 65_535), "Serve /metrics, /livez and /readyz on this port."
+    )
+    metrics_host: str = setting(
+        "127.0.0.1", _HOST, "The address to serve them on; 0.0.0.0 for all addresses. There is no access control."
     )
 
 
@@ -161,6 +173,11 @@ class RelaySettings(SettingsGroup):
         NAME,
         "A copy of each dead message is published to this topic, with the reason in its headers. Unset: no copy.",
     )
+    dead_letter_sink: str | None = setting(
+        None,
+        NAME,
+        "Another sink, which publishes a copy of each dead message, with the reason in its headers. Unset: no copy.",
+    )
     unroutable: Literal["hold", "drop"] = setting(
         "hold",
         choice("hold", "drop"),
@@ -195,6 +212,12 @@ class RelaySettings(SettingsGroup):
             raise InvalidSetting(
                 "max_idle_backoff is shorter than poll_interval; it must be at least as long",
                 settings=("max_idle_backoff", "poll_interval"),
+            )
+        if self.dead_letter_topic is not None and self.dead_letter_sink is not None:
+            raise InvalidSetting(
+                f"dead_letter_topic is {self.dead_letter_topic!r} and dead_letter_sink is {self.dead_letter_sink!r}; "
+                "give one of them: copies go to a topic at the sink's own destination, or to another sink",
+                settings=("dead_letter_topic", "dead_letter_sink"),
             )
         if not 1 <= self.seconds("lease") <= 3600:
             lease = duration_text(duration("lease", self.lease))

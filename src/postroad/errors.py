@@ -14,9 +14,11 @@
     ├── LogNotReadable          the operator: this server's log must not be read from
     │   └── LogReset            the operator: the log was emptied and its positions begin anew, and cursors were kept
     ├── NotFound                the operator: there is no such message or key, or none with which that can be done
+    ├── CountGrown              the operator: more would be changed than was confirmed; look again
     ├── StoreUnavailable        wait: the database is unavailable
     ├── BrokerUnavailable       wait: the broker is unavailable
     │   └── LoginRefused        the operator: the broker refuses this user or its password
+    ├── PayloadsUnavailable     wait: the store of large payloads is unavailable
     ├── LaneChanged             reload: the lane's row has changed since it was loaded
     └── LeaseLost               stop: the lane belongs to another relay
 
@@ -34,6 +36,7 @@ __all__ = [
     "BrokerUnavailable",
     "ClientTooOld",
     "ConnectionClosed",
+    "CountGrown",
     "IdTaken",
     "InvalidMessage",
     "InvalidSetting",
@@ -47,6 +50,7 @@ __all__ = [
     "NotFound",
     "NotMigrated",
     "NotOwner",
+    "PayloadsUnavailable",
     "PostroadError",
     "Refusal",
     "StoreUnavailable",
@@ -120,6 +124,21 @@ class NotFound(PostroadError):
     """There is no such message or key, or none with which that can be done; nothing was changed."""
 
 
+class CountGrown(PostroadError):
+    """More would be changed than `expected`, namely `number` at least: it has grown since it was shown.
+
+    Nothing was changed.
+    """
+
+    def __init__(self, expected: int, number: int) -> None:
+        super().__init__(
+            f"{number:,} would be changed now, and {expected:,} were expected; nothing was changed. Look at the "
+            "preview again, then confirm the new number"
+        )
+        self.expected = expected
+        self.number = number
+
+
 class StoreUnavailable(PostroadError):
     """The database is unavailable.
 
@@ -145,6 +164,10 @@ class Refusal(NamedTuple):
     """
     unroutable: bool = False
     """The route leads to no consumer at all: none has subscribed. With unroutable = "drop" the message is dropped."""
+    retry_in: float | None = None
+    """Seconds until the next try, as the destination asks: of this message, or of its route."""
+    error: BaseException | None = None
+    """What a handler or the publisher raised, if it was that: its traceback goes to the log."""
 
 
 class BrokerUnavailable(PostroadError):
@@ -175,6 +198,10 @@ class LoginRefused(BrokerUnavailable):
     For one that has run it is an outage like any other: an operator changes a password, or the broker can't ask its own
     directory of users for a while.
     """
+
+
+class PayloadsUnavailable(PostroadError):
+    """A payload can't be stored elsewhere, or read from there, now. What was to be added was not added."""
 
 
 class LaneChanged(PostroadError):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import msgspec
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 
-class Event(msgspec.Struct, frozen=True):
+class Event(msgspec.Struct, frozen=True, dict=True):
     """Something that happened."""
 
     level: ClassVar[int] = logging.INFO
@@ -34,6 +34,19 @@ class Event(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return harmless(without_passwords((self.subject + self.text).format(e=self)))
+
+    def caused_by(self, error: BaseException | None) -> Self:
+        """The same event, about this exception."""
+        if error is not None:
+            self.__dict__["_exception"] = error
+        return self
+
+    @property
+    def exception(self) -> BaseException | None:
+        """The exception that the event is about, with its traceback. It is no field: it is neither compared nor written
+        as one.
+        """
+        return self.__dict__.get("_exception")
 
     @classmethod
     def name(cls) -> str:
@@ -79,19 +92,64 @@ class StoreUnavailableAtStart(_OfSink, frozen=True, kw_only=True):
 
 
 class BrokerUnavailable(_OfSink, frozen=True, kw_only=True):
-    """The broker is unavailable: all lanes of the sink wait, and no attempt is counted."""
+    """The broker is unavailable: all lanes wait, no attempt is counted. Emitted at once, then less and less often."""
 
     level = logging.WARNING
-    text = "{e.reason}; messages wait, retrying in {e.retry_ms:,.0f} ms"
+    text = (
+        "broker unavailable: {e.reason}; messages wait, {e.waited_s:.0f} s and {e.retries:,} retries so far, "
+        "retrying in {e.retry_ms:,.0f} ms"
+    )
     reason: str
     retry_ms: float
+    waited_s: float
+    retries: int
 
 
 class BrokerRecovered(_OfSink, frozen=True, kw_only=True):
     """After an outage the broker has confirmed a message."""
 
-    text = "the broker is available again, after {e.probes} probes"
+    text = "broker available again, after {e.waited_s:.0f} s and {e.probes:,} probes"
     probes: int
+    waited_s: float
+
+
+class StoreUnavailable(_OfSink, frozen=True, kw_only=True):
+    """The database, or what a part of the relay needs of it, is unavailable. Emitted at once, then less often."""
+
+    level = logging.WARNING
+    text = (
+        "{e.what} unavailable: {e.reason}; {e.waited_s:.0f} s and {e.retries:,} retries so far, retrying in "
+        "{e.retry_ms:,.0f} ms"
+    )
+    what: str
+    reason: str
+    retry_ms: float
+    waited_s: float
+    retries: int
+
+
+class StoreRecovered(_OfSink, frozen=True, kw_only=True):
+    """What was unavailable is available again."""
+
+    text = "{e.what} available again, after {e.waited_s:.0f} s and {e.retries:,} retries"
+    what: str
+    waited_s: float
+    retries: int
+
+
+class DurabilityKnown(_OfSink, frozen=True, kw_only=True):
+    """What a confirm means at the destination, as its publisher has found. Emitted when that is known or changes."""
+
+    text = "a confirmed message is {e.meaning}"
+    meaning: str
+
+
+class DurabilityWeak(_OfSink, frozen=True, kw_only=True):
+    """Something at the destination weakens what a confirm means: confirmed messages may be lost there."""
+
+    level = logging.WARNING
+    text = "{e.reason}"
+    reason: str
 
 
 class LanesDiffer(_OfSink, frozen=True, kw_only=True):
@@ -119,6 +177,15 @@ class RelayFailed(_OfSink, frozen=True, kw_only=True):
     level = logging.ERROR
     text = "ended with an error: {e.reason}"
     reason: str
+
+
+class RelayRestarting(_OfSink, frozen=True, kw_only=True):
+    """The relay of one of several sinks of a process has failed; the others go on."""
+
+    level = logging.ERROR
+    text = "failed: {e.reason}; it starts again in {e.retry_ms:,.0f} ms"
+    reason: str
+    retry_ms: float
 
 
 class LanesLeftToOthers(_OfSink, frozen=True, kw_only=True):
@@ -181,15 +248,6 @@ class LivenessSessionLost(_OfSink, frozen=True, kw_only=True):
     level = logging.WARNING
     text = "liveness session lost; reclaiming {e.lanes} lanes"
     lanes: int
-
-
-class LeasesUnavailable(_OfSink, frozen=True, kw_only=True):
-    """The database is unavailable for leases. Lanes go on until their leases may end."""
-
-    level = logging.WARNING
-    text = "leases unavailable: {e.reason}; trying again in {e.retry_ms:,.0f} ms"
-    reason: str
-    retry_ms: float
 
 
 class Progress(_OfSink, frozen=True, kw_only=True):
@@ -376,6 +434,18 @@ class LanePaused(_OfLane, frozen=True):
     text = "paused; nothing is published until the sink is resumed (postroad resume)"
 
 
+class SlotLost(_OfLane, frozen=True, kw_only=True):
+    """The replication slot that the sink follows is not the one that it followed before: the sink is paused."""
+
+    level = logging.ERROR
+    text = (
+        "{e.reason}. Messages may not have been carried: the sink is paused, and its messages stay in the log, until "
+        "an operator has seen to them (postroad sink adopt-slot {e.sink})"
+    )
+    slot: str
+    reason: str
+
+
 class StoreBlocked(Event, frozen=True, kw_only=True):
     """Another session of the database has held a lock that the relay needs for longer than a second."""
 
@@ -398,19 +468,10 @@ class BlockersUnknown(Event, frozen=True, kw_only=True):
     retry_ms: float
 
 
-class StoreUnavailable(_OfLane, frozen=True, kw_only=True):
-    """The database is unavailable; the lane forgets what it knows, and loads again when it can."""
-
-    level = logging.WARNING
-    text = "{e.reason}; retrying in {e.retry_ms:,.0f} ms"
-    reason: str
-    retry_ms: float
-
-
 class LaneReloaded(_OfLane, frozen=True, kw_only=True):
     """The lane was changed since it was loaded, or its lease was in doubt, so it is loaded again."""
 
-    level = logging.WARNING
+    level = logging.DEBUG
     text = "{e.reason}; loading it again"
     reason: str
 
@@ -420,6 +481,14 @@ class LaneReleased(_OfLane, frozen=True, kw_only=True):
 
     level = logging.DEBUG
     text = "released"
+
+
+class LanePublisherNotClosed(_OfLane, frozen=True, kw_only=True):
+    """What the lane published through could not be closed in good order; the lane is released all the same."""
+
+    level = logging.WARNING
+    text = "its publisher could not be closed: {e.reason}"
+    reason: str
 
 
 class LaneLost(_OfLane, frozen=True, kw_only=True):
@@ -462,6 +531,21 @@ class ConsumerEnded(_OfConsumer, frozen=True, kw_only=True):
     duplicates: int
     failed: int
     dead: int
+    duration_ms: float
+
+
+class ConsumerProgress(_OfConsumer, frozen=True, kw_only=True):
+    """Messages were handled, were duplicates, or failed since the last report."""
+
+    text = (
+        "{e.handled:,} handled since the last report ({e.per_second:,.0f}/s), {e.duplicates:,} processed before, "
+        "{e.failed:,} attempts failed, {e.dead:,} dead-lettered"
+    )
+    handled: int
+    duplicates: int
+    failed: int
+    dead: int
+    per_second: float
     duration_ms: float
 
 
@@ -521,6 +605,25 @@ class LocalHandlersAbandoned(_OfConsumer, frozen=True, kw_only=True):
     handlers: int
 
 
+class RequestFailed(_OfReceived, frozen=True, kw_only=True):
+    """A handler failed for a message that came in a request; the sender was answered so, and may send it again."""
+
+    level = logging.WARNING
+    text = "{e.message_type} {e.id} failed: {e.reason}; the request was answered with {e.status}"
+    status: int
+    reason: str
+
+
+class RequestRefused(_OfConsumer, frozen=True, kw_only=True):
+    """Requests with messages were refused: not signed, too large. Emitted at once, then every 10 s at most."""
+
+    level = logging.WARNING
+    text = "{e.requests:,} requests refused, the last one with {e.status}: {e.reason}"
+    requests: int
+    status: int
+    reason: str
+
+
 class GroupFailed(_OfConsumer, frozen=True, kw_only=True):
     """A group of messages could not be handled in one transaction; they are handled one by one."""
 
@@ -539,12 +642,17 @@ class MessageDeadLettered(_OfReceived, frozen=True, kw_only=True):
 
 
 class SubscriberUnavailable(_OfConsumer, frozen=True, kw_only=True):
-    """The broker is unavailable; messages that were not acked will be delivered again."""
+    """The broker is unavailable: what was not acked is delivered again. Emitted at once, then less and less often."""
 
     level = logging.WARNING
-    text = "{e.reason}; retrying in {e.retry_ms:,.0f} ms"
+    text = (
+        "broker unavailable: {e.reason}; {e.waited_s:.0f} s and {e.retries:,} retries so far, retrying in "
+        "{e.retry_ms:,.0f} ms"
+    )
     reason: str
     retry_ms: float
+    waited_s: float
+    retries: int
 
 
 class Receiving(_OfConsumer, frozen=True, kw_only=True):
@@ -555,13 +663,86 @@ class Receiving(_OfConsumer, frozen=True, kw_only=True):
     attempts: int
 
 
-class ConsumerWaiting(_OfConsumer, frozen=True, kw_only=True):
-    """The database or the dead-letter queue is unavailable; no attempt is counted."""
+class PartitionsAssigned(_OfConsumer, frozen=True, kw_only=True):
+    """This process receives partitions, or streams, from now on (Kafka, Redis)."""
+
+    text = "assigned: {e.partitions}"
+    partitions: str
+
+
+class PositionReset(_OfConsumer, frozen=True, kw_only=True):
+    """Kafka has deleted records of a partition that the consumer had not received, or the whole topic."""
 
     level = logging.WARNING
-    text = "{e.reason}; retrying in {e.retry_ms:,.0f} ms"
+    text = "{e.topic}[{e.partition}]: {e.reason}; reading on from the first record that is there"
+    topic: str
+    partition: int
+    reason: str
+
+
+class EntriesDeleted(_OfConsumer, frozen=True, kw_only=True):
+    """Entries of a Redis stream were deleted, as by trimming, after they were delivered and before they were acked."""
+
+    level = logging.WARNING
+    text = "{e.stream}: {e.entries} messages were deleted from the stream before they were acked, and are lost"
+    stream: str
+    entries: int
+
+
+class TypeSkipped(_OfConsumer, frozen=True, kw_only=True):
+    """Messages of a type that no handler takes are skipped (Kafka, NATS, Redis). Emitted once for each type."""
+
+    text = "{e.source}: skipping messages of type {e.message_type}, which no handler takes"
+    message_type: str
+    source: str
+
+
+class SessionsRevoked(_OfConsumer, frozen=True, kw_only=True):
+    """The broker gives partitions to another process of the consumer: no handler is called for them here any more."""
+
+    text = (
+        "the broker revokes {e.sessions} sessions: {e.dropped} messages are left to other consumers, {e.in_progress} "
+        "are being processed"
+    )
+    sessions: int
+    dropped: int
+    in_progress: int
+
+
+class RevokedHandlersCancelled(_OfConsumer, frozen=True, kw_only=True):
+    """Handlers of a revoked session did not end within the grace, and were cancelled."""
+
+    level = logging.WARNING
+    text = (
+        "{e.handlers} handlers of revoked sessions did not end within grace ({e.grace_s:g} s) and were cancelled: "
+        "their messages are not acked, and are delivered to another consumer"
+    )
+    handlers: int
+    grace_s: float
+
+
+class ConsumerWaiting(_OfConsumer, frozen=True, kw_only=True):
+    """The database or the dead-letter queue is unavailable; messages wait. Emitted at once, then less often."""
+
+    level = logging.WARNING
+    text = (
+        "{e.what} unavailable: {e.reason}; {e.waited_s:.0f} s and {e.retries:,} retries so far, retrying in "
+        "{e.retry_ms:,.0f} ms"
+    )
+    what: str
     reason: str
     retry_ms: float
+    waited_s: float
+    retries: int
+
+
+class ConsumerRecovered(_OfConsumer, frozen=True, kw_only=True):
+    """The database or the dead-letter queue is available again."""
+
+    text = "{e.what} available again, after {e.waited_s:.0f} s and {e.retries:,} retries"
+    what: str
+    waited_s: float
+    retries: int
 
 
 class ConsumerStoreUnavailable(_OfConsumer, frozen=True, kw_only=True):
@@ -571,6 +752,14 @@ class ConsumerStoreUnavailable(_OfConsumer, frozen=True, kw_only=True):
     text = "{e.reason}; waiting for the database, {e.waited_s:.0f} s so far"
     reason: str
     waited_s: float
+
+
+class HeartbeatFailed(_OfConsumer, frozen=True, kw_only=True):
+    """A consumer could not record that it is alive; it handles messages all the same. Emitted once, not for each."""
+
+    level = logging.WARNING
+    text = "the heartbeat could not be recorded, so operators may see no live consumer: {e.reason}"
+    reason: str
 
 
 class ConsumerError(_OfConsumer, frozen=True, kw_only=True):
@@ -594,12 +783,52 @@ class InboxTooShort(_OfConsumer, frozen=True, kw_only=True):
     needed_s: float
 
 
+class InboxNotCleaned(_OfConsumer, frozen=True, kw_only=True):
+    """The database is unavailable for the deletion of old inbox rows: they are deleted later."""
+
+    level = logging.WARNING
+    text = "old inbox rows: {e.reason}; retrying in {e.retry_ms:,.0f} ms"
+    reason: str
+    retry_ms: float
+
+
 class InboxCleaned(_OfConsumer, frozen=True, kw_only=True):
     """The consumer has deleted its old inbox rows."""
 
     text = "deleted {e.deleted:,} inbox rows older than {e.retain_s:g} s"
     deleted: int
     retain_s: float
+
+
+# -- metrics ---------------------------------------------------------------------------------------------------------
+
+
+class _OfMetrics(Event, frozen=True):
+    logger = logging.getLogger("postroad.metrics")
+
+
+class MetricsServed(_OfMetrics, frozen=True, kw_only=True):
+    """Metrics and probes are served at this address."""
+
+    text = "metrics: {e.address}"
+    address: str
+
+
+class MetricsFailed(_OfMetrics, frozen=True, kw_only=True):
+    """A scrape or a probe could not be answered, because of an unexpected error."""
+
+    level = logging.ERROR
+    text = "metrics: {e.path} could not be answered: {e.reason}"
+    path: str
+    reason: str
+
+
+class MetricsUnavailable(_OfMetrics, frozen=True, kw_only=True):
+    """The database could not be read for metrics. Emitted once, until it could be read again; the last values stay."""
+
+    level = logging.WARNING
+    text = "metrics: the database can't be read: {e.reason}; its last values stay"
+    reason: str
 
 
 # -- chores and operations -------------------------------------------------------------------------------------------
@@ -633,30 +862,12 @@ class SinkUnserved(_OfRetention, frozen=True, kw_only=True):
     hours: float
 
 
-class RetentionUnavailable(_OfRetention, frozen=True, kw_only=True):
-    """The database is unavailable for retention: messages are deleted later."""
-
-    level = logging.WARNING
-    text = "retention: {e.reason}; retrying in {e.retry_ms:,.0f} ms"
-    reason: str
-    retry_ms: float
-
-
 class MessagesMoved(Event, frozen=True, kw_only=True):
     """Scheduled messages were due and have been moved into the log."""
 
     level = logging.DEBUG
     text = "moved {e.moved:,} scheduled messages that are due into the log"
     moved: int
-
-
-class SchedulingUnavailable(Event, frozen=True, kw_only=True):
-    """The database is unavailable for scheduled messages: those that are due wait."""
-
-    level = logging.WARNING
-    text = "scheduled messages: {e.reason}; retrying in {e.retry_ms:,.0f} ms"
-    reason: str
-    retry_ms: float
 
 
 class Stopping(_OfCommand, frozen=True, kw_only=True):

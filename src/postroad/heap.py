@@ -1,4 +1,4 @@
-"""The memory of reads: a habit of the C library that costs a busy process a tenth of its time.
+"""The memory of reads: a default of glibc that costs a busy process a tenth of its time.
 
 For every read asyncio asks for 256 KiB, and then gives back all but what has come. glibc takes blocks of that size from
 the kernel, page faults and all, each time anew, until one has been freed whole: from then on it keeps them.

@@ -26,11 +26,13 @@ __all__ = [
     "VALUES",
     "Duration",
     "Kind",
+    "Size",
     "choice",
     "duration",
     "duration_text",
     "identifier",
     "is_url",
+    "size",
     "text",
     "time_span",
     "url",
@@ -77,6 +79,24 @@ def _duration(value: Any) -> timedelta | None:
         except OverflowError:
             return None
     return found if found is not None and timedelta(0) <= found <= _LONGEST else None
+
+
+# -- sizes -----------------------------------------------------------------------------------------------------------
+
+Size = int | str
+"""A number of bytes, or a number with its unit: "4KB", "1MB". 1 KB is 1,024 bytes, as in PostgreSQL's settings."""
+
+_SIZE: Final = re.compile(r"([0-9]{1,12})\s*(B|KB|MB|GB)")
+_FACTORS: Final = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
+
+
+def size(name: str, value: Any) -> int:
+    """Read a number of bytes. Raises InvalidSetting, which names the setting."""
+    if type(value) is int and value >= 0:
+        return value
+    if isinstance(value, str) and (match := _SIZE.fullmatch(value.strip().upper())):
+        return int(match[1]) * _FACTORS[match[2]]
+    raise _wrong(name, value, "a number of bytes, or a number with its unit, such as '512B', '4KB', '1MB'")
 
 
 # -- kinds -----------------------------------------------------------------------------------------------------------
@@ -216,9 +236,17 @@ TEXTS: Final = Kind(
     parse=lambda text: text.split(","),
     metavar="TEXT,...",
 )
+
+
+def _pairs(text: str) -> dict[str, str] | str:
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    return {name: value for name, _, value in pairs} if all(equals for _, equals, _ in pairs) else text
+
+
 VALUES: Final = Kind(
     expected="a mapping of names to values",
     validate=lambda value: dict(value) if isinstance(value, Mapping) and all(map(NAME.validate, value)) else None,
+    parse=_pairs,
     metavar="TABLE",
 )
 

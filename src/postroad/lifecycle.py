@@ -78,6 +78,7 @@ TRANSITIONS: Final = (
     Transition(_S.HELD, _S.CANCELED, "cancel", Mover.APPLICATION),
     Transition(_S.DEAD, _S.CANCELED, "cancel", Mover.APPLICATION),
     Transition(_S.DEAD, _S.DROPPED, "drop", Mover.OPERATOR),
+    Transition(_S.DROPPED, _S.DEAD, "restore", Mover.OPERATOR),
     Transition(_S.RETRYING, _S.SKIPPED, "skip", Mover.OPERATOR),
     Transition(_S.HELD, _S.SKIPPED, "skip", Mover.OPERATOR),
     Transition(_S.DEAD, _S.SKIPPED, "skip", Mover.OPERATOR),
@@ -87,8 +88,8 @@ BLOCKING: Final = frozenset({State.RETRYING, State.SENDING, State.HELD})
 """While a message is in one of these, later messages of its key wait. A dead one blocks too, with on_dead = "hold"."""
 
 FINAL: Final = frozenset({State.PUBLISHED, State.CANCELED, State.DROPPED, State.SKIPPED})
-"""No transition leaves these states; retention deletes the message in time. A rewind makes a published message held
-again.
+"""A message needs nothing more in these states, and retention deletes it in time. Until then, a rewind makes a
+published message held again, and an operator can restore a dropped one.
 """
 
 STORED: Final = tuple(state for state in State if state not in {State.WAITING, State.PUBLISHED})

@@ -22,25 +22,35 @@ from uuid import UUID
 import msgspec
 
 from postroad.errors import InvalidMessage
-from postroad.payload import encode_event
+from postroad.payload import JSON, encode_event
+from postroad.tombstone import is_tombstone
+from postroad.trace_context import NO_CONTEXT, STATE_HEADER, TRACE_HEADER, TraceContext, current_context
 
 __all__ = [
+    "CODEC_HEADERS",
+    "CONTENT_ENCODING",
+    "DATAREF",
+    "ENCRYPTION",
     "LARGEST_PAYLOAD",
     "LARGEST_PAYLOAD_OF_ALL",
     "LONGEST_HEADERS",
     "LONGEST_NAME",
     "RESERVED_HEADERS",
+    "REWIND_HEADER",
     "SLOTS",
     "UNSET",
     "Message",
     "NewRow",
     "StoredMessage",
     "Unset",
+    "check_headers",
+    "check_payload",
     "checked_name",
     "correlated",
     "correlation_id",
     "encode",
     "event",
+    "has_type_of_its_own",
     "new_id",
     "slot_of",
     "type_name",
@@ -52,9 +62,15 @@ LONGEST_KEY: Final = 1024  # bytes of a key
 LARGEST_PAYLOAD: Final = 1024 * 1024  # unless an Outbox has another limit
 LARGEST_PAYLOAD_OF_ALL: Final = 16 * 1024 * 1024  # bytes; what RabbitMQ takes by default
 LONGEST_HEADERS: Final = 64 * 1024  # bytes of all headers, as JSON
-RESERVED_HEADERS: Final = frozenset({"source", "correlation_id", "causation_id"})
+REWIND_HEADER: Final = "postroad-rewind"  # marks what is published again by a rewind, and says by which
+CONTENT_ENCODING: Final = "content_encoding"  # how the payload is compressed
+ENCRYPTION: Final = "encryption"  # how, and with which key, it is encrypted
+DATAREF: Final = "dataref"  # where it is, if it is stored elsewhere
+CODEC_HEADERS: Final = frozenset({CONTENT_ENCODING, ENCRYPTION, DATAREF})
+RESERVED_HEADERS: Final = frozenset({"source", "correlation_id", "causation_id"}) | CODEC_HEADERS
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MEDIA_TYPE: Final = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+ *(;[\x20-\x7e]*)?", re.ASCII)
 _TYPE_ATTRIBUTE: Final = "__postroad_type__"
 # A word ends before an upper-case letter that follows a lower-case one or a digit, and before the last capital of an
 # abbreviation: HTTPRequestSent -> HTTP Request Sent.
@@ -103,8 +119,13 @@ def type_name(cls: type) -> str:
     return ".".join(words).lower()
 
 
+def has_type_of_its_own(cls: type) -> bool:
+    """Whether the class has an `@event`."""
+    return _TYPE_ATTRIBUTE in cls.__dict__
+
+
 _correlation: ContextVar[str | None] = ContextVar("postroad_correlation_id", default=None)
-_traceparent: ContextVar[str | None] = ContextVar("postroad_traceparent", default=None)
+_trace: ContextVar[TraceContext] = ContextVar("postroad_trace", default=NO_CONTEXT)
 _causation: ContextVar[str | None] = ContextVar("postroad_causation_id", default=None)
 
 
@@ -115,20 +136,25 @@ def correlation_id() -> str | None:
 
 @contextmanager
 def correlated(
-    correlation_id: str, *, traceparent: str | None = None, causation_id: str | None = None
+    correlation_id: str,
+    *,
+    traceparent: str | None = None,
+    tracestate: str | None = None,
+    causation_id: str | None = None,
 ) -> Iterator[None]:
     """Give every message that is added inside this block the same correlation id, and the trace it belongs to.
 
+    Where a span of OpenTelemetry is current, a message belongs to that span, whatever `traceparent` says.
     `causation_id` is the id of the message that is being handled; a block inside this one keeps it.
     """
     token = _correlation.set(_checked_text("correlation_id", correlation_id, longest=LONGEST_NAME))
-    trace = _traceparent.set(traceparent)
+    trace = _trace.set(TraceContext(traceparent, tracestate))
     cause = _causation.set(_causation.get() if causation_id is None else causation_id)
     try:
         yield
     finally:
         _causation.reset(cause)
-        _traceparent.reset(trace)
+        _trace.reset(trace)
         _correlation.reset(token)
 
 
@@ -175,6 +201,7 @@ class Message(_Event, frozen=True, kw_only=True):
     causation_id: str | None = None
     deliver_at: datetime | None = None
     deliver_in: timedelta | str | None = None
+    content_type: str | None = None
 
 
 class NewRow(NamedTuple):
@@ -194,19 +221,23 @@ class NewRow(NamedTuple):
         return StoredMessage(position, *self, (created_at - _EPOCH) // timedelta(microseconds=1))
 
 
-def encode(message: Message, source: str, largest_payload: int = LARGEST_PAYLOAD) -> NewRow:
-    """Check a message and turn it into the row to write. Raises InvalidMessage."""
+def encode(message: Message, source: str, largest_payload: int | None = LARGEST_PAYLOAD) -> NewRow:
+    """Check a message and turn it into the row to write. Raises InvalidMessage.
+
+    Without a limit, the payload's size is checked later, when codecs have changed it.
+    """
     id = message.id if message.id is not None else new_id()
     if not isinstance(id, UUID):
         raise InvalidMessage(f"id is {_shown(id)}; it must be a uuid.UUID")
     key = _checked_key(message.key)
     payload, content_type = encode_event(message.event)
+    if not content_type:
+        _check_tombstone(message)
+    if message.content_type is not None:
+        content_type = _checked_content_type(message, content_type)
     type = _type_of(message)
-    if len(payload) > largest_payload:
-        raise InvalidMessage(
-            f"the payload of this {type!r} has {len(payload):,} bytes and the limit is {largest_payload:,}; "
-            "store large data elsewhere and send a reference, or raise the Outbox's largest_payload"
-        )
+    if largest_payload is not None:
+        check_payload(type, payload, largest_payload)
     return NewRow(
         id=id,
         topic=type if message.topic is None else checked_name("topic", message.topic),
@@ -217,6 +248,36 @@ def encode(message: Message, source: str, largest_payload: int = LARGEST_PAYLOAD
         content_type=content_type,
         headers=_encode_headers(message, source),
     )
+
+
+def _check_tombstone(message: Message) -> None:
+    if message.type is None or message.key is UNSET:
+        missing = "type" if message.type is None else "key"
+        raise InvalidMessage(
+            f"a Tombstone needs a type and a key, which name what is gone, and {missing} was left out: "
+            "add(tx, Tombstone(), type='customer', key=7)"
+        )
+
+
+def _checked_content_type(message: Message, own: str) -> str:
+    """The content type that was given. What is encoded here is JSON, and can't be called anything else."""
+    given = _checked_text("content_type", message.content_type, longest=LONGEST_NAME)
+    if _MEDIA_TYPE.fullmatch(given) is None:
+        raise InvalidMessage(f"content_type is {_shown(given)}; it must be a media type, such as 'application/avro'")
+    media_type = given.partition(";")[0].strip().lower()
+    if media_type.startswith("application/cloudevents"):
+        raise InvalidMessage(
+            f"content_type is {_shown(given)}, and consumers would take the payload for a CloudEvent; give the content "
+            "type of its data, postroad makes the CloudEvent"
+        )
+    if not own:
+        raise InvalidMessage(f"content_type is {_shown(given)}, and a Tombstone has no content; leave it out")
+    if own == JSON and not media_type.endswith(("/json", "+json")):
+        raise InvalidMessage(
+            f"content_type is {_shown(given)}, and {message.event.__class__.__name__} is encoded as JSON; encode it "
+            "yourself and add the bytes, or give a type that ends in +json"
+        )
+    return given
 
 
 def _type_of(message: Message) -> str:
@@ -240,28 +301,47 @@ def _only_source(source: str) -> str:
 def _encode_headers(message: Message, source: str) -> str:
     correlation = message.correlation_id if message.correlation_id is not None else _correlation.get()
     causation = message.causation_id if message.causation_id is not None else _causation.get()
-    traceparent = _traceparent.get()
-    if correlation is None and traceparent is None and causation is None and not message.headers:
+    trace = current_context()
+    if trace is NO_CONTEXT:
+        trace = _trace.get()
+    if correlation is None and trace.traceparent is None and causation is None and not message.headers:
         return _only_source(source)
+    own = _checked_headers(message.headers) if message.headers else {}
     headers = {"source": source}
-    if traceparent is not None:  # an ordinary header: the message's own wins
-        headers["traceparent"] = _checked_text("traceparent", traceparent)
+    # Ordinary headers: the message's own win, and a state belongs to its parent.
+    if trace.traceparent is not None and TRACE_HEADER not in own:
+        headers[TRACE_HEADER] = _checked_text(TRACE_HEADER, trace.traceparent)
+        if trace.tracestate is not None:
+            headers[STATE_HEADER] = _checked_text(STATE_HEADER, trace.tracestate)
     if correlation is not None:
         headers["correlation_id"] = _checked_text("correlation_id", correlation, longest=LONGEST_NAME)
     if causation is not None:
         headers["causation_id"] = _checked_text("causation_id", causation, longest=LONGEST_NAME)
-    if message.headers:
-        headers |= _checked_headers(message.headers)
-    encoded = msgspec.json.encode(headers)
-    if len(encoded) > LONGEST_HEADERS:
-        raise InvalidMessage(
-            f"headers has {len(encoded):,} bytes as JSON and the limit is {LONGEST_HEADERS:,}; "
-            "put large data into the event itself"
-        )
+    encoded = msgspec.json.encode(headers | own)
+    check_headers(encoded)
     return encoded.decode()
 
 
 # -- checks ----------------------------------------------------------------------------------------------------------
+
+
+def check_payload(type: str, payload: bytes, largest: int) -> None:
+    """Refuse a payload that is too large for a row. Raises InvalidMessage."""
+    if len(payload) > largest:
+        raise InvalidMessage(
+            f"the payload of this {type!r} has {len(payload):,} bytes and the limit is {largest:,}; have it stored "
+            "elsewhere (codecs=[ClaimCheck(store)]), or raise the Outbox's largest_payload"
+        )
+
+
+def check_headers(encoded: bytes | str) -> None:
+    """Refuse headers that are too large for a row. Raises InvalidMessage."""
+    length = len(encoded) if isinstance(encoded, bytes) or encoded.isascii() else len(encoded.encode())
+    if length > LONGEST_HEADERS:
+        raise InvalidMessage(
+            f"headers has {length:,} bytes as JSON and the limit is {LONGEST_HEADERS:,}; "
+            "put large data into the event itself"
+        )
 
 
 def checked_name(what: Literal["topic", "type"], value: Any) -> str:
@@ -340,6 +420,11 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False):
     def is_unread(self) -> bool:
         """It is too large: its payload, content type and headers were not read, and are empty here."""
         return not self.headers_json
+
+    @property
+    def is_tombstone(self) -> bool:
+        """It has no content: what its key names is gone. See `Tombstone`."""
+        return is_tombstone(self.payload, self.content_type) and not self.is_unread
 
     @property
     def size(self) -> int:

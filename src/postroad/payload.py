@@ -18,24 +18,26 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from postroad.errors import InvalidMessage
+from postroad.tombstone import Tombstone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["encode_event"]
+__all__ = ["JSON", "encode_event"]
 
 TASK_FRAMEWORKS: Final = frozenset(
     {"apscheduler", "arq", "celery", "dramatiq", "huey", "procrastinate", "rq", "taskiq"}
 )
-_JSON: Final = "application/json"
+JSON: Final = "application/json"
+_BINARY: Final = "application/octet-stream"
 _OWN_MESSAGES: Final = frozenset({"postroad.message", "postroad.received"})
 
 
 def encode_event(event: Any) -> tuple[bytes, str]:
-    """The payload and its content type. Raises InvalidMessage."""
+    """The payload and its content type; both are empty for a Tombstone. Raises InvalidMessage."""
     write, content_type = _writer_for(event.__class__)
     payload = write(event)
-    if content_type is _JSON and (b"null" in payload or b"NaN" in payload or b"Infinity" in payload):
+    if content_type is JSON and (b"null" in payload or b"NaN" in payload or b"Infinity" in payload):
         _check_numbers(event)
     return payload, content_type
 
@@ -43,17 +45,20 @@ def encode_event(event: Any) -> tuple[bytes, str]:
 @lru_cache(maxsize=1024)
 def _writer_for(cls: type) -> tuple[Callable[[Any], bytes], str]:
     """What turns an event of this class into bytes, and their content type."""
-    if issubclass(cls, bytes | bytearray | memoryview):
-        return bytes, "application/octet-stream"
-    if issubclass(cls, str):
-        return _write_text, "text/plain; charset=utf-8"
+    for base, writer in _WRITERS.items():
+        if issubclass(cls, base):
+            return writer
     if cls.__module__ in _OWN_MESSAGES or _task_framework(cls) or issubclass(cls, type):
-        return _refuse, _JSON
+        return _refuse, JSON
     if hasattr(cls, "model_dump_json"):  # pydantic knows best how to write its own models
-        return _write_model, _JSON
+        return _write_model, JSON
     if cls is dict or issubclass(cls, msgspec.Struct) or dataclasses.is_dataclass(cls):
-        return _write_json, _JSON
-    return (_write_json if hasattr(cls, "__attrs_attrs__") else _refuse), _JSON
+        return _write_json, JSON
+    return (_write_json if hasattr(cls, "__attrs_attrs__") else _refuse), JSON
+
+
+def _write_nothing(event: Tombstone) -> bytes:
+    return b""
 
 
 def _write_text(event: str) -> bytes:
@@ -92,6 +97,15 @@ def _encode_nested(value: Any) -> Any:
 _json: Final = msgspec.json.Encoder(enc_hook=_encode_nested)
 
 
+_WRITERS: Final[dict[type, tuple[Callable[[Any], bytes], str]]] = {
+    bytes: (bytes, _BINARY),
+    bytearray: (bytes, _BINARY),
+    memoryview: (bytes, _BINARY),
+    str: (_write_text, "text/plain; charset=utf-8"),
+    Tombstone: (_write_nothing, ""),
+}
+
+
 # -- what is no event ------------------------------------------------------------------------------------------------
 
 
@@ -116,7 +130,7 @@ def _why_not(event: Any) -> str:
         return f"{name} is not a plain dict, and may mean more than its items say; if they are all, add dict(event)"
     return (
         f"an event of type {name} can't be added; "
-        "use a dataclass, a msgspec Struct, a pydantic or attrs model, a dict, a str or bytes"
+        "use a dataclass, a msgspec Struct, a pydantic or attrs model, a dict, a str or bytes, or a Tombstone()"
     )
 
 

@@ -12,12 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from postroad.message import CODEC_HEADERS, RESERVED_HEADERS
+from postroad.shredded import ShreddedPayload
+from postroad.tombstone import Tombstone, is_tombstone
+
 if TYPE_CHECKING:
     from postroad.message import StoredMessage
 
-__all__ = ["Received", "Unreadable", "decoder_for", "identity_of", "is_readable", "received"]
+__all__ = ["Empty", "Received", "Unreadable", "decoder_for", "identity_of", "is_readable", "received"]
 
 Decoder = Callable[[bytes], Any]
+Empty = type[Tombstone] | type[ShreddedPayload]
 
 
 class Unreadable(ValueError):
@@ -44,6 +49,23 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
     """The number of this attempt. A crash of the process during the first attempt is not counted."""
     identity: str = ""
     """The inbox's key for this message; see `identity_of`."""
+    erased_key: str | None = None
+    """The id of the key that its payload was encrypted with, if that key was erased; the payload is empty then."""
+
+    @property
+    def without_content(self) -> Empty | None:
+        """Which event it is, if it has no content; None if it has some."""
+        return ShreddedPayload if self.erased_key is not None else Tombstone if self.is_tombstone else None
+
+    @property
+    def is_shredded(self) -> bool:
+        """Its payload was erased with its key. See `ShreddedPayload`."""
+        return self.erased_key is not None
+
+    @property
+    def is_tombstone(self) -> bool:
+        """It has no content: what its key names is gone. See `Tombstone`."""
+        return is_tombstone(self.payload, self.content_type)
 
     def __post_init__(self) -> None:
         """Compute the identity once: it is used several times for each message."""
@@ -71,7 +93,11 @@ def received(message: StoredMessage) -> Received:
         key=message.key,
         payload=message.payload,
         content_type=message.content_type,
-        headers=message.headers,
+        headers={
+            name: value
+            for name, value in known.items()
+            if name not in RESERVED_HEADERS or name in CODEC_HEADERS  # these say how to read the payload
+        },
         correlation_id=known.get("correlation_id"),
         causation_id=known.get("causation_id"),
         time=message.created_at.isoformat(),
@@ -80,7 +106,7 @@ def received(message: StoredMessage) -> Received:
 
 def is_readable(cls: type) -> bool:
     """Whether payloads can be decoded into objects of this class."""
-    return cls in {bytes, str, dict} or _is_pydantic(cls) or _is_for_msgspec(cls)
+    return cls in {bytes, str, dict, Tombstone, ShreddedPayload} or _is_pydantic(cls) or _is_for_msgspec(cls)
 
 
 @lru_cache(maxsize=1024)
@@ -98,6 +124,8 @@ def decoder_for(cls: type[Any]) -> Decoder:
 
 
 def _decode_with(cls: type) -> Decoder:
+    if cls is Tombstone:
+        return lambda _: Tombstone()
     if cls is bytes:
         return bytes
     if cls is str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Self
 
 from postroad.errors import InvalidSetting
@@ -110,6 +109,8 @@ def check_names(whose: str, given: Iterable[str], known: Collection[str], *, sim
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that is most like this one, if any is like it."""
+    from difflib import get_close_matches  # for errors alone
+
     near = get_close_matches(name, list(known), n=1)
     return near[0] if near else None
 

@@ -1,22 +1,23 @@
-"""Waits at the start of a relay or a consumer for a database that is unavailable; and cancels tasks in bounded time."""
+"""Waits at the start of a relay or a consumer for a database that is unavailable; cancels tasks in bounded time; and
+calls a function on an interval.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from postroad.errors import StoreUnavailable
+from postroad.outage_reports import FIRST_REPORT, LONGEST_REPORT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
 
-__all__ = ["cancel_and_wait", "connect_or_wait"]
+__all__ = ["calling", "cancel_and_wait", "connect_or_wait"]
 
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 5.0
-FIRST_REPORT: Final = 10.0
-LONGEST_REPORT: Final = 600.0
 CANCEL_SECONDS: Final = 1.0
 ANSWER_SECONDS: Final = 10.0
 _FIRST: Final = asyncio.FIRST_COMPLETED
@@ -105,6 +106,24 @@ class _Wait:
         if waited >= self._report_after:
             self._report(str(outage), waited)
             self._report_after, self._interval = waited + self._interval, min(2 * self._interval, LONGEST_REPORT)
+
+
+@contextmanager
+def calling(function: Callable[[], None], *, every: float) -> Iterator[None]:
+    """Call the function every so many seconds, by a timer: it needs no task of its own, and ends at once."""
+    loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle
+
+    def call() -> None:
+        nonlocal timer
+        timer = loop.call_later(every, call)
+        function()
+
+    timer = loop.call_later(every, call)
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 async def cancel_and_wait(*tasks: asyncio.Task[Any], seconds: float) -> set[asyncio.Task[Any]]:

@@ -47,6 +47,10 @@ POSTGRESQL = f"""
     insert into postroad.progress (sink, lane, position, at, snapshot, published, refused)
     select 's', n, i * 10, now() - make_interval(secs => {BEHIND} / 10 - i), pg_current_snapshot(), 10, 1
       from generate_series(1, {BEHIND} / 10) i, generate_series(0, 3) n;
+    insert into postroad.inbox (consumer, id, type, processed_at)
+    select 'c' || i % 3, '/t ' || i, 't', now() - make_interval(secs => i) from generate_series(1, {BEHIND}) i;
+    insert into postroad.inbox_attempts (consumer, id, type, dead_at)
+    select 'c' || i % 3, '/t ' || i, 't', now() - make_interval(secs => i) from generate_series(1, {BEHIND}) i;
 """
 
 SQLITE_NOW = "cast((julianday('now') - 2440587.5) * 86400000000 as integer)"
@@ -55,6 +59,7 @@ SQLITE = f"""
     insert into postroad_outbox (id, topic, key, slot, type, payload, content_type, headers, created_at)
     select '00000000-0000-7000-8000-' || printf('%012x', i), 't', 'k' || i % 500, i * 7919 % 1024, 't' || i % 20,
            x'', 'c', '{{"source": "/t"}}', {SQLITE_NOW} - ({ROWS} - i) * 1000000 from n;
+    insert into postroad_sinks (sink) values ('s');
     with recursive n (i) as (select 0 union all select i + 1 from n where i < 3)
     insert into postroad_lanes (sink, lane, first_slot, last_slot, position)
     select 's', i, i * 256, i * 256 + 255, {BEHIND} from n;
@@ -64,6 +69,12 @@ SQLITE = f"""
     with recursive n (i) as (select 1 union all select i + 1 from n where i < {BEHIND} / 10)
     insert into postroad_progress (sink, lane, position, at, published, refused)
     select 's', lane, i * 10, {SQLITE_NOW} - ({BEHIND} / 10 - i) * 1000000, 10, 1 from n, postroad_lanes;
+    with recursive n (i) as (select 1 union all select i + 1 from n where i < {BEHIND})
+    insert into postroad_inbox (consumer, id, type, processed_at)
+    select 'c' || i % 3, '/t ' || i, 't', {SQLITE_NOW} - i * 1000000 from n;
+    with recursive n (i) as (select 1 union all select i + 1 from n where i < {BEHIND})
+    insert into postroad_inbox_attempts (consumer, id, type, dead_at)
+    select 'c' || i % 3, '/t ' || i, 't', {SQLITE_NOW} - i * 1000000 from n;
     analyze;
 """
 
@@ -72,11 +83,16 @@ SQLITE = f"""
 def small_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("postroad.stores.admin.inspect.SCAN_LIMIT", LOOK)
     monkeypatch.setattr("postroad.stores.admin.inspect.SAMPLE", LOOK // 2)
+    monkeypatch.setattr("postroad.stores.admin.why.SCAN_LIMIT", LOOK)
+    monkeypatch.setattr("postroad.stores.admin.caused.SCAN_LIMIT", LOOK)
+    monkeypatch.setattr("postroad.stores.admin.caused.RECENT", LOOK // 10)
     for module in ("cleanup", "rewind"):
         monkeypatch.setattr(f"postroad.stores.admin.{module}.SAMPLE", LOOK)
     monkeypatch.setattr("postroad.stores.admin.cleanup.SCAN_BATCH", LOOK)
     monkeypatch.setattr("postroad.stores.admin.rewind.BATCH", LOOK)
+    monkeypatch.setattr("postroad.stores.admin.rewind.KNOWN_SAMPLE", LOOK // 10)
     monkeypatch.setattr("postroad.stores.admin.status.WALK", WALK)
+    monkeypatch.setattr("postroad.stores.admin.numbers.WALK", WALK)
 
 
 class ExplainingPostgreSQL(PostgreSQLAdminDatabase):
@@ -95,6 +111,11 @@ class ExplainingPostgreSQL(PostgreSQLAdminDatabase):
                 return await query(name, *values)
 
             yield explained
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[Query]:
+        async with self.read() as query:
+            yield query
 
     @asynccontextmanager
     async def _connection_beside(self) -> AsyncIterator[Any]:
@@ -134,18 +155,33 @@ async def look_at_everything(ops: Admin) -> None:
         Filter(key="k7"), Filter(key="nobody"), Filter(type="t3"), Filter(topic="none"), Filter(error="NO 99"),
         Filter(state=State.DEAD, type="none"), Filter(state=State.DEAD, since=now), Filter(state=State.HELD),
         Filter(ids=[id]), Filter(since=now - timedelta(hours=1)), Filter(before=now - timedelta(hours=1)),
-        Filter(sink="s", state=State.DEAD, key="k100"),
+        Filter(sink="s", state=State.DEAD, key="k100"), Filter(error_pattern="no <n>"),
     ]  # fmt: skip
     for which in filters:
         await ops.messages(which, 10)
         await ops.messages(which, 10, below=BEHIND // 2)
         await ops.count(which)
+    (trouble,) = await ops.trouble()
+    assert (trouble.pattern, trouble.count.number) == ("no <n>", BEHIND // 100)
     await ops.message(id)
+    for identity in (f"/t {id}", None):
+        await ops.causation(id, identity=identity)
+        await ops.causation(UUID(int=id.int + ROWS), identity=identity)
+    for each in (id, UUID(int=id.int + 1), UUID(int=id.int + BEHIND), UUID(int=id.int + ROWS)):
+        await ops.why(each)  # dead, published, waiting, unknown
+    for key in ("k7", "k100", "nobody"):
+        await ops.why_key(key)
+        await ops.key_window("s", key, 10)
+    await ops.consumers()
     await ops.held_keys()
+    numbers = await ops.numbers()
+    assert numbers.sinks[0].deferred[State.DEAD] == BEHIND // 100
+    assert abs(sum(lane.pending for lane in numbers.sinks[0].lanes) - BEHIND) < BEHIND / 10
     await ops.audit()
     await ops.preview_cleanup(timedelta(hours=1))
     await ops.preview_rewind(Rewind(sink="s", to=now - timedelta(hours=1)))
     await ops.preview_rewind(Rewind(sink="s", to=1, key="k5", type="t5"))
+    assert not (await ops.preview_rewind_details(Rewind(sink="s", to=1))).exact
 
 
 async def test_looking_in_postgresql(postgresql: PostgreSQL) -> None:
@@ -156,11 +192,16 @@ async def test_looking_in_postgresql(postgresql: PostgreSQL) -> None:
     database = ExplainingPostgreSQL(log.url)
     async with Admin(database) as ops:
         await look_at_everything(ops)
-    assert {query for query, _, _ in database.looked_at} >= {"lane_reports", "list_log", "count_deferred", "caused"}
+    assert {query for query, _, _ in database.looked_at} >= {
+        "lane_reports", "list_log", "count_deferred", "caused", "log_numbers", "deferred_numbers", "table_bytes",
+    }  # fmt: skip
+    assert {query for query, _, _ in database.looked_at} >= {"why_lanes", "why_deferred", "why_unknown"}
     for query, of_log, of_all in database.looked_at:
         most = 3 * WALK * 4 + 10 if query == "lane_reports" else 2 * LOOK
         assert of_log <= most, (query, of_log)
         assert of_all <= 25_000, (query, of_all)  # the progress of the last hour has 14,400
+        if query.startswith("why_") and "_key_" not in query:
+            assert of_all <= 50, (query, of_all)  # the explainer asks by index
 
 
 async def test_changing_in_postgresql(postgresql15: PostgreSQL) -> None:

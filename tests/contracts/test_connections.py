@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -22,11 +21,12 @@ from postroad import (
     NotMigrated,
     NoTransaction,
     Outbox,
+    Tombstone,
 )
 from postroad.stores.connections import NeverAwaited
 from postroad.stores.sqlite import migrate_sqlite
-from tests.adapters import django, drivers, sqlalchemy
 from tests.adapters.base import Adapter, Database, OnPostgreSQL, OnSQLite, done
+from tests.adapters.kinds import KINDS, Kind
 from tests.logs import PostgreSQLLog, numbered
 
 OUTBOX = Outbox(source="/orders")
@@ -35,34 +35,6 @@ OUTBOX = Outbox(source="/orders")
 @dataclass
 class OrderCreated:
     order: int
-
-
-class Kind(NamedTuple):
-    name: str
-    dialect: Literal["postgresql", "sqlite"]
-    make: Callable[[Any], Adapter]
-
-
-KINDS = [
-    Kind("sqlite3", "sqlite", drivers.SQLite3),
-    Kind("aiosqlite", "sqlite", drivers.AioSQLite),
-    Kind("asyncpg", "postgresql", drivers.AsyncPG),
-    Kind("psycopg", "postgresql", drivers.Psycopg),
-    Kind("psycopg-async", "postgresql", drivers.PsycopgAsync),
-    Kind("connection-psycopg", "postgresql", lambda to: sqlalchemy.OnConnection(to, "psycopg")),
-    Kind("connection-pysqlite", "sqlite", lambda to: sqlalchemy.OnConnection(to, "pysqlite")),
-    Kind("session-psycopg", "postgresql", lambda to: sqlalchemy.OnSession(to, "psycopg")),
-    Kind("session-pysqlite", "sqlite", lambda to: sqlalchemy.OnSession(to, "pysqlite")),
-    Kind("async-connection-psycopg", "postgresql", lambda to: sqlalchemy.OnAsyncConnection(to, "psycopg")),
-    Kind("async-connection-asyncpg", "postgresql", lambda to: sqlalchemy.OnAsyncConnection(to, "asyncpg")),
-    Kind("async-connection-aiosqlite", "sqlite", lambda to: sqlalchemy.OnAsyncConnection(to, "aiosqlite")),
-    Kind("async-session-psycopg", "postgresql", lambda to: sqlalchemy.OnAsyncSession(to, "psycopg")),
-    Kind("async-session-asyncpg", "postgresql", lambda to: sqlalchemy.OnAsyncSession(to, "asyncpg")),
-    Kind("async-session-aiosqlite", "sqlite", lambda to: sqlalchemy.OnAsyncSession(to, "aiosqlite")),
-    Kind("django-postgresql", "postgresql", django.Django),
-    Kind("django-sqlite", "sqlite", django.Django),
-    Kind("django-proxy", "sqlite", lambda to: django.Django(to, proxy=True)),
-]
 
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
@@ -116,6 +88,7 @@ async def test_every_column_arrives_as_it_was_given(adapter: Adapter, database: 
     messages = [
         Message(payload, type="100%s", topic="t$1?", headers={"tenant": "ä%"}, correlation_id="c", key="ключ '\"{},"),
         Message(b"", type="empty"),
+        Message(Tombstone(), type="customer", key=7),
     ]
     async with adapter.transaction() as connection:
         await done(OUTBOX.add_many(connection, messages))
@@ -123,14 +96,15 @@ async def test_every_column_arrives_as_it_was_given(adapter: Adapter, database: 
             await done(OUTBOX.add_many(connection, [each]))
     columns = "topic, key, type, payload, content_type, headers"
     rows = await database.rows(f"select {columns}, slot from {database.outbox} order by position")
-    assert len(rows) == 4
-    assert [row[:6] for row in rows[:2]] == [row[:6] for row in rows[2:]]
+    assert len(rows) == 6
+    assert [row[:6] for row in rows[:3]] == [row[:6] for row in rows[3:]]
     topic, key, type, stored, content_type, headers, slot = rows[0]
     assert (topic, key, type, bytes(stored)) == ("t$1?", "ключ '\"{},", "100%s", payload)
     assert content_type == "application/octet-stream"
     assert headers == '{"source":"/orders","correlation_id":"c","tenant":"ä%"}'
     assert 0 <= slot < 1024
     assert rows[1][:4] == ("empty", None, "empty", b"")
+    assert rows[2][:6] == ("customer", "7", "customer", b"", "", '{"source":"/orders"}')
 
 
 async def test_a_message_is_gone_with_its_rollback(adapter: Adapter, database: Database) -> None:
@@ -287,12 +261,13 @@ async def test_every_column_for_later_arrives_as_it_was_given(adapter: Adapter, 
     messages = [
         Message(payload, type="100%s", topic="t$1?", headers={"tenant": "ä%"}, key="ключ '\"{},", deliver_at=at),
         Message(b"", type="empty", deliver_in="400d"),
+        Message(Tombstone(), type="tombstone", key=7, deliver_in="400d"),
     ]
     async with adapter.transaction() as connection:
         await done(OUTBOX.add_many(connection, messages))
     seconds = "due_at / 1e6" if "_" in database.outbox else "extract(epoch from due_at)::float8"
     columns = f"topic, key, type, payload, content_type, headers, slot, {seconds}, created_at < due_at"
-    later, empty = sorted(
+    later, empty, tombstone = sorted(
         await database.rows(f"select {columns} from {database.scheduled}"), key=lambda row: str(row[2])
     )
     assert (later[0], later[1], later[2], bytes(later[3])) == ("t$1?", "ключ '\"{},", "100%s", payload)
@@ -300,6 +275,7 @@ async def test_every_column_for_later_arrives_as_it_was_given(adapter: Adapter, 
     assert later[7] == pytest.approx(at.timestamp(), abs=1e-5)
     assert 0 <= later[6] < 1024
     assert (*empty[:3], bytes(empty[3])) == ("empty", None, "empty", b"")
+    assert (*tombstone[:3], bytes(tombstone[3]), tombstone[4]) == ("tombstone", "7", "tombstone", b"", "")
     assert empty[7] == pytest.approx((datetime.now(UTC) + timedelta(days=400)).timestamp(), abs=60)
 
 

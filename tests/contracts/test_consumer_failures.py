@@ -72,7 +72,7 @@ async def test_nothing_is_asked_for_that(pg_place: Place, queue: MemoryQueue) ->
                 yield tx
                 await asyncio.sleep(0)  # it is notified a turn later
 
-    it: Consumer[Any] = Consumer(queue, name="stock", begin=begin)
+    it: Consumer[Any] = Consumer(queue, name="stock", begin=begin, heartbeat=None)
     it.on(Numbered)(pg_place.handler())
     put(queue, 1)
     await consumed(it)

@@ -6,20 +6,23 @@ It is cut after each so many bytes on the wire, and by each way in which a serve
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from postroad import BrokerUnavailable, Received, StoreUnavailable
+from postroad import BrokerUnavailable, Inbox, Received, StoreUnavailable, events
 from postroad.brokers.memory import MemoryQueue
 from postroad.config import RelaySettings
 from postroad.consumer.errors import MessageBusy
 from postroad.consumer.outages import Outages
+from postroad.listeners import Listeners
 from postroad.retry import Backoff
 from postroad.stores.connections.errors import is_retryable
 from tests.consumers import Numbered, consumed, consumer, execute, put, put_again
 from tests.places import EVERY_POSTGRESQL, Place, on_postgresql
+from tests.polling import until
 from tests.services.postgresql import PostgreSQL
 from tests.services.proxy import Proxy
 
@@ -30,6 +33,8 @@ def own_server() -> Iterator[PostgreSQL]:
     with PostgreSQL(15, durable=False) as server:
         yield server
 
+
+LOCKED = 6
 
 CUTS = [*({"sent": size} for size in range(0, 480, 48)), *({"answered": size} for size in range(0, 240, 48))]
 """After so many bytes of what a handler's transaction sends, or is answered: within messages, and between them."""
@@ -227,7 +232,7 @@ async def test_dead_letters_are_available_when_one_was_published(
 ) -> None:
     """A message that waits for its row in the database says nothing about the dead-letter queue any more."""
     ended: list[str] = []
-    monkeypatch.setattr(Outages, "end", lambda self, what: ended.append(what))
+    monkeypatch.setattr(Outages, "end", lambda self, what, **_: ended.append(what))
     it = consumer(one_place, queue)
     it.on(Numbered)(one_place.handler())
     record, locked = it._attempts.record_dead, iter([True, True])
@@ -246,7 +251,9 @@ async def test_dead_letters_are_available_when_one_was_published(
 
 async def test_outages_that_end_in_between_are_not_added_up() -> None:
     clock, ends = [0.0], []
-    outages = Outages(10.0, lambda: ends.append(clock[0]), now=lambda: clock[0])
+    outages = Outages(
+        10.0, lambda: ends.append(clock[0]), consumer="stock", listeners=Listeners([]), now=lambda: clock[0]
+    )
     for moment in (0.0, 9.0):
         clock[0] = moment
         assert outages.begin("database", "gone", 5.0) == min(5.0, 10.0 - moment)
@@ -307,3 +314,36 @@ def test_every_error_of_a_driver_that_means_a_lost_connection() -> None:
         LookupError("no such order"),
     ]
     assert [error for error in others if is_retryable(error)] == []
+
+
+async def test_locked_messages_take_half_of_the_places(postgresql15: PostgreSQL, queue: MemoryQueue) -> None:
+    """As after a process was frozen in a transaction: its messages wait for their inbox rows, and others go on."""
+    place, busy, waiting = await on_postgresql("asyncpg", postgresql15), Counter[str](), [0]
+
+    def all_again(times: int) -> bool:
+        return len(busy) == LOCKED and min(busy.values()) >= times
+
+    class Listener:
+        def on_event(self, event: object) -> None:
+            if isinstance(event, events.MessageBusy):
+                busy[event.id] += 1
+            if all_again(2) and it._run is not None:  # from now on, each of them waits for a place
+                waiting.append(sum(items[0].locked for items in it._run.dispatcher.tasks.values()))
+
+    it = consumer(place, queue, inbox=Inbox(lock_timeout="100ms"), concurrency=4, listeners=[Listener()])
+    it.on(Numbered)(place.handler())
+    put(queue, *range(LOCKED))
+    locked = [(each.headers["ce-id"], "numbered", "/tests") for each in queue.queue]
+    async with place.begin() as tx:  # the first to use a name makes others wait for its transaction
+        await Inbox().first_time(tx, "another", consumer="stock")
+    async with place.begin() as tx:
+        await Inbox().first_times(tx, locked, consumer="stock")
+        running = asyncio.create_task(it.run())
+        await until(lambda: all_again(4))
+        put(queue, LOCKED)
+        while await place.effects() != [LOCKED]:  # noqa: ASYNC110 - it is asked of the database
+            await asyncio.sleep(0.01)
+    await until(lambda: it._run is not None and it._run.summary.duplicates == LOCKED)
+    it.stop()
+    await running
+    assert 0 < max(waiting) <= 2

@@ -276,7 +276,7 @@ async def test_one_by_one_is_as_many_at_once_as_there_may_be(pg_place: Place, qu
         finally:
             under_way -= 1
 
-    it: Consumer[Any] = Consumer(queue, name="stock", begin=begin, concurrency=3)
+    it: Consumer[Any] = Consumer(queue, name="stock", begin=begin, concurrency=3, heartbeat=None)
 
     @it.on_batch(Numbered)
     async def handle(batch: Any, tx: Any) -> None:

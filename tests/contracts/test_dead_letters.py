@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,12 +11,10 @@ import pytest
 from postroad import Message, Refusal, StoredMessage
 from postroad.brokers.memory import MemoryBroker
 from postroad.config import RelaySettings
-from postroad.lifecycle import State
 from postroad.message import new_id
 from postroad.relay import Relay
-from postroad.relay.derived import dead_letter
+from postroad.relay.derived import Death, dead_letter
 from postroad.retry import Backoff
-from postroad.stores.base import Deferred
 from tests.logs import MemoryLog, numbered
 
 
@@ -62,7 +60,8 @@ async def test_a_copy_that_is_refused_is_logged_and_stops_no_other_message(caplo
     await log.add(*numbered(1, 2))
     summary = await relay(log, broker).run_until_empty()
     assert (summary.published, summary.died) == (1, 1)
-    assert [row.state for row in await log.deferred()] == ["dead"]
+    (row,) = await log.deferred()
+    assert (row.state, row.error) == ("dead", "full; its dead letter for topic 'dead' was refused: full")
     assert "for topic dead was refused: full; the message itself stays in the log" in caplog.text
 
 
@@ -112,5 +111,6 @@ async def test_also_of_those_that_died_after_trouble() -> None:
 
 def test_a_message_whose_headers_are_broken_has_a_copy_too() -> None:
     message = StoredMessage(1, new_id(), "t", None, 0, "a.b", b"x", "text/plain", "nonsense", 0)
-    copy = dead_letter(message, Deferred(1, None, State.DEAD, 3, error="its headers are no JSON"), "s", "dead")
+    death = Death("s", "its headers are no JSON", 3, datetime.now(UTC))
+    copy = dead_letter(message, death, id=new_id(), topic="dead")
     assert (copy.source, copy.headers["postroad-dead-reason"]) == ("postroad", "its headers are no JSON")

@@ -40,8 +40,8 @@ from postroad.stores.grants import grants_script
 from postroad.stores.memory import MemoryStore
 from postroad.stores.sqlite import migrate_sqlite
 from tests.adapters.base import Adapter, Database, OnPostgreSQL, OnSQLite, done
+from tests.adapters.kinds import KINDS, Kind
 from tests.consumers import execute
-from tests.contracts.test_connections import KINDS, Kind
 from tests.logs import PostgreSQLLog, log_fixture
 from tests.places import asyncpg_transactions
 

@@ -425,7 +425,7 @@ async def test_nothing_is_wiped_while_a_nap_begins(log: PostgreSQLLog, connect: 
     """Its marks are there before its nap can be seen."""
     writer, relay, (low, _) = await connect(), await connect(), await lanes(log)
     await relay.execute("begin")
-    values = (0, 511, marks_of(0, 511), CHANNEL, 60.0, None)
+    values = (0, 511, marks_of(0, 511), CHANNEL, 60.0, None, "default", 0)
     assert await relay.fetchval(log.store._sql["begin_nap"], *values)  # type: ignore[attr-defined]
     await add(writer, LOW)
     assert await marks(log) == marks_of(0, 511)
@@ -442,7 +442,7 @@ async def test_a_relay_that_is_killed_while_it_lies_down_leaves_marks_that_are_w
     writer, killed, (low, _) = await connect(), await connect(), await lanes(log)
     process = await killed.fetchval("select pg_backend_pid()")
     await killed.execute("begin")
-    values = (0, 511, marks_of(0, 511), CHANNEL, 60.0, None)
+    values = (0, 511, marks_of(0, 511), CHANNEL, 60.0, None, "default", 0)
     assert await killed.fetchval(log.store._sql["begin_nap"], *values)  # type: ignore[attr-defined]
     await writer.execute("select pg_terminate_backend($1, 20000)", process)
     assert (await marks(log), await log.execute("select from postroad.naps")) == (marks_of(0, 511), [])

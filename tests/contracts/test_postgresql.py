@@ -156,6 +156,7 @@ async def test_a_transaction_has_its_id_before_its_rows_have_positions(
     async with asyncio.TaskGroup() as tasks, other.transaction():
         await other.execute("alter sequence postroad.outbox_position_seq cache 1")  # which locks it
         tasks.create_task(add())
+        await answer(observer, waiting)  # it waits now; what the server says of its id may be from before that
         assert await answer(observer, waiting)
 
 
@@ -899,3 +900,37 @@ async def test_a_relay_that_is_frozen_in_a_transaction_does_not_keep_its_lane(lo
     assert taken
     await frozen.close()
     await other.close()
+
+
+# -- payloads --------------------------------------------------------------------------------------------------------
+
+COMPRESSION = """
+    select c.relname, a.attcompression from pg_attribute a join pg_class c on c.oid = a.attrelid
+     where c.relnamespace = 'postroad'::regnamespace and c.relkind = 'r' and a.attname = 'payload' order by 1
+"""
+
+
+async def offers_lz4(connection: Any) -> bool:
+    """PostgreSQL 18 as it comes from PyPI is built without it."""
+    values = "select enumvals from pg_settings where name = 'default_toast_compression'"
+    return "lz4" in await connection.fetchval(values)
+
+
+async def test_payloads_are_compressed_with_lz4_where_the_server_offers_it(log: PostgreSQLLog, connect: Any) -> None:
+    connection = await connect()
+    expected = (b"l", "lz4") if await offers_lz4(connection) else (b"\0", "pglz")
+    found = [(row[0], row[1] or b"\0") for row in await connection.fetch(COMPRESSION)]
+    assert found == [("outbox", expected[0]), ("scheduled", expected[0])]
+    async with connection.transaction():
+        await OUTBOX.add(connection, {"note": "a parcel " * 10_000}, type="t")
+    assert await connection.fetchval("select pg_column_compression(payload) from postroad.outbox") == expected[1]
+
+
+async def test_storage_that_an_application_has_set_is_left_alone(log: PostgreSQLLog, connect: Any) -> None:
+    connection = await connect()
+    await connection.execute("alter table postroad.outbox alter payload set compression pglz")
+    await connection.execute("alter table postroad.scheduled alter payload set compression default")
+    await connection.execute("alter table postroad.scheduled alter payload set storage external")
+    await connection.execute(POSTGRESQL.migration_script())
+    found = [(row[0], row[1] or b"\0") for row in await connection.fetch(COMPRESSION)]
+    assert found == [("outbox", b"p"), ("scheduled", b"\0")]

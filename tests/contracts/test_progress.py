@@ -119,6 +119,16 @@ async def test_what_went_before_the_end_is_noted_although_it_was_within_the_seco
     assert await query(log, "select sum(published), sum(refused) from {progress}") == [(2, 1)]
 
 
+async def test_what_went_before_a_lane_sleeps_is_noted_although_it_was_within_the_second(log: Log) -> None:
+    broker = Arrivals()
+    async with Relay(log.store, broker, settings=RelaySettings(lanes=1, tick="1h")), asyncio.timeout(120):
+        for number in (1, 2, 3):
+            await log.add(*numbered(number))
+            await broker.until(number)
+        while await query(log, "select sum(published) from {progress}") != [(3,)]:  # noqa: ASYNC110 - in the database
+            await asyncio.sleep(0.02)
+
+
 async def make_older(log: Log, table: str, column: str, by: timedelta) -> None:
     if isinstance(log, SQLiteLog):
         log.execute(f"update postroad_{table} set {column} = {column} - {int(by.total_seconds() * 1e6)}")

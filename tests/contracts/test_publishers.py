@@ -16,12 +16,17 @@ from postroad.brokers.null import NullPublisher
 from tests.destinations import (
     ConsumerDestination,
     Destination,
+    HTTPDestination,
+    KafkaDestination,
     LocalDestination,
     MemoryDestination,
+    NATSDestination,
     RabbitMQDestination,
+    RedisDestination,
     a_page,
     stored,
 )
+from tests.services.http import HTTPServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -30,11 +35,35 @@ if TYPE_CHECKING:
     from postroad.brokers.base import Publisher
 
 
-@pytest.fixture(params=["memory", "local", "rabbitmq"])
-async def destination(request: pytest.FixtureRequest) -> AsyncIterator[Destination]:
+@pytest.fixture
+async def http_server() -> AsyncIterator[HTTPServer]:
+    async with HTTPServer() as server:
+        yield server
+
+
+@pytest.fixture
+def confirm_timeout() -> str:
+    """Short, for outages. A test that ends a call by itself needs a longer one."""
+    return "5s"
+
+
+@pytest.fixture(params=["memory", "local", "rabbitmq", "kafka", "nats", "http", "redis"])
+async def destination(
+    request: pytest.FixtureRequest, http_server: HTTPServer, confirm_timeout: str
+) -> AsyncIterator[Destination]:
     destination: Destination
-    if request.param == "memory":
+    if request.param == "http":
+        destination = HTTPDestination(http_server)
+    elif request.param == "memory":
         destination = MemoryDestination()
+    elif request.param == "kafka":
+        destination = KafkaDestination.fresh(request.getfixturevalue("kafka"), confirm_timeout=confirm_timeout)
+    elif request.param == "nats":
+        destination = NATSDestination(request.getfixturevalue("nats"), confirm_timeout=confirm_timeout)
+    elif request.param == "redis":
+        destination = RedisDestination(request.getfixturevalue("redis"), confirm_timeout=confirm_timeout)
+    elif request.param == "local":
+        destination = LocalDestination()
     else:
         vhost = request.getfixturevalue("vhost")
         destination = await RabbitMQDestination.fresh(request.getfixturevalue("rabbitmq"), vhost)
@@ -132,6 +161,35 @@ async def published_again(publisher: Publisher, page: list[StoredMessage], outag
     return [refusal.position for refusal in await publisher.publish(rest)]
 
 
+@pytest.mark.parametrize("confirm_timeout", ["120s"])
+async def test_nothing_is_sent_any_more_when_a_call_was_cancelled(destination: Destination) -> None:
+    """In an outage, with far more than what connections and their buffers hold."""
+    before = stored(1_000_000)
+    await destination.publisher.open()
+    await destination.publisher.publish([before])
+    page = [stored(position, payload=b"x" * 100_000) for position in range(1, 201)]
+    async with destination.stalled() as sent:
+        call = asyncio.create_task(destination.publisher.publish(page))
+        on_the_way = await sent()
+        call.cancel()
+        await asyncio.wait((call,), timeout=60)
+        assert call.cancelled()
+    after = stored(2_000_000)
+    assert not await destination.publisher.publish([after])
+    arrived = await destination.arrived()
+    assert (arrived[0], after.id in arrived) == (before.id, True)
+    late = [message.id for message in page if message.id in set(arrived)]
+    assert len(late) <= on_the_way // 100_000
+    assert late == [message.id for message in page[: len(late)]]
+
+
+async def test_open_says_what_a_confirm_means(destination: Destination) -> None:
+    durability = await destination.publisher.open()
+    assert durability is not None
+    assert durability.meaning
+    assert await destination.publisher.open() == durability, "the same unless it changes"
+
+
 async def test_an_outage_contains_what_was_refused_before_it() -> None:
     # Only here can a test say when the outage begins. RabbitMQ's own is in test_rabbitmq.py.
     for destination in (MemoryDestination(), LocalDestination()):
@@ -147,7 +205,7 @@ async def test_an_outage_contains_what_was_refused_before_it() -> None:
 
 async def test_null_takes_everything() -> None:
     publisher = NullPublisher()
-    await publisher.open()
+    assert "stores nothing" in (await publisher.open()).meaning
     assert list(await publisher.publish(a_page(3))) == []
     await publisher.close()
 
@@ -166,12 +224,20 @@ async def test_who_takes_what_is_behind_a_refused_message_does_not_claim_to_be_i
     assert took_it is not getattr(destination.publisher, "in_order", False)
 
 
-@pytest.fixture(params=["memory", "consumer"])
+IN_ORDER = {"memory": 20, "consumer": 20, "kafka": 3, "redis": 5}
+"""Every destination that claims to be in order and can refuse a message, and how many seeds it has time for."""
+
+
+@pytest.fixture
 async def in_order(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Destination]:
-    """Every destination that claims to be in order and can refuse a message."""
     destination: Destination
     if request.param == "memory":
         destination = MemoryDestination(in_order=True)
+    elif request.param == "kafka":
+        seconds = {"confirm_timeout": "1s", "connect_timeout": "1s"}
+        destination = KafkaDestination.fresh(request.getfixturevalue("kafka"), freezes=True, **seconds)
+    elif request.param == "redis":
+        destination = RedisDestination(request.getfixturevalue("redis"), freezes=True, confirm_timeout="1s")
     else:
         destination = ConsumerDestination(tmp_path / "inbox.sqlite")
     assert getattr(destination.publisher, "in_order", False) is True
@@ -179,7 +245,11 @@ async def in_order(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
     await destination.publisher.close()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(
+    ("in_order", "seed"),
+    [(name, seed) for name, seeds in IN_ORDER.items() for seed in range(seeds)],
+    indirect=["in_order"],
+)
 async def test_of_a_key_nothing_is_taken_behind_what_was_not_taken(in_order: Destination, seed: int) -> None:
     """Whatever is refused, and wherever an outage begins."""
     random = Random(seed)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import ssl
 import subprocess
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -25,9 +25,18 @@ from postroad.brokers.rabbitmq.channel import ConfirmChannel
 from postroad.brokers.rabbitmq.confirms import Confirms
 from postroad.brokers.rabbitmq.publisher import WRITE_BYTES, RabbitMQPublisher
 from postroad.brokers.rabbitmq.settings import PublisherSettings
-from tests.destinations import CREATED_US, a_page, bound_queue, consumed, rabbitmq_channel, stored
+from tests.destinations import (
+    CREATED_US,
+    RabbitMQDestination,
+    a_page,
+    bound_queue,
+    consumed,
+    rabbitmq_channel,
+    stored,
+)
 from tests.services.proxy import Proxy
-from tests.services.server import free_port, stop
+from tests.services.rabbitmq import frozen
+from tests.services.server import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,17 +107,6 @@ def pages(publisher: RabbitMQPublisher) -> list[Confirms]:
     return [
         channel.confirms for channel in publisher._connection.channels.values() if isinstance(channel, ConfirmChannel)
     ]
-
-
-@contextmanager
-def frozen(server: RabbitMQ) -> Iterator[None]:
-    """The server is there, and does nothing."""
-    assert server._broker is not None
-    stop(server._broker)
-    try:
-        yield
-    finally:
-        server._broker.send_signal(signal.SIGCONT)
 
 
 # -- what a consumer gets --------------------------------------------------------------------------------------------
@@ -601,6 +599,50 @@ async def test_an_alarm_is_reported_at_once_and_its_end_is_noticed(
     arrived = await ids_in(vhost, queue)
     assert later.id in arrived
     assert arrived.count(refused.id) <= 1  # a blocked broker is not given more, to be published when it is over
+
+
+async def test_of_an_alarm_with_much_on_its_way_messages_come_twice_at_most(
+    publisher: RabbitMQPublisher, rabbitmq: RabbitMQ, vhost: str, queue: str
+) -> None:
+    """The connection is given up, because it holds bytes; the next ones are given nothing before the alarm is over."""
+    page = [stored(position, payload=b"x" * 12_000_000) for position in range(1, 4)]
+    await publisher.publish([stored()])
+    before = publisher._connection
+    rabbitmq.block()
+    try:
+        for _ in range(3):
+            with pytest.raises(BrokerUnavailable, match="blocks publishers because of an alarm") as outage:
+                await publisher.publish(page)
+            assert not outage.value.suspicious
+            with pytest.raises(BrokerUnavailable, match="blocks publishers because of an alarm"):
+                await publisher.open()
+        assert publisher._connection is not before, "it held bytes"
+    finally:
+        rabbitmq.unblock()
+    await eventually(publisher, page)
+    arrived = Counter(await ids_in(vhost, queue))
+    assert set(ids(page)) <= set(arrived)
+    assert max(arrived.values()) <= 2
+
+
+async def test_nothing_is_sent_any_more_when_a_call_has_failed(
+    publisher_to: PublisherMaker, rabbitmq: RabbitMQ, vhost: str
+) -> None:
+    destination = await RabbitMQDestination.fresh(rabbitmq, vhost)
+    destination.publisher = publisher = publisher_to(confirm_timeout="2s")
+    await publisher.open()
+    page = [stored(position, payload=b"x" * 100_000) for position in range(1, 201)]
+    async with destination.stalled() as sent:
+        call = asyncio.create_task(publisher.publish(page))
+        on_the_way = await sent()
+        with pytest.raises(BrokerUnavailable, match="it has confirmed nothing for 2 seconds"):
+            await call
+    after = stored(1_000)
+    assert not await publisher.publish([after])
+    await publisher.close()  # which waits for the old connection
+    arrived = await destination.arrived()
+    assert after.id in arrived
+    assert len(arrived) - 1 <= on_the_way // 100_000
 
 
 async def test_an_alarm_wakes_every_call_that_waits(

@@ -35,7 +35,8 @@ def relay(log: Log, publisher: Any, *, retry: RetryPolicy = AT_ONCE, clock: Any 
 
 
 async def run_relay(log: Log, publisher: Any, **arguments: Any) -> Summary:
-    return await relay(log, publisher, **arguments).run_until_empty()
+    async with asyncio.timeout(120):
+        return await relay(log, publisher, **arguments).run_until_empty()
 
 
 def refusing(*numbers: int, permanent: bool = False) -> Arrivals:
@@ -441,6 +442,68 @@ async def test_ten_minutes_without_a_binding() -> None:
     await running
     await run_relay(log, broker, clock=clock)
     assert broker.numbers in ([3, 1, 2, 4], [3, 4, 1, 2], [3, 1, 4, 2])
+
+
+# -- destinations that say when to ask again ---------------------------------------------------------------------------
+
+
+class Clocked(Arrivals):
+    """Notes at which second each number was offered."""
+
+    def __init__(self, clock: FastClock) -> None:
+        super().__init__()
+        self._clock = clock
+        self.offered: list[tuple[int, int]] = []
+
+    async def publish(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
+        second = round(self._clock.time - 1_000_000)
+        self.offered += [(int(message.payload), second) for message in messages]
+        return await super().publish(messages)
+
+
+async def clocked(
+    clock: FastClock, refused: Any, *numbers: int, **settings: Any
+) -> tuple[Clocked, asyncio.Task[Summary], Relay]:
+    log = MemoryLog()
+    log.store = MemoryStore(clock=clock.now)
+    await log.add(*(numbered(number, topic="a" if number < 10 else "b")[0] for number in numbers))
+    broker = Clocked(clock)
+    broker.refuse(refused)
+    it = relay(log, broker, retry=Backoff(first=timedelta(seconds=10), jitter=0), clock=clock, **settings)
+    return broker, asyncio.create_task(it.run()), it
+
+
+async def test_a_refused_message_is_not_offered_before_the_destination_wants_it() -> None:
+    clock = FastClock(limit=4 * 3600)
+
+    def refused(message: StoredMessage) -> Refusal | None:
+        return Refusal(message.position, "busy", retry_in=3600.0) if len(broker.offered) < 3 else None
+
+    broker, running, it = await clocked(clock, refused, 1)
+    await broker.until(1)
+    it.stop()
+    await running
+    first, second, third = (second for _, second in broker.offered)
+    assert second - first >= 3600
+    assert third - second >= 3600
+
+
+async def test_a_route_is_probed_hours_apart_and_its_messages_expire() -> None:
+    """The endpoint is down for days. Others go on, and it is asked no more than it wants to be."""
+    clock = FastClock(limit=30 * 3600)
+
+    def refused(message: StoredMessage) -> Refusal | None:
+        return Refusal(message.position, "down", route="a", retry_in=4 * 3600.0) if message.topic == "a" else None
+
+    rarely = {"poll_interval": "10m", "max_idle_backoff": "10m"}
+    broker, running, it = await clocked(clock, refused, 1, 2, 10, route_timeout="24h", **rarely)
+    await asyncio.wait_for(clock.over.wait(), 60)
+    clock.limit = float("inf")
+    it.stop()
+    summary = await running
+    probes = sorted(second for number, second in broker.offered if number < 10 and second > 60)
+    assert 5 <= len(probes) <= 9, "every four hours by one message, and at the end by the other one too"
+    assert (broker.numbers, summary.died) == ([10], 2)
 
 
 # -- outages ---------------------------------------------------------------------------------------------------------

@@ -330,7 +330,7 @@ async def test_a_lane_that_was_changed_is_loaded_again(log: Log, caplog: pytest.
     """As an operator who goes back in the log would: the relay's memory must not win."""
     if not isinstance(log, PostgreSQLLog):
         pytest.skip("changed by hand in SQL")
-    caplog.set_level(logging.WARNING)
+    caplog.set_level(logging.DEBUG, "postroad.relay")
     await log.add(*numbered(1, 2, 3))
     broker = Arrivals()
     it = relay(log, broker, poll_interval="1ms")

@@ -104,7 +104,7 @@ def _noting(place: Place, transactions: list[Any]) -> Any:
 async def test_one_at_a_time(place: Place, queue: MemoryQueue) -> None:
     """While one runs, what arrives waits for the next, although `concurrency` would let more be handled."""
     begun: list[int] = []
-    it = shared(counted(place, begun), queue, 2, retain=None)
+    it = shared(counted(place, begun), queue, 2, retain=None, heartbeat=None)
     it.on(Numbered)(place.handler())
     put(queue, *range(20))
     assert (await consumed(it)).handled == 20
@@ -465,7 +465,7 @@ async def test_in_a_relay_too(place: Place) -> None:
 async def test_in_a_relay_lanes_take_turns(one_place: Place) -> None:
     begun: list[int] = []
     begin = counted(one_place, begun).begin
-    it: Consumer[Any] = Consumer(name="view", begin=begin, messages_per_transaction=10, retain=None)
+    it: Consumer[Any] = Consumer(name="view", begin=begin, messages_per_transaction=10, retain=None, heartbeat=None)
     it.on(Numbered)(one_place.handler())
     publisher = it.publisher()
     await publisher.open()

@@ -6,6 +6,7 @@ import asyncio
 import struct
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol
+from uuid import UUID
 
 import aio_pika
 import pamqp.frame
@@ -15,15 +16,19 @@ from pamqp import commands
 from pamqp.body import ContentBody
 from yarl import URL
 
-from postroad import BrokerUnavailable, InvalidSetting
-from postroad.brokers.base import Delivery, Subscriber
+from postroad import BrokerUnavailable, InvalidSetting, StoredMessage
+from postroad.brokers.base import Delivery, Revoked, Subscriber
 from postroad.brokers.cloudevents import unwrap
 from postroad.brokers.memory import MemoryQueue
 from postroad.brokers.rabbitmq.deliveries import DeliveryConnection
 from postroad.brokers.rabbitmq.settings import SubscriberSettings
 from postroad.brokers.rabbitmq.subscriber import RabbitMQSubscriber
+from postroad.dead_letters import DeadLetter, DeadLetterBox
 from postroad.received import Unreadable
-from tests.destinations import bound_queue, consumed, rabbitmq_channel
+from tests.destinations import bound_queue, consumed, rabbitmq_channel, stored
+from tests.kafka_source import KafkaSource
+from tests.nats_source import NATSSource
+from tests.redis_source import RedisSource
 from tests.services.rabbitmq import RabbitMQ
 
 
@@ -32,6 +37,9 @@ def orders(url: str, **settings: Any) -> RabbitMQSubscriber:
 
 
 class Source(Protocol):
+    requeues: bool
+    """Whether what is given back is delivered again while the session lasts."""
+
     @property
     def subscriber(self) -> Subscriber: ...
 
@@ -48,6 +56,8 @@ class Source(Protocol):
 
 
 class MemorySource:
+    requeues = True
+
     def __init__(self) -> None:
         self.subscriber = self._queue = MemoryQueue()
 
@@ -66,19 +76,22 @@ class MemorySource:
 
 
 class RabbitMQSource:
-    def __init__(self, server: RabbitMQ, vhost: str) -> None:
+    requeues = True
+
+    def __init__(self, server: RabbitMQ, vhost: str, partitions: int | None = None) -> None:
         self._server = server
         self._vhost = vhost
-        self.subscriber = orders(vhost, bindings=["order.#"])
+        self._queue = "orders" if partitions is None else f"orders.{partitions // 2}"
+        self.subscriber = orders(vhost, bindings=["order.#"], partitions=partitions)
 
     async def put(self, *bodies: bytes) -> None:
         async with rabbitmq_channel(self._vhost) as channel:
             for body in bodies:
                 message = aio_pika.Message(body, headers={"mine": "yes"})
-                await channel.default_exchange.publish(message, "orders")
+                await channel.default_exchange.publish(message, self._queue)
 
     async def left(self) -> list[bytes]:
-        return [message.body for message in await consumed(self._vhost, "orders")]
+        return [message.body for message in await consumed(self._vhost, self._queue)]
 
     async def dead(self) -> list[tuple[bytes, dict[str, Any]]]:
         return [(message.body, dict(message.headers)) for message in await consumed(self._vhost, "orders.dead")]
@@ -87,13 +100,22 @@ class RabbitMQSource:
         self._server.restart()
 
 
-@pytest.fixture(params=["memory", "rabbitmq"])
+@pytest.fixture(
+    params=["memory", "rabbitmq", "rabbitmq with partitions", "kafka", "nats", "redis", "redis with partitions"]
+)
 async def source(request: pytest.FixtureRequest) -> AsyncIterator[Source]:
     source: Source
     if request.param == "memory":
         source = MemorySource()
+    elif request.param == "kafka":
+        source = KafkaSource(request.getfixturevalue("kafka"))
+    elif request.param == "nats":
+        source = NATSSource(request.getfixturevalue("nats"))
+    elif request.param.startswith("redis"):
+        source = RedisSource(request.getfixturevalue("redis"), 4 if "partitions" in request.param else None)
     else:
-        source = RabbitMQSource(request.getfixturevalue("rabbitmq"), request.getfixturevalue("vhost"))
+        partitions = 4 if "partitions" in request.param else None
+        source = RabbitMQSource(request.getfixturevalue("rabbitmq"), request.getfixturevalue("vhost"), partitions)
     yield source
     await source.subscriber.close()
 
@@ -102,8 +124,14 @@ async def taken(source: Source, count: int) -> list[Delivery]:
     deliveries: list[Delivery] = []
     async with asyncio.timeout(60):
         while len(deliveries) < count:
-            deliveries += await source.subscriber.receive()
+            deliveries += await received(source.subscriber)
     return deliveries
+
+
+async def received(subscriber: Subscriber) -> Sequence[Delivery]:
+    found = await subscriber.receive()
+    assert not isinstance(found, Revoked)
+    return found
 
 
 def bodies(deliveries: list[Delivery]) -> list[bytes]:
@@ -136,9 +164,12 @@ async def test_what_was_not_begun_is_given_back_to_its_place(source: Source) -> 
     deliveries = await taken(source, 4)
     source.subscriber.ack(deliveries[:1])
     source.subscriber.give_back(deliveries[1:3])
-    again = await taken(source, 2)
-    assert bodies(again) == [b"b", b"c"]
-    assert all(each.redelivered for each in again)
+    if not source.requeues:
+        await source.subscriber.open()
+    given_back = [b"b", b"c"] if source.requeues else [b"b", b"c", b"d"]
+    again = await taken(source, len(given_back))
+    assert bodies(again) == given_back
+    assert all(each.redelivered is not False for each in again)
     source.subscriber.ack(again)
     source.subscriber.ack(again)  # once more does no harm
     source.subscriber.ack(deliveries)
@@ -162,7 +193,7 @@ async def test_a_session_that_ends_is_an_outage_and_all_that_was_open_comes_agai
     await source.subscriber.open()
     new = await taken(source, 2)
     assert bodies(new) == [b"a", b"b"]
-    assert all(each.redelivered for each in new)
+    assert all(each.redelivered is not False for each in new)
     source.subscriber.ack(old)  # of a session that has ended: it has no effect
     source.subscriber.ack(new[:1])
     await source.subscriber.close()
@@ -189,6 +220,8 @@ async def test_how_many_wait(source: Source) -> None:
     deliveries = await taken(source, 2)
     assert await source.subscriber.waiting() == 0
     source.subscriber.give_back(deliveries)
+    if not source.requeues:
+        await source.subscriber.open()
     assert await source.subscriber.waiting() == 2, "they may have come to us again, but were not taken"
 
 
@@ -215,6 +248,164 @@ async def test_close_can_be_called_again_and_open_after_it(source: Source) -> No
     assert bodies(await taken(source, 1)) == [b"a"]
 
 
+# -- dead letters, for operators -------------------------------------------------------------------------------------
+
+
+async def put_dead(source: Source, *bodies: bytes) -> None:
+    """Let these become dead letters, each with its body as the identity."""
+    await source.put(*bodies)
+    for delivery in await taken(source, len(bodies)):
+        notes = {"postroad-consumer": "stock", "postroad-identity": delivery.body.decode()}
+        await source.subscriber.dead_letter(delivery, {**notes, "postroad-reason": "it is bad"})
+        source.subscriber.ack([delivery])
+
+
+def box_of(source: Source) -> DeadLetterBox:
+    box: DeadLetterBox = source.subscriber.dead_letters()  # type: ignore[attr-defined]
+    return box
+
+
+async def letters_in(source: Source) -> list[DeadLetter]:
+    box = box_of(source)
+    await box.open()
+    try:
+        async with asyncio.timeout(60):
+            return [letter async for letter in box.letters()]
+    finally:
+        await box.close()
+
+
+async def test_to_look_at_dead_letters_changes_nothing(source: Source) -> None:
+    await source.subscriber.open()
+    await put_dead(source, b"a", b"b", b"c")
+    assert [letter.body for letter in await letters_in(source)] == [b"a", b"b", b"c"]
+    letters = await letters_in(source)
+    assert [letter.body for letter in letters] == [b"a", b"b", b"c"]
+    assert [letter.identity for letter in letters] == ["a", "b", "c"]
+    first = letters[0]
+    assert (first.consumer, first.headers["postroad-reason"], first.headers["mine"]) == ("stock", "it is bad", "yes")
+    assert first.place
+
+
+async def test_a_dead_letter_that_is_retried_comes_to_its_consumer_again(source: Source) -> None:
+    await source.subscriber.open()
+    await put_dead(source, b"a", b"b", b"c")
+    box = box_of(source)
+    await box.open()
+    async for letter in box.letters():
+        if letter.identity != "b":
+            await box.retry(letter)
+    await box.close()
+    again = await taken(source, 2)
+    assert bodies(again) == [b"a", b"c"]
+    assert all(each.headers["mine"] == "yes" for each in again)
+    assert all(each.headers["postroad-consumer"] == "stock" for each in again), "so that its attempts begin anew"
+    source.subscriber.ack(again)
+    left = [letter.identity for letter in await letters_in(source)]
+    assert left == (["a", "b", "c"] if isinstance(source, KafkaSource) else ["b"])
+
+
+async def test_a_message_that_died_again_has_one_letter(source: Source) -> None:
+    await source.subscriber.open()
+    await put_dead(source, b"a", b"b")
+    box = box_of(source)
+    await box.open()
+    (first,) = [letter async for letter in box.letters() if letter.identity == "a"]
+    await box.retry(first)
+    await box.close()
+    (again,) = await taken(source, 1)
+    notes = {"postroad-consumer": "stock", "postroad-identity": "a", "postroad-reason": "it is bad again"}
+    await source.subscriber.dead_letter(again, notes)
+    source.subscriber.ack([again])
+    letters = await letters_in(source)
+    assert [letter.identity for letter in letters] == ["b", "a"]
+    assert letters[1].headers["postroad-reason"] == "it is bad again"
+
+
+async def test_a_dead_letter_that_is_dropped_is_gone_and_the_others_are_not(source: Source) -> None:
+    await source.subscriber.open()
+    await put_dead(source, b"a", b"b", b"c")
+    box = box_of(source)
+    await box.open()
+    async for letter in box.letters():
+        if letter.identity == "b":
+            await box.drop(letter)
+    await box.close()
+    left = [letter.identity for letter in await letters_in(source)]
+    assert left == (["a", "b", "c"] if isinstance(source, KafkaSource) else ["a", "c"])
+    await source.subscriber.close()
+    assert await source.left() == []
+
+
+# -- sources in partitions ---------------------------------------------------------------------------------------------
+
+
+class PartitionedSource(Protocol):
+    """A source whose sessions can end one by one."""
+
+    @property
+    def subscriber(self) -> Subscriber: ...
+
+    async def put(self, *messages: StoredMessage) -> None: ...
+
+    async def revoke_one(self) -> None:
+        """Another consumer comes, and is to get about half of the partitions."""
+
+    async def left(self) -> list[UUID]:
+        """What the other consumer gets, in order."""
+        ...
+
+
+class PartitionedMemory:
+    def __init__(self) -> None:
+        self.subscriber = self._queue = MemoryQueue(partitions=2)
+
+    async def put(self, *messages: StoredMessage) -> None:
+        for message in messages:
+            self._queue.put_stored(message)
+
+    async def revoke_one(self) -> None:
+        self._queue.revoke(0)
+
+    async def left(self) -> list[UUID]:
+        return [UUID(each.message_id) for each in self._queue.queue]
+
+
+@pytest.fixture(params=["memory"])
+async def partitioned() -> AsyncIterator[PartitionedSource]:
+    source = PartitionedMemory()
+    yield source
+    await source.subscriber.close()
+
+
+async def test_some_sessions_end_and_acks_until_their_release_count(partitioned: PartitionedSource) -> None:
+    subscriber = partitioned.subscriber
+    await subscriber.open()
+    page = [stored(position, key=f"k{position % 16}") for position in range(1, 65)]
+    await partitioned.put(*page)
+    deliveries: list[Delivery] = []
+    while len(deliveries) < len(page):
+        deliveries += await soon_received(subscriber)
+    await partitioned.revoke_one()
+    async with asyncio.timeout(60):
+        revoked = await subscriber.receive()
+    assert isinstance(revoked, Revoked)
+    ending = [each for each in deliveries if each.session in revoked.sessions]
+    staying = [each for each in deliveries if each.session not in revoked.sessions]
+    assert ending
+    assert staying
+    keys = ({unwrap(each).key for each in some} for some in (ending, staying))
+    assert set.isdisjoint(*keys), "a key belongs to one partition"
+    subscriber.ack(ending[:3])
+    subscriber.ack(staying[:3])
+    revoked.released()
+    subscriber.ack(ending[3:6])  # too late: it has no effect
+    await partitioned.put(later := stored(100, key=unwrap(staying[0]).key))
+    (new,) = await soon_received(subscriber)
+    assert UUID(new.message_id) == later.id, "the other sessions go on"
+    assert await partitioned.left() == [UUID(each.message_id) for each in ending[3:]], "in order"
+
+
 # -- RabbitMQ's own --------------------------------------------------------------------------------------------------
 
 
@@ -227,14 +418,14 @@ async def test_no_more_than_prefetch_is_open_and_acks_make_room(vhost: str) -> N
         queue = await channel.declare_queue("orders", passive=True)
         seen: list[Delivery] = []
         while len(seen) < 3:
-            seen += await subscriber.receive()
+            seen += await received(subscriber)
         assert (await channel.declare_queue("orders", passive=True)).declaration_result.message_count == 4
         subscriber.ack([seen[1]])
         while len(seen) < 4:
-            seen += await subscriber.receive()
+            seen += await received(subscriber)
         subscriber.ack(seen)
         while len(seen) < 7:
-            seen += await subscriber.receive()
+            seen += await received(subscriber)
             subscriber.ack(seen)
         assert [each.body for each in seen] == [b"%d" % n for n in range(7)]
         await subscriber.close()
@@ -261,7 +452,7 @@ async def test_a_body_that_is_too_large_becomes_a_dead_letter_without_being_held
     await subscriber.close()
     letters = await consumed(vhost, "orders.dead")
     assert [letter.body for letter in letters] == [body, b"small"]
-    assert letters[0].headers == {"mine": "yes", "postroad-reason": "too large"}
+    assert letters[0].headers == {"mine": "yes", "postroad-reason": "too large", "postroad-queue": "orders"}
     assert await consumed(vhost, "orders") == []
 
 
@@ -272,8 +463,8 @@ async def test_nothing_more_is_read_while_too_many_bytes_are_held(vhost: str) ->
     async with rabbitmq_channel(vhost) as channel:
         for number in range(count):
             await channel.default_exchange.publish(aio_pika.Message(bytes([number]) * size), "orders")
-    reading = subscriber._channel
-    assert reading is not None
+    assert subscriber._session is not None
+    reading = subscriber._session.connection.inflow
     received: list[int] = []
     waited = False
     while len(received) < count:
@@ -285,9 +476,9 @@ async def test_nothing_more_is_read_while_too_many_bytes_are_held(vhost: str) ->
             waited = True
             for _ in range(2):  # and it stays so, for as long as nothing is acked
                 assert not await reading.room()
-            held += (late := [*reading._arrived])
+            held += (late := [*reading.arrived])
             received += [delivery.body[0] for delivery in late]
-            reading._arrived.clear()
+            reading.arrived.clear()
         assert sum(len(delivery.body) for delivery in held) <= most + 2 * 65_536 + size
         subscriber.ack(held)
     assert waited
@@ -302,8 +493,8 @@ async def test_a_subscriber_that_reads_nothing_more_can_be_closed_and_gives_all_
         for number in range(40):
             await channel.default_exchange.publish(aio_pika.Message(bytes([number]) * 50_000), "orders")
     held = [*await soon_received(subscriber)]
-    assert subscriber._channel is not None
-    assert not await subscriber._channel.room()
+    assert subscriber._session is not None
+    assert not await subscriber._session.connection.inflow.room()
     await subscriber.pause()
     subscriber.ack(held[:1])
     await subscriber.close()
@@ -319,7 +510,7 @@ async def so_many(subscriber: Subscriber, count: int) -> list[Delivery]:
 
 async def soon_received(subscriber: Subscriber) -> Sequence[Delivery]:
     async with asyncio.timeout(60):
-        return await subscriber.receive()
+        return await received(subscriber)
 
 
 async def test_the_queue_is_bound_and_one_consumer_is_active(vhost: str) -> None:
@@ -332,11 +523,11 @@ async def test_the_queue_is_bound_and_one_consumer_is_active(vhost: str) -> None
             await exchange.publish(aio_pika.Message(b"%d" % n), "order.created")
     seen: list[Delivery] = []
     while len(seen) < 4:
-        seen += await first.receive()
+        seen += await received(first)
     await first.close()
     again: list[Delivery] = []
     while len(again) < 4:
-        again += await second.receive()
+        again += await received(second)
     assert [each.body for each in again] == [b"0", b"1", b"2", b"3"]
     await second.close()
 
@@ -356,7 +547,7 @@ async def test_a_queue_that_is_there_with_other_properties(vhost: str) -> None:
 async def test_a_deleted_queue_ends_the_session(vhost: str) -> None:
     subscriber = orders(vhost)
     await subscriber.open()
-    waiting = asyncio.create_task(subscriber.receive())
+    waiting = asyncio.create_task(received(subscriber))
     async with rabbitmq_channel(vhost) as channel:
         await channel.queue_delete("orders")
     with pytest.raises(BrokerUnavailable, match="deleted"):
@@ -370,7 +561,7 @@ async def test_a_dead_letter_without_a_queue_is_not_lost(vhost: str) -> None:
     await subscriber.open()
     async with rabbitmq_channel(vhost) as channel:
         await channel.default_exchange.publish(aio_pika.Message(b"bad"), "orders")
-        (bad,) = await subscriber.receive()
+        (bad,) = await received(subscriber)
         await channel.queue_delete("orders.dead")
         with pytest.raises(BrokerUnavailable, match="dead-letter queue 'orders.dead'"):
             await subscriber.dead_letter(bad, {})
@@ -388,7 +579,7 @@ async def test_a_dead_letter_may_be_another_user_s(vhost: str, rabbitmq: RabbitM
     await subscriber.open()
     async with rabbitmq_channel(str(URL(vhost).with_user("shop").with_password("secret"))) as channel:
         await channel.default_exchange.publish(aio_pika.Message(b"bad", user_id="shop"), "orders")
-    (bad,) = await subscriber.receive()
+    (bad,) = await received(subscriber)
     await subscriber.dead_letter(bad, {})
     await subscriber.close()
     (letter,) = await consumed(vhost, "orders.dead")
@@ -422,7 +613,7 @@ async def test_strange_properties_end_no_session(vhost: str, flags: int, encoded
     deliveries: list[Delivery] = []
     async with asyncio.timeout(60):
         while len(deliveries) < 2:
-            deliveries += await subscriber.receive()
+            deliveries += await received(subscriber)
     strange, plain = deliveries
     assert (strange.body, strange.unreadable is None, plain.body, plain.unreadable) == (
         b"strange",
@@ -438,7 +629,7 @@ async def test_strange_properties_end_no_session(vhost: str, flags: int, encoded
     await subscriber.close()
     again = RabbitMQSubscriber(vhost, SubscriberSettings(queue="orders.dead", declare="no"))
     await again.open()
-    (letter,) = await again.receive()
+    (letter,) = await received(again)
     assert (letter.body, letter.headers["postroad-reason"]) == (b"strange", "strange")
     assert (letter.message_id, letter.unreadable is None) == ("mine", readable)
     assert encoded in letter.original.raw or encoded[4:13] in letter.original.raw, "byte by byte"
@@ -452,11 +643,11 @@ async def test_a_dead_letter_has_the_headers_that_there_is_room_for(vhost: str) 
     async with rabbitmq_channel(vhost) as channel:
         headers: Any = {"large": "x" * 130_000, "small": "x"}
         await channel.default_exchange.publish(aio_pika.Message(b"bad", headers=headers), "orders")
-    (bad,) = await subscriber.receive()
+    (bad,) = await received(subscriber)
     await subscriber.dead_letter(bad, {"postroad-reason": "x" * 2000})
     await subscriber.close()
     (letter,) = await consumed(vhost, "orders.dead")
-    assert set(letter.headers) == {"small", "postroad-reason", "postroad-left-out"}
+    assert set(letter.headers) == {"small", "postroad-reason", "postroad-queue", "postroad-left-out"}
 
 
 async def test_an_aiormq_that_is_not_known_is_an_outage_with_a_reason(
@@ -470,7 +661,7 @@ async def test_an_aiormq_that_is_not_known_is_an_outage_with_a_reason(
         await channel.default_exchange.publish(aio_pika.Message(b"a"), "orders")
     async with asyncio.timeout(60):
         with pytest.raises(BrokerUnavailable, match="this version of aiormq does not work with postroad"):
-            await subscriber.receive()
+            await received(subscriber)
     await subscriber.close()
     assert len(await consumed(vhost, "orders")) == 1
 
@@ -481,15 +672,25 @@ async def test_what_can_t_be_given_back_now_is_when_the_session_ends(vhost: str)
     await subscriber.open()
     async with rabbitmq_channel(vhost) as channel:
         await channel.default_exchange.publish(aio_pika.Message(b"a"), "orders")
-    deliveries = await subscriber.receive()
-    there = subscriber._channel
-    assert there is not None
+    deliveries = await received(subscriber)
+    assert subscriber._session is not None
+    there = subscriber._session.channels["orders"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(there.write_queue, "full", lambda: True)
         subscriber.give_back(deliveries)
     subscriber.ack(deliveries)
     await subscriber.close()
     assert await consumed(vhost, "orders") == []
+
+
+async def test_the_first_host_that_answers_is_taken(vhost: str, unused_tcp_port: int) -> None:
+    several = vhost.replace("@", f"@127.0.0.1:{unused_tcp_port},")
+    subscriber = orders(several)
+    for _ in range(3):
+        await subscriber.open()
+        await subscriber.close()
+    with pytest.raises(BrokerUnavailable, match="login was refused"):
+        await orders(several, password="wrong").open()
 
 
 async def test_without_a_server_or_relay(unused_tcp_port: int) -> None:

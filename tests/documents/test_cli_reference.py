@@ -94,7 +94,7 @@ def documented_options(section: str) -> set[Option]:
 
 OPERATORS = set(commands()) - {
     "postroad", "postroad migrate", "postroad relay", "postroad consume", "postroad status", "postroad config",
-    "postroad demo",
+    "postroad demo", "postroad health", "postroad console", "postroad schema",
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 
 import postroad
-from postroad.brokers.base import Delivery
+from postroad.brokers.base import Delivery, Revoked
 from postroad.brokers.memory import MemoryQueue
 from tests.consumers import Numbered, consumer, put, soon
 from tests.places import on_sqlite
@@ -27,7 +27,7 @@ class TracedQueue(MemoryQueue):
         self.walk: list[str] = []
         self.acked = asyncio.Event()
 
-    async def receive(self) -> Sequence[Delivery]:
+    async def receive(self) -> Sequence[Delivery] | Revoked:
         received = await super().receive()
         sys.setprofile(self._trace)
         return received
@@ -48,7 +48,7 @@ class TracedQueue(MemoryQueue):
 
 async def test_the_walk_is_written_as_it_is_walked(tmp_path: Path) -> None:
     place, queue = on_sqlite("aiosqlite", tmp_path / "app.sqlite"), TracedQueue()
-    it = consumer(place, queue)
+    it = consumer(place, queue, heartbeat=None)
     it.on(Numbered)(place.handler())
     put(queue, 1)
     running = asyncio.create_task(it.run())

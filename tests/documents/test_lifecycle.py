@@ -42,7 +42,8 @@ def test_a_message_is_moved_by_the_mover_in_the_table(name: str, who: str) -> No
     movers = {arrow.mover for arrow in TRANSITIONS if arrow.before == name}
     named = {mover for mover in lifecycle.Mover if mover in who}
     assert named == movers
-    assert (who == "final") == (not movers) == (State(name) in FINAL)
+    assert (who == "final") == (not movers)
+    assert who.startswith("final") == (State(name) in FINAL)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)

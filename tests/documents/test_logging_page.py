@@ -18,7 +18,7 @@ from postroad.events import Event
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "logging.md").read_text(encoding="utf-8")
-ALWAYS = {"time", "level", "logger", "event", "message", "error"}
+ALWAYS = {"time", "level", "logger", "event", "message", "error", "traceback"}
 EVENTS = [
     each
     for each in vars(events).values()
@@ -41,6 +41,10 @@ def table() -> str:
 
 def test_the_page_has_the_table_that_the_code_makes() -> None:
     assert table() in PAGE, f"the table should be:\n\n{table()}"
+
+
+def test_a_row_is_one_line() -> None:
+    assert [event.name() for event in EVENTS if "\n" in (inspect.getdoc(event) or "")] == []
 
 
 def test_every_field_is_explained_and_no_other() -> None:

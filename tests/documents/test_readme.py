@@ -1,77 +1,81 @@
-"""The README is run as a reader would: its files written, its commands typed, and what they print compared.
-
-Where the README has a time, a rate or an id, any other will do; and lanes are not in order with each other.
-"""
+"""The README is run as a reader would, and reads on PyPI: its links are absolute, and lead to files that exist."""
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
-import subprocess
-import sys
-from collections.abc import Iterator
+import tomllib
 from pathlib import Path
-from typing import NamedTuple
 
-from postroad.brokers.rabbitmq.publisher import RabbitMQPublisher
-from tests.services.postgresql import PostgreSQL
+import pytest
 
-README = Path(__file__).parents[2] / "README.md"
-BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-VARIES = re.compile(
-    r"[0-9a-f]{8}-[0-9a-f-]{27}|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+|in \d+\.\d+ s|\([\d,]+/s\)|\|.*\|$|\d+ at most| +"
-)
+from tests.documents.reader import ROOT, Reader, blocks, imported, installed, packages
+from tests.documents.test_links import FENCED, anchors
 
-
-class Step(NamedTuple):
-    command: str
-    printed: list[str]
-
-
-def blocks() -> list[tuple[str, str]]:
-    return [(kind, text) for kind, text in BLOCK.findall(README.read_text(encoding="utf-8"))]
+README = ROOT / "README.md"
+TEXT = README.read_text(encoding="utf-8")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+REPOSITORY = PROJECT["urls"]["Repository"]
+PAGES = f"{REPOSITORY}/blob/main/"
+RAW = REPOSITORY.replace("github.com", "raw.githubusercontent.com") + "/main/"
+LINK = re.compile(r'\]\(([^)\s]+)\)|(?:src|srcset|href)="([^"]+)"')
+LINKS = [one or other for one, other in LINK.findall(FENCED.sub("", TEXT))]
 
 
-def steps(text: str) -> Iterator[Step]:
-    for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
-        command, *printed = part.rstrip("\n").split("\n")
-        yield Step(command, printed)
+def local(link: str) -> tuple[Path, str]:
+    """The file of the repository that an absolute link leads to, and the anchor."""
+    address, _, anchor = link.partition("#")
+    for prefix in (PAGES, RAW):
+        if address.startswith(prefix):
+            return ROOT / address.removeprefix(prefix), anchor
+    raise AssertionError(f"{link} does not begin with {PAGES} or {RAW}, so it is wrong on PyPI")
 
 
-def alike(line: str) -> str:
-    """The line without what differs from run to run."""
-    return VARIES.sub(lambda found: " " if found[0].isspace() else "#", line.strip())
+def test_the_readme_does_what_it_says(tmp_path: Path) -> None:
+    reader = Reader(tmp_path)
+    reader.follow(README)
+    assert len(reader.ran) >= 5
 
 
-def test_the_readme_does_what_it_says(tmp_path: Path, postgresql15: PostgreSQL, vhost: str) -> None:
-    postgresql15.start()
-    values = {
-        "POSTROAD_DATABASE": postgresql15.create_database(),
-        "POSTROAD_TO": vhost,
-    }
-    environment = os.environ | {
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "COLUMNS": "120",
-    }
-    ran = 0
-    for kind, text in blocks():
-        if kind == "python":
-            (tmp_path / text.split("\n")[0].removeprefix("# ")).write_text(text)
-            continue
-        for step in steps(text):
-            ran += 1
-            if step.command.startswith("export "):
-                name = step.command.split()[1].partition("=")[0]
-                environment[name] = values[name]
-                continue
-            done = subprocess.run(
-                shlex.split(step.command), cwd=tmp_path, env=environment, text=True, check=False,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120,
-            )  # fmt: skip
-            printed = done.stdout.replace(RabbitMQPublisher(vhost).name, "amqp://localhost")
-            assert sorted(map(alike, printed.splitlines())) == sorted(map(alike, step.printed)), (
-                f"$ {step.command}\n{done.stdout}"
-            )
-            assert done.returncode == 0
-    assert ran >= 8
+def test_what_is_to_be_installed_is_enough() -> None:
+    assert imported(README) <= packages(installed(README))
+    assert "postroad[cli]" in installed(README), "the command `postroad` needs it"
+
+
+def test_twelve_lines_are_enough() -> None:
+    (program,) = [text for kind, text in blocks(README) if kind == "python"]
+    assert len([line for line in program.splitlines()[1:] if line]) <= 12
+
+
+@pytest.mark.parametrize("link", sorted(set(LINKS)))
+def test_a_link_leads_to_a_file(link: str) -> None:
+    file, anchor = local(link)
+    assert file.is_file()
+    assert not anchor or anchor in anchors(file)
+
+
+def test_a_relative_link_is_noticed() -> None:
+    with pytest.raises(AssertionError, match="wrong on PyPI"):
+        local("docs/glossary.md")
+
+
+def test_every_address_of_the_project_is_in_the_repository() -> None:
+    for name, address in PROJECT["urls"].items():
+        assert address.startswith(REPOSITORY), name
+        if address.startswith(PAGES):
+            assert local(address)[0].is_file()
+
+
+@pytest.mark.parametrize("command", ["make demo", "make test"])
+def test_the_two_commands_are_there(command: str) -> None:
+    assert f"\n$ {command} " in TEXT
+
+
+def test_every_picture_is_in_light_and_dark() -> None:
+    pictures = [link for link in LINKS if link.startswith(RAW)]
+    assert pictures
+    assert {each.replace("-dark.", "-light.") for each in pictures} == {each for each in pictures if "-light." in each}
+
+
+def test_every_extra_is_named() -> None:
+    (sentence,) = re.findall(r"The extras: (.*?)\n\n", TEXT, re.DOTALL)
+    assert set(re.findall(r"`([a-z]+)`", sentence)) == set(PROJECT["optional-dependencies"])

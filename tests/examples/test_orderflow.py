@@ -11,6 +11,7 @@ import aio_pika
 import pytest
 from sqlalchemy import text
 
+from examples.orderflow.setup import engine
 from examples.orderflow.world import World, opened
 from examples.running import ROOT, until
 from tests.conftest import serving
@@ -87,7 +88,7 @@ def test_a_roll_back_loses_and_sends_nothing(world: World) -> None:
 
 
 def test_the_client_gets_an_error_when_the_commit_fails(world: World) -> None:
-    with world.engine("orders").begin() as connection:
+    with engine(world.databases["orders"]).begin() as connection:
         connection.execute(text(FAILS_AT_COMMIT))
     assert world.place("ian@example.org").status_code == 500
     assert world.ask("orders", "select from orders where email = 'ian@example.org'") == []

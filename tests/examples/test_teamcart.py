@@ -20,10 +20,12 @@ from tests.services.redis import Redis
 LANES = 4
 
 
-@pytest.fixture
-async def world(postgresql15: PostgreSQL, redis: Redis, tmp_path: Path) -> AsyncIterator[World]:
+@pytest.fixture(params=[False, True], ids=["handlers in the relay", "through a stream"])
+async def world(
+    request: pytest.FixtureRequest, postgresql15: PostgreSQL, redis: Redis, tmp_path: Path
+) -> AsyncIterator[World]:
     postgresql15.start()
-    with world_on(postgresql15.create_database(), redis.url, tmp_path) as world:
+    with world_on(postgresql15.create_database(), redis.url, tmp_path, stream=request.param) as world:
         await world.open()
         yield world
 
@@ -37,27 +39,31 @@ async def test_a_cart_stands_in_redis_after_idling(world: World) -> None:
     await connection.close()
     seconds = await world.seconds_until_seen("Ann")
     print(f"{seconds * 1000:.0f} ms from the commit to the view model")  # noqa: T201
-    until(lambda: "consumer team-cart-view: handled teamcart.created.v1" in world.running.log("relay"), world.running)
+    until(lambda: world.running.lines(world.handlers, "-view: handled teamcart.created.v1"), world.running)
 
 
-async def test_a_cart_and_its_items_survive_a_kill_of_the_relay(world: World) -> None:
+async def test_a_cart_and_its_items_survive_kills(world: World) -> None:
     connection = await world.connect()
     carts = [await create_cart(connection, f"host {number}") for number in range(10)]
     for number in range(5):
         for cart in carts:
             await add_item(connection, cart, f"dish {number}", number)
         if number == 2:
-            world.running.kill("relay")
+            for name in world.running.names():
+                world.running.kill(name)
             world.start_relay()
+            if world.handlers == "consumer":
+                world.start_consumer()
     await connection.close()
     for cart in carts:
         until(lambda cart=cart: len(world.view(cart)) == 6, world.running)  # type: ignore[misc]
         assert world.view(cart)["host"].startswith("host ")
 
 
-def test_the_one_command(postgresql15: PostgreSQL, redis: Redis) -> None:
+@pytest.mark.parametrize("options", [(), ("--stream",)])
+def test_the_one_command(options: tuple[str, ...], postgresql15: PostgreSQL, redis: Redis) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "examples.teamcart", "--idle", "0.1", "--times", "2"],
+        [sys.executable, "-m", "examples.teamcart", "--idle", "0.1", "--times", "2", *options],
         cwd=ROOT, capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

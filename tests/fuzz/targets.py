@@ -11,12 +11,14 @@ import json
 import logging
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import pamqp.frame
 from hypothesis import strategies as st
+from opentelemetry.sdk.trace import TracerProvider
 from pamqp.body import ContentBody
 from pamqp.commands import Basic
 from pamqp.header import ContentHeader
@@ -25,21 +27,49 @@ from postroad import InvalidSetting
 from postroad.brokers import publisher_for
 from postroad.brokers.base import Delivery
 from postroad.brokers.cloudevents import MODES, PREFIXES, CannotEncode, unwrap, wrap
+from postroad.brokers.http.answers import Answer, Verdict, seconds_to_wait, verdict_on
+from postroad.brokers.http.receiving import messages_in
+from postroad.brokers.http.signatures import NotVerified, keys_for_verifying, verified_id
+from postroad.brokers.nats.dead_letters import letters
+from postroad.brokers.nats.deliveries import Place, delivery_of, place_of, type_of
+from postroad.brokers.nats.deliveries import Received as NATSReceived
+from postroad.brokers.nats.reading import Arrival as NATSArrival
+from postroad.brokers.nats.reading import ProtocolError, Reader, status_of
+from postroad.brokers.null import NullPublisher
 from postroad.brokers.rabbitmq.confirms import Confirms
 from postroad.brokers.rabbitmq.frames import Properties, publish_frames, short_string
 from postroad.brokers.rabbitmq.properties import dead_letter
 from postroad.brokers.rabbitmq.reading import BrokenFrame, FrameReader
+from postroad.brokers.redis.reading import Entry
+from postroad.brokers.redis.reading import Reader as EntryReader
 from postroad.message import StoredMessage
-from postroad.ops.rendering.text import one_line, payload_view
+from postroad.ops.rendering.text import one_line
 from postroad.ops.settings import Settings
-from postroad.received import Received, Unreadable, decoder_for
+from postroad.otel import Tracing
+from postroad.payload_view import payload_view
+from postroad.received import Received, Unreadable, decoder_for, received
 from postroad.stores import store_for
 from tests.destinations import stored
 
 Target = Callable[[st.DataObject], None]
 
 CHANNEL = 1
+KEYS = keys_for_verifying("secrets", ["whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"])
+TRACING = Tracing(provider=TracerProvider(), deliver=True)
 
+nats_pieces = st.binary(max_size=60) | st.sampled_from(
+    [
+        b"MSG a 1 2\r\nab\r\n",
+        b"HMSG a 1 $JS.ACK.S.d.1.7.7.123.0 19 19\r\nNATS/1.0\r\na: %ff\r\n\r\n",
+        b"HMSG a 1 16 20\r\nNATS/1.0 503 x\r\n{}xx\r\n",
+        b"HMSG a 1 22 24\r\nNATS/1.0\r\nce-id: 1\r\n\r\n{}\r\n",
+        b"MSG a 1 999\r\n",
+        b"HMSG a 1 ",
+        b"PING\r\n",
+        b"-ERR 'x'\r\n",
+        b"INFO {}\r\n",
+    ]
+)
 texts = st.text(max_size=60) | st.text(st.sampled_from('{}[]":,\\\n\r\t\0\x1b\u202e\ud800é€😀0 a'), max_size=200)
 encodable = st.text(st.characters(codec="utf-8"), max_size=300)
 blobs = st.binary(max_size=300)
@@ -103,6 +133,25 @@ def confirms_from_a_broker(data: st.DataObject) -> None:
     confirmed = set(page.confirmed)
     assert refused | unanswered | confirmed == {message.position for message in messages}
     assert not confirmed & (refused | unanswered)
+
+
+def frames_from_nats(data: st.DataObject) -> None:
+    """Whatever the bytes are, and however they are cut: frames, or ProtocolError; and each message is a delivery."""
+    pieces = data.draw(st.lists(nats_pieces, max_size=8))
+    reader = Reader()
+    try:
+        for piece in pieces:
+            for frame in reader.feed(piece):
+                if isinstance(frame, NATSArrival):
+                    status_of(frame.headers)
+                    place = place_of(frame.reply) or Place("S", 1, 1, 1)
+                    found = delivery_of(NATSReceived(frame, place), None, foreign=data.draw(st.booleans()))
+                    type_of(found)
+                    letters(found.original, {"postroad-reason": "x"}, "d", 1 << 20)
+                    with suppress(Unreadable):
+                        unwrap(found)
+    except ProtocolError:
+        pass
 
 
 def deliveries(data: st.DataObject) -> None:
@@ -177,6 +226,29 @@ def rows_of_the_log(data: st.DataObject) -> None:
         written = written[size:]
 
 
+def traces(data: st.DataObject) -> None:
+    """Whatever stands in the two headers of a trace, a message of it gets spans, or none, and no error."""
+    parents = st.from_regex(r"\A[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.{0,9})?\Z") | encodable
+    states = st.from_regex(r"\A[a-z]{1,3}=[a-z0-9]{0,9}(,[a-z]{1,3}=[a-z0-9]{0,9}){0,40}\Z") | encodable
+    headers = {"traceparent": data.draw(parents), "tracestate": data.draw(states)}
+    logging.disable(logging.WARNING)  # OpenTelemetry warns about a state that is malformed
+    try:
+        message = stored(1, headers_json=data.draw(st.just(json.dumps(headers)) | encodable))
+        with TRACING.process([Received(id="1", type="t", headers=headers), received(stored(1))], "fuzz", "x"):
+            run(TRACING.publish(NullPublisher(), [message], "fuzz"))
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def run(publishing: Any) -> None:
+    """Run what waits for nothing."""
+    try:
+        publishing.send(None)
+    except StopIteration:
+        return
+    raise AssertionError("it waits")
+
+
 # -- what a person looks at, and writes into settings ----------------------------------------------------------------
 
 
@@ -211,11 +283,50 @@ def settings(data: st.DataObject) -> None:
         logger.setLevel(before)
 
 
+def webhooks(data: st.DataObject) -> None:
+    """A request with any headers and body: NotVerified, Unreadable, or messages whose identity the inbox can keep."""
+    names = st.sampled_from(["content-type", "ce-id", "ce-type", "ce-source", "webhook-id", "webhook-timestamp"])
+    types = st.sampled_from(["application/cloudevents+json", "application/cloudevents-batch+json; charset=utf-8"])
+    latin = st.text(st.characters(max_codepoint=255), max_size=60) | st.sampled_from(
+        ["%00", "%ff", "%ed%a0%80", "v1,A"]
+    )
+    headers = data.draw(st.dictionaries(names | st.just("webhook-signature") | latin, types | latin, max_size=8))
+    body = data.draw(bodies | json_like.map(lambda each: b"[" + each + b"]"))
+    id = data.draw(st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=255))
+    with suppress(NotVerified):
+        verified_id(KEYS, headers, body, now=0, tolerance=1e12)
+        raise AssertionError("no request here is signed")
+    with suppress(Unreadable):
+        for message in messages_in(id, headers, body):
+            assert "\0" not in message.identity
+            assert len(message.identity.encode()) <= 1024
+
+
+def answers_to_webhooks(data: st.DataObject) -> None:
+    """Any status and any headers of an answer: a verdict, a finite time to wait, and a reason."""
+    answer = Answer(data.draw(st.integers(0, 9999)), data.draw(st.none() | texts), data.draw(texts), data.draw(texts))
+    assert isinstance(verdict_on(answer), Verdict)
+    assert 0 <= seconds_to_wait(answer.retry_after, data.draw(st.floats(0, 1e11))) <= 86_400
+    assert len(answer.reason) < 1000
+
+
+def redis_entries(data: st.DataObject) -> None:
+    """Whatever another program has added to a stream is a delivery, which can be read or can't."""
+    names = st.sampled_from([b"data", b"content-type", b"ce_id", b"ce_type", b"type", b"key", b"Ce-Id"]) | blobs
+    pairs = data.draw(st.lists(st.tuples(names, blobs | bodies), min_size=1, max_size=6))
+    entry = Entry("orders", "5-1", [each for pair in pairs for each in pair])
+    reader = EntryReader(data.draw(st.just(()) | st.just(("order.created",))), foreign=data.draw(st.booleans()))
+    delivery = reader.delivery(entry, None, 1, redelivered=False)
+    reader.skipped_type(delivery)
+    with suppress(Unreadable):
+        unwrap(delivery)
+
+
 TARGETS: dict[str, Target] = {
     target.__name__: target
     for target in (
         frames_from_a_broker, confirms_from_a_broker, deliveries, payloads, dead_letters, rows_of_the_log, screens,
-        settings,
+        settings, traces, frames_from_nats, webhooks, answers_to_webhooks, redis_entries,
     )
 }  # fmt: skip
 

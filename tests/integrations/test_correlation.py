@@ -21,9 +21,10 @@ from starlette.routing import Route
 
 from postroad import Outbox, correlation_id
 from postroad.asgi import CorrelationMiddleware
-from postroad.correlation import request_correlation_id, trusted_traceparent
+from postroad.correlation import request_correlation_id
 from postroad.django.middleware import CorrelationMiddleware as DjangoMiddleware
 from postroad.stores.memory import MemoryStore
+from postroad.trace_context import NO_CONTEXT, trusted_context
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 TRACEPARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
@@ -64,13 +65,13 @@ def test_any_other_id_is_ignored(output: str | None) -> None:
 )
 def test_a_malformed_traceparent_is_ignored(traceparent: str) -> None:
     assert request_correlation_id(None, traceparent) != TRACE
-    assert trusted_traceparent(traceparent) is None
+    assert trusted_context(traceparent) is NO_CONTEXT
 
 
 def test_a_well_formed_traceparent_is_passed_on() -> None:
-    assert trusted_traceparent(f" {TRACEPARENT}") == TRACEPARENT
-    assert trusted_traceparent(None) is None
-    assert trusted_traceparent(f"01-{TRACE}-00f067aa0ba902b7-01-{'x' * 255}") is None
+    assert trusted_context(f" {TRACEPARENT}").traceparent == TRACEPARENT
+    assert trusted_context(None) is NO_CONTEXT
+    assert trusted_context(f"01-{TRACE}-00f067aa0ba902b7-01-{'x' * 255}") is NO_CONTEXT
 
 
 def test_a_later_version_of_traceparent_may_say_more() -> None:
@@ -110,9 +111,13 @@ async def test_asgi_gives_messages_the_trace_they_belong_to() -> None:
     transport = httpx.ASGITransport(CorrelationMiddleware(app))
     async with httpx.AsyncClient(transport=transport, base_url="http://shop") as client:
         await client.get("/", headers={"traceparent": TRACEPARENT})
-        await client.get("/", headers={"traceparent": "malformed"})
+        await client.get("/", headers={"traceparent": "malformed", "tracestate": "rojo=1"})
+        states = [("tracestate", "rojo=1"), ("tracestate", "congo=2")]  # one list, in two headers
+        await client.get("/", headers=[("traceparent", TRACEPARENT), *states])
+    own = {"traceparent": "its own"}
+    traced = {"traceparent": TRACEPARENT}
     headers = [message.headers for message in store._log]
-    assert headers == [{"traceparent": TRACEPARENT}, {"traceparent": "its own"}, {}, {"traceparent": "its own"}]
+    assert headers == [traced, own, {}, own, traced | {"tracestate": "rojo=1,congo=2"}, own]
 
 
 def test_django_gives_messages_the_trace_they_belong_to() -> None:
@@ -124,9 +129,9 @@ def test_django_gives_messages_the_trace_they_belong_to() -> None:
         return HttpResponse()
 
     request = HttpRequest()
-    request.META["HTTP_TRACEPARENT"] = TRACEPARENT
+    request.META |= {"HTTP_TRACEPARENT": TRACEPARENT, "HTTP_TRACESTATE": "rojo=1"}
     DjangoMiddleware(view)(request)
-    assert [message.headers for message in store._log] == [{"traceparent": TRACEPARENT}]
+    assert [message.headers for message in store._log] == [{"traceparent": TRACEPARENT, "tracestate": "rojo=1"}]
 
 
 @pytest.mark.parametrize("path", ["/", "/stream"])

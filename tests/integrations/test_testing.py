@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_e
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.pool import NullPool
 
-from postroad import Inbox, InvalidSetting, Message, NoTransaction, Outbox, UnsupportedConnection
+from postroad import Inbox, InvalidSetting, Message, NoTransaction, Outbox, Tombstone, UnsupportedConnection
 from postroad.stores.connections import NeverAwaited
 from postroad.stores.sqlite import migrate_sqlite
 from postroad.testing import (
@@ -446,3 +446,24 @@ def test_what_was_never_awaited_fails_its_test(pytester: pytest.Pytester, monkey
     }
     output = "nothing was added for x: outbox.add on an async connection was never awaited"
     assert run.outlines.count(output) == 4, "each of the four fails for this and nothing else"
+
+
+def test_a_tombstone_is_found_by_its_class_type_and_key(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        OUTBOX.add(connection, Tombstone(), type="customer", key=7)
+        OUTBOX.add(connection, {"name": "Ada"}, type="customer", key=8)
+        OUTBOX.add(connection, b"", type="note")
+        messages = outbox_messages(connection)
+    assert messages.assert_added(Tombstone, type="customer", times=1).key == "7"
+    messages.assert_added(Tombstone(), key=7, times=1)
+    messages.assert_added(Tombstone, type="customer", key=8, times=0)
+    messages.assert_added({"name": "Ada"}, type="customer", key=8)
+    with pytest.raises(AssertionError) as wrong:
+        messages.assert_added(Tombstone, type="order")
+    assert str(wrong.value) == (
+        "expected at least one, found none: order tombstone\n"
+        "messages:\n"
+        "  customer tombstone key='7'\n"
+        '  customer key=\'8\' {"name":"Ada"}\n'
+        "  note key=None "
+    )

@@ -4,7 +4,7 @@ A machine drives real connections to a real PostgreSQL: writers that begin, add,
 commit and roll back in any order, in any isolation level; a relay whose lanes read pages of any size, together in a
 convoy or alone, deal with any beginning of them, and settle; lanes that lag, are lost, leave and come back, sweeps that
 fail, relays that are away while others write, or crash between reading and settling; and retention, and restores from
-another cluster, in between.
+another cluster, in between. With a filter, that holds for every row that the sink takes, and no other row is read.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from postroad import Message, StoreUnavailable
 from postroad.errors import LaneChanged
 from postroad.message import UNSET
 from postroad.relay.convoy import Convoy
+from postroad.sink_filter import EVERYTHING, SinkFilter
 from postroad.stores.base import Lease, ManyLanes
 from postroad.stores.cursor import Cursor, Page, PageLimit, Sweep
+from postroad.stores.dialects.base import POSITIONS
 from postroad.stores.postgresql import PostgreSQLStore
 from tests.lanes import take_lanes
 from tests.logs import OUTBOX, PLENTY, PostgreSQLLog
@@ -42,6 +44,10 @@ writers = st.sampled_from(range(WRITERS))
 isolations = st.sampled_from(["read committed", "repeatable read", "serializable"])
 lanes = st.sampled_from(range(LANES))
 parts = st.sampled_from([1.0, 1.0, 0.5, 0.2])
+TOPICS = ["a", "a.b", "a.b.c", "d"]
+topics = st.sampled_from(TOPICS)
+TAKES_SOME = SinkFilter(topics=["a.*", "d"])
+TAKEN = {"a.b", "d"}
 limits = st.builds(PageLimit, rows=st.sampled_from([2, 5, 50]), payload_bytes=st.sampled_from([50, 5000, 5000]))
 
 
@@ -87,11 +93,13 @@ class LogMachine(RuleBasedStateMachine):
     connections: list[Any]
     store: PostgreSQLStore
     many: Failing
+    filter = EVERYTHING
 
     def __init__(self) -> None:
         super().__init__()
         self.number = 0
         self.committed: set[int] = set()
+        self.not_taken: set[int] = set()
         self.prepared: dict[str, list[int]] = {}
         self.dealt_with: list[tuple[int, str | None, int]] = []
 
@@ -103,13 +111,15 @@ class LogMachine(RuleBasedStateMachine):
         self.limit, self.fewest = limit, fewest
         self.admin, *connections = self.connections
         self.writers = [Writer(connection) for connection in connections]
-        self.run(self.admin.execute("truncate postroad.outbox, postroad.lanes"))
+        self.run(self.admin.execute("truncate postroad.outbox, postroad.lanes, postroad.sinks"))
         self.run(self._start())
 
     async def _start(self) -> None:
         """A relay that knows nothing takes all lanes."""
         self.many.failure = None
-        self.lanes = sorted(await take_lanes(self.store, "s", uuid4(), lanes=LANES), key=lambda lane: lane.lane)
+        taken = await take_lanes(self.store, "s", uuid4(), lanes=LANES, filter=self.filter)
+        loaded = [await self.store.load(lane) for lane in taken]
+        self.lanes = sorted((each.lease for each in loaded), key=lambda lane: lane.lane)
         self.epochs = [lane.epoch for lane in self.lanes]
         self.convoy = Convoy(self.store, clock=AtOnce(), fewest=self.fewest)
         for lane in range(LANES):
@@ -128,8 +138,14 @@ class LogMachine(RuleBasedStateMachine):
         self.run(writer.connection.execute(f"begin isolation level {isolation}"))
         writer.added, writer.savepoints = [], []
 
-    @rule(number=writers, isolation=isolations, key=st.sampled_from([*KEYS, None]), count=st.sampled_from([1, 1, 2, 9]))
-    def add(self, number: int, isolation: str, key: str | None, count: int) -> None:
+    @rule(
+        number=writers,
+        isolation=isolations,
+        key=st.sampled_from([*KEYS, None]),
+        count=st.sampled_from([1, 1, 2, 9]),
+        topic=topics,
+    )
+    def add(self, number: int, isolation: str, key: str | None, count: int, topic: str = "d") -> None:
         writer = self.writers[number]
         if writer.added is None:
             self._begin(writer, isolation)
@@ -141,9 +157,14 @@ class LogMachine(RuleBasedStateMachine):
             return
         numbers = range(self.number + 1, self.number + count + 1)
         self.number += count
-        messages = [Message(str(each), type="t", key=key or UNSET, id=UUID(int=each)) for each in numbers]
+        messages = [Message(str(each), type=topic, key=key or UNSET, id=UUID(int=each)) for each in numbers]
         self.run(self._add(writer, messages))
+        self._note(topic, numbers)
         writer.added += numbers
+
+    def _note(self, topic: str, numbers: Iterable[int]) -> None:
+        if self.filter is not EVERYTHING and topic not in TAKEN:
+            self.not_taken.update(numbers)
 
     async def _add(self, writer: Writer, messages: list[Message]) -> None:
         await OUTBOX.add_many(writer.connection, messages)
@@ -202,16 +223,18 @@ class LogMachine(RuleBasedStateMachine):
         self.finish(older, "commit")
         self.read_together(some, 1.0)
 
-    @rule(count=st.sampled_from([1, 5, 20]))
-    def commit_many(self, count: int) -> None:
+    @rule(count=st.sampled_from([1, 5, 20]), topic=topics)
+    def commit_many(self, count: int, topic: str = "d") -> None:
         for _ in range(count):
             self.number += 1
             self.committed.add(self.number)
-        self.run(self._add_and_commit(range(self.number - count + 1, self.number + 1)))
+        numbers = range(self.number - count + 1, self.number + 1)
+        self.run(self._add_and_commit(numbers, topic))
+        self._note(topic, numbers)
 
-    async def _add_and_commit(self, numbers: range) -> None:
+    async def _add_and_commit(self, numbers: range, topic: str) -> None:
         async with self.admin.transaction():
-            await OUTBOX.add_many(self.admin, [Message(str(each), type="t", id=UUID(int=each)) for each in numbers])
+            await OUTBOX.add_many(self.admin, [Message(str(each), type=topic, id=UUID(int=each)) for each in numbers])
 
     # -- reader ------------------------------------------------------------------------------------------------------
 
@@ -344,7 +367,7 @@ class LogMachine(RuleBasedStateMachine):
     def _check(self) -> None:
         numbers = [number for number, _, _ in self.dealt_with]
         assert len(numbers) == len(set(numbers)), "something was dealt with twice"
-        assert set(numbers) == self.committed, "lost, or never committed"
+        assert set(numbers) == self.committed - self.not_taken, "lost, never committed, or not taken"
         for key in KEYS:
             positions = [position for _, its_key, position in self.dealt_with if its_key == key]
             assert positions == sorted(positions), f"key {key} is out of order"
@@ -357,8 +380,8 @@ class LogMachine(RuleBasedStateMachine):
             await self.admin.execute(f"rollback prepared '{name}'")
 
 
-@pytest.fixture
-def machine(postgresql15: PostgreSQL) -> Iterator[type[LogMachine]]:
+def machine_with(postgresql15: PostgreSQL, filter: SinkFilter, positions: int | None) -> Iterator[type[LogMachine]]:
+    """A machine whose sink has this filter. `positions`: how far one statement reaches."""
     with asyncio.Runner() as runner:
         log = runner.run(PostgreSQLLog.fresh(postgresql15))
         # What a commit waits for makes no difference here, but for the time it takes.
@@ -367,9 +390,14 @@ def machine(postgresql15: PostgreSQL) -> Iterator[type[LogMachine]]:
         class Machine(LogMachine):
             pass
 
+        Machine.filter = filter
         Machine.runner = runner
         Machine.connections = [runner.run(asyncpg.connect(log.url, server_settings=hasty)) for _ in range(WRITERS + 1)]
         Machine.store = PostgreSQLStore(log.url)
+        if positions is not None:
+            reaching = {n: sql.replace(f"+ {POSITIONS}", f"+ {positions}") for n, sql in Machine.store._sql.items()}
+            assert reaching != Machine.store._sql
+            Machine.store._sql = Machine.store.many._sql = reaching
         Machine.many = Machine.store.many = Failing(Machine.store.many)  # type: ignore[assignment]
         runner.run(Machine.store.open())
         yield Machine
@@ -378,11 +406,29 @@ def machine(postgresql15: PostgreSQL) -> Iterator[type[LogMachine]]:
             connection.terminate()
 
 
+@pytest.fixture
+def machine(postgresql15: PostgreSQL) -> Iterator[type[LogMachine]]:
+    yield from machine_with(postgresql15, EVERYTHING, None)
+
+
+@pytest.fixture
+def filtered(postgresql15: PostgreSQL) -> Iterator[type[LogMachine]]:
+    yield from machine_with(postgresql15, TAKES_SOME, 7)
+
+
 def test_every_committed_row_is_dealt_with_once_and_in_order(machine: type[LogMachine]) -> None:
+    run(machine, 150)
+
+
+def test_with_a_filter_every_committed_row_that_it_takes_is_and_no_other(filtered: type[LogMachine]) -> None:
+    run(filtered, 100)
+
+
+def run(machine: type[LogMachine], examples: int) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=150,
+            max_examples=examples,
             stateful_step_count=50,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -52,7 +52,7 @@ class Life:
     def __init__(self, place: Place, queue: MemoryQueue) -> None:
         self._place = place
         self._queue = queue
-        self._dies_after_commit = False
+        self.dies_after_commit = False
         self.is_dead = False
         self.ended = asyncio.Event()
 
@@ -62,7 +62,7 @@ class Life:
         self.ended.set()
 
     def die_after_commit(self) -> None:
-        self._dies_after_commit = True
+        self.dies_after_commit = True
 
     def begin(self) -> Any:
         return self._asynchronous() if self._place.is_async else self._sync()
@@ -88,7 +88,7 @@ class Life:
             raise Killed
 
     def _after_commit(self) -> None:
-        if self._dies_after_commit:
+        if self.dies_after_commit:
             self.die()
         self._check()
 
@@ -149,6 +149,8 @@ class World:
         if does in {"raises late", "cancels itself"}:
             raise asyncio.CancelledError if does == "cancels itself" else LookupError(number)
         if does.startswith("commits"):
+            if life.dies_after_commit:  # its messages would count as processed, because nothing is left to find it out
+                raise LookupError(number)
             yield commit(tx)
             self.own_commits[number] += 1
             if does == "commits and raises":

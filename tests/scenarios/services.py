@@ -26,6 +26,8 @@ STOPS = os.environ.get("SERVICE_STOPS", "")
 """Where it comes to a halt: `before_commit`, `after_commit` or `second_attempt`."""
 GRACE = os.environ.get("SERVICE_GRACE", "10s")
 TOGETHER = int(os.environ.get("SERVICE_TOGETHER", "1"))
+IDLE = os.environ.get("SERVICE_IDLE", "0")
+"""How long PostgreSQL waits for a process that is silent in a transaction; 0 for ever."""
 HALTED = Path(os.environ.get("SERVICE_HALTED", "halted"))
 SOON = Backoff(max_attempts=5, first=timedelta(milliseconds=10), jitter=0)
 
@@ -50,7 +52,8 @@ class StockReserved:
 @asynccontextmanager
 async def begin() -> AsyncIterator[Any]:
     """A transaction on a connection of its own, kept for the next one."""
-    connection = _connections.pop() if _connections else await asyncpg.connect(DATABASE)
+    settings = {"application_name": str(os.getpid()), "idle_in_transaction_session_timeout": IDLE}
+    connection = _connections.pop() if _connections else await asyncpg.connect(DATABASE, server_settings=settings)
     try:
         async with connection.transaction():
             yield connection

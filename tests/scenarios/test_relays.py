@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos import Chaos
-from tests.lanes import pending
+from tests.lanes import until_nothing_waits
 from tests.logs import OUTBOX, PostgreSQLLog, log_fixture, numbered
 from tests.queues import arrivals, with_queue
 from tests.relays import frozen_in_a_page, relay
@@ -26,12 +26,6 @@ PATIENT = (*NEVER, "--grace", "2m")  # a busy machine costs no lane, and no conf
 
 
 log = log_fixture("postgresql15")
-
-
-async def until_carried(log: PostgreSQLLog) -> None:
-    async with asyncio.timeout(120):
-        while await pending(log.url):  # noqa: ASYNC110 - it happens in another process
-            await asyncio.sleep(0.2)  # to ask costs the relays time
 
 
 async def owners(log: PostgreSQLLog) -> list[int]:
@@ -56,8 +50,8 @@ async def test_three_relays_over_one_backlog_and_nothing_comes_twice(
         running = [stack.enter_context(relay(log, vhost, tmp_path / f"{number}", *PATIENT)) for number in range(3)]
         await until_owners(log, 1, 1, 2)
         async with traffic.growing(log):
-            await until_carried(log)
-        await until_carried(log)
+            await until_nothing_waits(log.url)
+        await until_nothing_waits(log.url)
         assert [await each.ended_by(signal.SIGTERM) for each in running] == [0, 0, 0]
     assert all(sum(page["published"] for page in each.logged("page_published")) for each in running), "all had a share"
     assert not traffic.check(await arrivals(vhost))
@@ -78,7 +72,7 @@ async def test_relays_come_and_go_and_nothing_comes_twice(log: PostgreSQLLog, vh
                 assert await running.pop(0).ended_by(signal.SIGTERM) == 0
                 running.append(stack.enter_context(relay(log, vhost, tmp_path / f"{number}", *PATIENT)))
             await until_owners(log, 2, 2)
-        await until_carried(log)
+        await until_nothing_waits(log.url)
         assert [await each.ended_by(signal.SIGTERM) for each in running] == [0, 0]
     assert not traffic.check(await arrivals(vhost))
 
@@ -92,7 +86,7 @@ async def test_who_dies_is_not_missed(log: PostgreSQLLog, vhost: str, tmp_path: 
         await first.ended_by(number)
         await until_owners(log, 4)
         await log.add(*numbered(*range(100)))
-        await until_carried(log)
+        await until_nothing_waits(log.url)
         assert len(second.logged("relay_evicted")) == (number == signal.SIGKILL)
     assert sorted(await arrivals(vhost)) == list(range(100))
 
@@ -107,11 +101,11 @@ async def test_a_standby_takes_over_when_the_one_that_works_is_killed(
         with relay(log, vhost, tmp_path / "b", *options) as second:
             await second.until_logged("relay_standby")
             await log.add(*numbered(*range(50)))
-            await until_carried(log)
+            await until_nothing_waits(log.url)
             await first.ended_by(signal.SIGKILL)
             await second.until_logged("lock_taken")
             await log.add(*numbered(*range(50, 100)))
-            await until_carried(log)
+            await until_nothing_waits(log.url)
     assert sorted(await arrivals(vhost)) == list(range(100))
 
 
@@ -125,7 +119,7 @@ async def test_a_relay_that_was_frozen_beyond_its_lease_changes_nothing(
         await first.until(1)
         await frozen_in_a_page(first)
         with relay(log, vhost, tmp_path / "b", *NEVER) as second:
-            await until_carried(log)
+            await until_nothing_waits(log.url)
             await until_owners(log, 4)
             stop(second.process)
             await until_no_statement_runs(log)
@@ -140,11 +134,12 @@ async def test_a_relay_that_was_frozen_beyond_its_lease_changes_nothing(
             assert sum(page["published"] > 0 for page in since) <= under_way, "it sent what it had only read"
             # Once it owns lanes again, a busy machine may make it lose one: its lease lasts a second.
             assert len(first.logged("lane_lost")) == 4
-            assert not first.logged("lane_reloaded", "store_unavailable")
+            # PostgreSQL has ended its sessions if it was frozen in a transaction for 10 s.
+            assert first.logged("store_unavailable") or not first.logged("lane_reloaded")
             second.process.send_signal(signal.SIGCONT)
             await until_owners(log, 2, 2)
             await log.add(*numbered(*range(8_000, 8_100)))
-            await until_carried(log)
+            await until_nothing_waits(log.url)
     assert set(await arrivals(vhost)) == set(range(8_100))
 
 

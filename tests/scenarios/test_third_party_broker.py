@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -143,6 +144,32 @@ def test_from_the_command_line(folder: Path) -> None:
     assert shelves(folder) == {"orders": 0}
 
 
+def test_it_says_what_a_confirm_means(folder: Path) -> None:
+    done = relay(folder, "--to", url(folder), "--toy-shelf", "orders")
+    lines = [line.split(" relay default: ")[-1] for line in done.stderr.splitlines()]
+    assert "a confirmed message is written to a file" in lines
+    assert "WARNING  relay default: the file is not synced: it may be lost in a power failure" in done.stderr
+
+
+def test_a_handler_that_kills_its_process_every_time_ends_among_the_dead_letters(folder: Path) -> None:
+    """Although this broker does not know what it has delivered before."""
+    killing = APP.replace("import os\n", "import os, signal\n", 1).replace(
+        '        raise ValueError("there is no fourth")', "        os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    (folder / "shop.py").write_text(killing.replace("event.order == 4", "event.order == 2"))
+    relay(folder, "--to", url(folder), "--toy-shelf", "orders")
+    done = command(folder, "consume", "--until-empty", "--app", "shop:stock")
+    codes = [done.returncode]
+    while len(codes) < 20 and codes[-1] == -signal.SIGKILL:
+        done = command(folder, "consume", "--until-empty", "--app", "shop:stock")
+        codes.append(done.returncode)
+    assert codes == [*[-signal.SIGKILL] * 5, 1], done.stderr  # 1: there are dead letters
+    assert reserved(folder) == [0, 1, 3]
+    assert shelves(folder)["orders"] == 0
+    (dead,) = (folder / "broker" / "orders" / "dead").iterdir()
+    assert "the process ended while the handler ran, 5 times" in dead.read_text()
+
+
 @pytest.mark.parametrize("place", ["file", "environment", "default"])
 def test_its_settings_come_from_the_usual_places(folder: Path, place: str) -> None:
     if place == "file":
@@ -197,7 +224,7 @@ def test_its_documentation_is_made_of_the_declaration(folder: Path) -> None:
 def test_an_unknown_scheme_lists_it_among_the_others(folder: Path) -> None:
     done = relay(folder, "--to", "toys:///x")
     assert "begins with 'toys'; did you mean toy://? it must look like amqp://" in done.stderr
-    assert "memory://name or toy:///folder" in done.stderr
+    assert "memory://name, slot://NAME or toy:///folder" in done.stderr
 
 
 def test_a_broker_that_cannot_be_imported_is_reported_when_it_is_used_and_only_then(folder: Path) -> None:

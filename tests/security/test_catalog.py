@@ -12,13 +12,14 @@ from postroad.stores.dialects import POSTGRESQL
 from tests.security.neighbours import Neighbours
 
 PINNED: Final = "{search_path=pg_catalog, pg_temp}"
-INLINED: Final = {"passed", "slot_of"}
+INLINED: Final = {"passed", "slot_of", "takes"}
 """PostgreSQL inlines only functions without SET; in these every name is written in full."""
 
 ON_THE_USERS_CONNECTION: Final = [
     "add", "add_many", "add_later", "cancel", "first_time", "first_times", "open_inbox",
     "same_transaction", "undo_first_times",
     "begin_attempt", "end_attempt", "fail_attempt", "note_dead", "forget_processed", "forget_attempts",
+    "consumer_heartbeat", "consumer_ended", "forget_consumers",
 ]  # fmt: skip
 BEFORE_THE_PATH_IS_SET: Final = ["server_process", "borrow_session", "table_users"]
 
@@ -27,7 +28,8 @@ _CALL: Final = re.compile(r"([\w.{}]+)\s*\(")
 # Words of SQL that a parenthesis may follow, and functions that are part of its grammar.
 _WORDS: Final = {
     "operator", "and", "or", "not", "in", "as", "exists", "values", "coalesce", "array", "any", "select", "from",
-    "where", "case", "when", "filter", "over", "greatest", "least", "nullif", "conflict", "materialized", "set", "into",
+    "where", "case", "when", "then", "filter", "over", "greatest", "least", "nullif", "conflict", "materialized", "set",
+    "into",
 }  # fmt: skip
 # With several arguments this name alone means pg_catalog's, whatever the path; PostgreSQL knows no longer form of it.
 _WORDS_IN_FROM: Final = {"unnest"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import pytest
@@ -26,7 +27,13 @@ CALLS = {
     "note_dead": "('1s', 'invoices', 'i', 't', 'error')",
     "forget_processed": "('invoices', '0', 1000)",
     "forget_attempts": "('invoices', '0', 1000)",
+    "consumer_heartbeat": f"('invoices', '{UUID(int=1)}', 'host', 1, '1', 'source', '20 s', 1, 1, 1, 1)",
+    "consumer_ended": f"('invoices', '{UUID(int=1)}')",
+    "forget_consumers": "('invoices', '7 days')",
 }
+
+
+NAMES = [("consumer_names", "name"), ("consumers", "consumer")]
 
 
 async def first_time(neighbours: Neighbours, role: Role, id: str = "i", *, consumer: str = "invoices") -> bool:
@@ -61,7 +68,7 @@ async def test_no_function_touches_anothers_consumer(neighbours: Neighbours) -> 
 
 async def test_the_tables_are_not_to_be_touched_directly(neighbours: Neighbours) -> None:
     async with neighbours.connected("billing") as connection:
-        for table, column in [("inbox", "consumer"), ("inbox_attempts", "consumer"), ("consumers", "name")]:
+        for table, column in [("inbox", "consumer"), ("inbox_attempts", "consumer"), *NAMES]:
             for statement in (
                 f"select from postroad.{table}",
                 f"delete from postroad.{table}",
@@ -117,3 +124,23 @@ async def test_a_consumer_whose_name_is_anothers_does_not_start(neighbours: Neig
 
     with pytest.raises(NotOwner, match='"invoices" belongs to'):
         await consumer.run_until_empty()
+
+
+HEARTBEAT = "select postroad.consumer_heartbeat($1, $2, 'host', 1, '1', 'source', interval '20 s', $3, 0, 0, 0)"
+
+
+async def test_a_consumers_row_is_changed_by_its_own_role_alone(neighbours: Neighbours) -> None:
+    instance = UUID(int=1)
+    async with neighbours.connected("billing") as billing, neighbours.connected("shop") as shop:
+        await billing.execute(HEARTBEAT, "invoices", instance, 1)
+        await shop.execute(HEARTBEAT, "parcels", instance, 99)
+        await shop.execute("select postroad.consumer_ended('parcels', $1)", instance)
+        await shop.execute("select postroad.forget_consumers('parcels', interval '-1 year')")
+    assert neighbours.execute("owner", "select consumer, handled from postroad.consumers").strip() == "invoices|1"
+
+
+async def test_no_consumer_is_alive_for_ever(neighbours: Neighbours) -> None:
+    async with neighbours.connected("billing") as billing:
+        await billing.execute(HEARTBEAT.replace("20 s", "20 years"), "invoices", UUID(int=1), 1)
+    alive = "select alive_until < now() + interval '61 minutes' from postroad.consumers"
+    assert neighbours.execute("owner", alive).strip() == "t"

@@ -84,7 +84,7 @@ async def test_what_a_relay_may_not(neighbours: Neighbours) -> None:
 
 # -- operators and readers -------------------------------------------------------------------------------------------
 
-LOOKING: Final = ["status", "messages", "relays", "audit", "dead list", "status --by-lane"]
+LOOKING: Final = ["status", "messages", "relays", "consumers", "why --key k", "audit", "dead list", "status --by-lane"]
 
 
 @pytest.fixture

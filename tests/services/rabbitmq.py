@@ -4,14 +4,17 @@ import os
 import re
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from tests.services.server import Server, ServerMissing, free_port, output_of
+from tests.services.server import Server, ServerMissing, free_port, output_of, stop
 
 SETTINGS = """
 listeners.tcp.1 = 127.0.0.1:{port}
@@ -62,10 +65,16 @@ class RabbitMQ(Server):
             return
         self.kill()  # the port mapper may have outlived a broker that ended by itself
         self._port_mapper = self._spawn("epmd", "-address", "127.0.0.1", "-port", str(self._port_mapper_port))
+        self._wait_until_it_serves(self._boot())
+
+    def _boot(self) -> subprocess.Popen[bytes]:
         # Erlang is started without RabbitMQ's script, so that the process we hold is the broker and no shell.
         quiet_syslog = ("-syslog", "logger", "[]", "-syslog", "syslog_error_logger", "false")
-        self._broker = self._spawn("erl", "-noinput", "-boot", "start_sasl", "-s", "rabbit", "boot", *quiet_syslog)
-        self._wait_until_it_serves(self._broker)
+        here = ("-kernel", "inet_dist_use_interface", "{127,0,0,1}")
+        self._broker = self._spawn(
+            "erl", "-noinput", "-boot", "start_sasl", *here, "-s", "rabbit", "boot", *quiet_syslog
+        )
+        return self._broker
 
     def stop(self) -> None:
         if self._broker is not None and self.running:
@@ -218,3 +227,14 @@ def needed_by(application: str, libraries: Path, found: set[Path]) -> set[Path]:
             for dependency in re.findall(r"\w+", dependencies[1] if dependencies else ""):
                 needed_by(dependency, libraries, found)
     return found
+
+
+@contextmanager
+def frozen(server: RabbitMQ) -> Iterator[None]:
+    """The server is there, and does nothing."""
+    assert server._broker is not None
+    stop(server._broker)
+    try:
+        yield
+    finally:
+        server._broker.send_signal(signal.SIGCONT)

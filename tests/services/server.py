@@ -12,6 +12,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, Self
 
+from tests.services.guardian import guard
+
 
 class ServerMissing(Exception):
     """A test needs a server that is not installed."""
@@ -23,13 +25,15 @@ class ServerMissing(Exception):
 
 
 class Server:
-    """A server that belongs to this process alone, and ends with it at the latest.
+    """A server that belongs to this process alone, and ends with it at the latest, also when that is killed. Its
+    processes work in its folder.
 
     Making one raises ServerMissing when its programs are not there. `with` starts it, and stops and removes it.
     """
 
     def __init__(self, name: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=f"postroad-{name}-"))
+        guard(self.folder)
         self._made_in = os.getpid()
         atexit.register(self.close)
 
@@ -63,17 +67,28 @@ class Server:
         self.close()
 
 
-def free_port() -> int:
-    """A port on 127.0.0.1 that nobody listens on.
+PORTS = range(20_000, 32_000)
+"""Below the range that outgoing connections take theirs from, so that while a server is down for a restart no client is
+given its port, or is connected to itself.
+"""
 
-    It lies below the range that outgoing connections take theirs from, so that while a server is down for a restart
-    no client is given its port, or is connected to itself.
+_given: set[int] = set()
+
+
+def free_port() -> int:
+    """A port on 127.0.0.1 that no program listens on, and that no server of this run gets, also while this one is down.
+
+    Each worker of pytest has ports of its own.
     """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     while True:
-        port = 20_000 + secrets.randbelow(12_000)  # whatever a test has seeded
+        port = secrets.choice(PORTS[worker % workers :: workers])  # whatever a test has seeded
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
-            return port
+            if port not in _given:
+                _given.add(port)
+                return port
 
 
 def stop(process: subprocess.Popen[Any]) -> None:

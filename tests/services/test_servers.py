@@ -1,6 +1,10 @@
 """The servers that other tests rely on do what those tests assume."""
 
 import asyncio
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import aiormq
@@ -8,6 +12,7 @@ import asyncpg
 import pytest
 
 from tests import conftest
+from tests.services.guardian import processes_in
 from tests.services.postgresql import PostgreSQL
 from tests.services.rabbitmq import RabbitMQ
 from tests.services.redis import Redis, answers
@@ -44,16 +49,7 @@ async def take(url: str) -> bytes:
 
 
 def processes_of(server: Server) -> list[int]:
-    """Those that work in the server's folder, and all of a server's do."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            place = (process / "cwd").readlink()
-        except OSError:  # it ended meanwhile, or is not ours to look at
-            continue
-        if place.is_relative_to(server.folder):
-            found.append(int(process.name))
-    return found
+    return processes_in([server.folder])
 
 
 class TestPostgreSQL:
@@ -186,3 +182,18 @@ def test_redis_starts_answers_and_ends(redis: Redis) -> None:
     assert not answers(redis.port)
     redis.start()
     assert answers(redis.port)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_servers_do_not_outlive_a_test_process_that_is_killed(redis: Redis, how: signal.Signals) -> None:
+    """`redis` is asked for because it is there then."""
+    start = "from tests.services.redis import Redis; server = Redis(); server.start(); print(server.folder, flush=True)"
+    with subprocess.Popen([sys.executable, "-c", f"{start}; input()"], stdin=-1, stdout=-1, text=True) as process:
+        assert process.stdout is not None
+        folder = Path(process.stdout.readline().strip())
+        assert processes_in([folder])
+        process.send_signal(how)
+    deadline = time.monotonic() + 60
+    while folder.exists() or processes_in([folder]):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

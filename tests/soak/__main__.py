@@ -2,6 +2,7 @@
 
 Ends with the report of the history checker, and with an error unless every promise was kept. In every other minute a
 write transaction is held open, and the database stays up. The seed decides what happens; give it again to repeat a run.
+With KAFKA=1 it is another run, see `tests.soak.kafka`. After a broken promise the logs and histories are kept.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -19,6 +21,7 @@ from tests.chaos import Chaos
 from tests.logs import OUTBOX, numbered
 from tests.services.postgresql import PostgreSQL
 from tests.services.rabbitmq import RabbitMQ
+from tests.soak.kafka import soak_kafka
 
 ACTS = {
     "kill": 4, "freeze": 4, "end_in_peace": 4, "drop_connections": 3, "half_close": 2, "delay": 2,
@@ -26,6 +29,7 @@ ACTS = {
 }  # fmt: skip
 END_TRANSACTIONS = {"restart_database", "crash_database"}
 HELD_OPEN_SECONDS = 60
+DEFAULT_MINUTES = 30
 
 
 async def soak(minutes: float, seed: int, folder: Path) -> bool:
@@ -73,12 +77,24 @@ async def _hold_transaction_open(chaos: Chaos, number: int) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--minutes", type=float, help="default: 30, and with --kafka until all has happened")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
+    parser.add_argument("--kafka", action="store_true", help="three Kafka brokers and consumers, instead of RabbitMQ")
     given = parser.parse_args()
-    print(f"seed {given.seed}")
-    with tempfile.TemporaryDirectory(prefix="postroad-soak-") as folder:
-        return 0 if asyncio.run(soak(given.minutes, given.seed, Path(folder))) else 1
+    print(f"seed {given.seed}", flush=True)
+    folder = Path(tempfile.mkdtemp(prefix="postroad-soak-"))
+    passed = False
+    try:
+        if given.kafka:
+            passed = asyncio.run(soak_kafka(given.minutes, given.seed, folder))
+        else:
+            passed = asyncio.run(soak(given.minutes or DEFAULT_MINUTES, given.seed, folder))
+    finally:
+        if passed:
+            shutil.rmtree(folder)
+        else:
+            print(f"FAILED; logs and histories are in {folder}")
+    return 0 if passed else 1
 
 
 if __name__ == "__main__":

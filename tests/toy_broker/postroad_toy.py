@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from postroad.brokers import Broker, Subscription
-from postroad.brokers.base import Delivery
+from postroad.brokers.base import Delivery, Durability
 from postroad.brokers.cloudevents import wrap
 from postroad.errors import BrokerUnavailable, Refusal
 from postroad.kinds import NAME, SECRET, whole_number
@@ -53,8 +53,9 @@ class ToyPublisher:
         self.name = self.destination = f"{url}#{settings.shelf}"
         self._folder = _folder(url, settings.shelf)
 
-    async def open(self) -> None:
+    async def open(self) -> Durability:
         self._folder.mkdir(parents=True, exist_ok=True)
+        return Durability("written to a file", warnings=["the file is not synced: it may be lost in a power failure"])
 
     async def publish(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
         await self.open()
@@ -117,7 +118,8 @@ class ToySubscriber:
     def _delivery(self, file: Path) -> Delivery:
         stored = msgspec.json.decode(file.read_bytes(), type=Stored)
         fields: dict[str, Any] = msgspec.structs.asdict(stored)
-        return Delivery(session=self._session, tag=int(file.stem), original=file, **fields)
+        # A file does not tell whether it was delivered before.
+        return Delivery(session=self._session, tag=int(file.stem), original=file, redelivered=None, **fields)
 
 
 def _folder(url: str, shelf: str) -> Path:

@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session, async_sessionmaker
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from postroad import Cancellation, Consumer, Inbox, Message, Outbox, Received, retry_on_conflict
+from postroad import Cancellation, Consumer, Inbox, Message, Outbox, Received, retry_on_conflict, upcast
 from postroad.conflicts import AlreadyDone
 from postroad.stores.memory import MemoryTransaction
 
@@ -113,6 +113,7 @@ def later(session: Session) -> None:
     outbox.add(session, b"x", type="note", deliver_in=timedelta(minutes=1))
     outbox.add(session, b"x", type="note", deliver_in="10m")
     outbox.add_many(session, [Message(b"x", type="note", deliver_in="10m")])
+    outbox.add(session, b"x", type="note", content_type="application/avro")
 
 
 def count() -> int:
@@ -160,6 +161,13 @@ async def first_time_async(session: AsyncSession, pg: asyncpg.Connection[asyncpg
 def consumers(async_sessions: async_sessionmaker[AsyncSession], sessions: sessionmaker[Session]) -> None:
     consumer = Consumer("amqp://localhost", name="stock", begin=async_sessions.begin)
     assert_type(consumer, Consumer[AsyncSession])
+
+    @upcast("order.created.v1", to=OrderCreated)
+    @consumer.upcast("order.created.v0", to=OrderCreated)
+    def newer(old: dict[str, Any]) -> OrderCreated:
+        return OrderCreated(old["order"])
+
+    assert_type(newer({}), OrderCreated)
 
     @consumer.on(OrderCreated)
     async def reserve(event: OrderCreated, tx: AsyncSession, message: Received) -> None:

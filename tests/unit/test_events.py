@@ -205,8 +205,10 @@ async def test_an_outage_and_its_end(log: SQLiteLog, logged: LoggedEvents) -> No
     reason = "the memory broker fails on demand"
     out = logged.all(events.BrokerUnavailable)
     assert all(0.75 <= each.pop("retry_ms") <= 1 for each in out)
-    assert out == [{"sink": "audit", "reason": reason}] * 2
-    assert logged.one(events.BrokerRecovered) == {"sink": "audit", "probes": 2}
+    assert all(each.pop("waited_s") < 60 for each in out)
+    assert out == [{"sink": "audit", "reason": reason, "retries": retries} for retries in (0, 1)]
+    back = logged.one(events.BrokerRecovered)
+    assert (back["sink"], back["probes"]) == ("audit", 2)
 
 
 async def test_without_an_outage_nothing_is_back(log: SQLiteLog, logged: LoggedEvents) -> None:
@@ -265,7 +267,8 @@ async def test_a_database_that_is_out(log: SQLiteLog, logged: LoggedEvents) -> N
     it.stop()
     await running
     first = logged.all(events.StoreUnavailable)[0]
-    assert (first["sink"], first["lane"], first["retry_ms"]) == ("audit", 0, 50)
+    assert (first["sink"], first["retry_ms"], first["waited_s"], first["retries"]) == ("audit", 50, 0, 0)
+    assert first["what"] in {"lanes", "scheduled messages", "retention"}
     assert "postroad migrate" in first["reason"]
 
 

@@ -25,8 +25,11 @@ def test_no_arrow_is_drawn_twice_or_leads_nowhere() -> None:
     assert all(before is not after for before, after, _ in arrows)
 
 
-def test_what_is_final_stays_and_nothing_else_is_stuck() -> None:
-    assert {arrow.before for arrow in TRANSITIONS} == set(State) - FINAL
+def test_what_is_final_stays_unless_an_operator_restores_it_and_nothing_else_is_stuck() -> None:
+    assert {arrow.before for arrow in TRANSITIONS} == (set(State) - FINAL) | {State.DROPPED}
+    assert [(arrow.after, arrow.mover) for arrow in TRANSITIONS if arrow.before in FINAL] == [
+        (State.DEAD, Mover.OPERATOR)
+    ]
 
 
 def test_a_lane_alone_brings_everything_to_an_end_or_to_a_person() -> None:
@@ -53,6 +56,9 @@ def test_only_its_lane_moves_a_message_that_is_being_sent() -> None:
         (State.SENDING, State.CANCELED, Mover.APPLICATION, False),
         (State.DEAD, State.RETRYING, Mover.OPERATOR, True),
         (State.PUBLISHED, State.RETRYING, Mover.OPERATOR, False),
+        (State.DROPPED, State.DEAD, Mover.OPERATOR, True),
+        (State.DROPPED, State.RETRYING, Mover.OPERATOR, False),
+        (State.SKIPPED, State.DEAD, Mover.OPERATOR, False),
     ],
 )
 def test_an_arrow_is_there_or_not(before: State, after: State, mover: Mover, answer: bool) -> None:

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroad import InvalidMessage, Message, StoredMessage, correlated, correlation_id, event
+from postroad import InvalidMessage, Message, StoredMessage, Tombstone, correlated, correlation_id, event
 from postroad.message import NewRow, encode, new_id, slot_of, type_name
 
 VECTORS = json.loads((Path(__file__).parent.parent / "slot_vectors.json").read_text())
@@ -94,6 +94,21 @@ def test_event_names_the_type_of_that_class_alone() -> None:
 def test_an_event_becomes_bytes(body: Any, payload: bytes, content_type: str) -> None:
     row = encoded(body, type="order.placed")
     assert (row.payload, row.content_type) == (payload, content_type)
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (b"\x02\xff", "application/avro"),
+        (b"\x08\x01", 'application/protobuf; messageType="shop.Order"'),
+        (bytearray(b"x"), "application/x-protobuf"),
+        ("<order/>", "application/xml"),
+        (b'{"order":1}', "application/json"),
+        (OrderCreated(1), "application/vnd.shop.order+json"),
+    ],
+)
+def test_bytes_have_the_content_type_that_they_are_given(body: Any, content_type: str) -> None:
+    assert encoded(body, type="a", content_type=content_type).content_type == content_type
 
 
 def test_the_topic_is_the_type_unless_given() -> None:
@@ -182,6 +197,14 @@ class Broken:
         ({"a": {1j}}, {"type": "a"}, "could not be encoded"),
         (b"x" * (1024 * 1024 + 1), {"type": "big"}, "has 1,048,577 bytes and the limit is 1,048,576"),
         ("\ud800", {"type": "a"}, "the event is"),
+        (b"x", {"type": "a", "content_type": "avro"}, "content_type is 'avro'; it must be a media type"),
+        (b"x", {"type": "a", "content_type": "a/b\r\nX-Evil: 1"}, "it must be a media type"),
+        (b"x", {"type": "a", "content_type": ""}, "content_type is empty"),
+        (b"x", {"type": "a", "content_type": 7}, "content_type is 7; it must be a str"),
+        (b"x", {"type": "a", "content_type": f"a/{'b' * 254}"}, "content_type has 256 bytes and the limit is 255"),
+        (b"{}", {"type": "a", "content_type": "application/cloudevents+json"}, "take the payload for a CloudEvent"),
+        (OrderCreated(1), {"content_type": "application/avro"}, "OrderCreated is encoded as JSON; encode it yourself"),
+        (Tombstone(), {"type": "a", "key": 1, "content_type": "text/plain"}, "a Tombstone has no content"),
     ],
 )
 def test_what_is_wrong_is_named(body: Any, fields: dict[str, Any], complaint: str) -> None:

@@ -6,23 +6,41 @@ the headers differs between protocols.
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
+from urllib.parse import quote, unquote
 
 import msgspec
 
 from postroad.errors import InvalidSetting
-from postroad.message import RESERVED_HEADERS
+from postroad.message import CONTENT_ENCODING, DATAREF, ENCRYPTION, RESERVED_HEADERS
 from postroad.received import Received, Unreadable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from postroad.brokers.base import Delivery
     from postroad.message import StoredMessage
 
-__all__ = ["MODES", "PREFIXES", "CannotEncode", "Envelope", "Mode", "Wire", "decoded_headers", "unwrap", "wrap"]
+__all__ = [
+    "MODES",
+    "PREFIXES",
+    "STRUCTURED_TYPE",
+    "CannotEncode",
+    "Envelope",
+    "Mode",
+    "Wire",
+    "decoded_headers",
+    "percent_decoded",
+    "percent_encoded",
+    "time_of",
+    "unwrap",
+    "wrap",
+]
 
 Mode = Literal["binary", "structured", "plain"]
 
@@ -35,11 +53,17 @@ LONGEST_ID: Final = 255  # bytes: what AMQP can carry of a causation id
 LONGEST_TYPE: Final = 255
 LONGEST_IDENTITY: Final = 1024  # bytes: what the inbox can keep
 
+# What CloudEvents' binding for HTTP leaves as it is: printable ASCII without the space, the quote and the percent sign.
+_SAFE: Final = "".join(map(chr, range(0x21, 0x7F))).replace('"', "").replace("%", "")
+_IS_SAFE: Final = re.compile(r"[!#$&-~]*").fullmatch
 _JSON: Final = "application/json"
 _ATTRIBUTES: Final = frozenset(
     {"specversion", "id", "source", "type", "time", "subject", "partitionkey", "correlationid", "causationid"}
     | {"datacontenttype", "dataschema"}
 )
+
+_CODEC_ATTRIBUTES: Final = {"contentencoding": CONTENT_ENCODING, "payloadencryption": ENCRYPTION}
+"""What codecs did, as attributes of a document, whose names have letters and digits alone."""
 
 # -- wrap: a stored message as a broker sends it ---------------------------------------------------------------------
 
@@ -52,6 +76,7 @@ class Wire(NamedTuple):
     """A message as it is handed to a broker's protocol."""
 
     content_type: str
+    """Empty for a tombstone, whose body is empty, too."""
     headers: dict[str, str]
     body: bytes
 
@@ -70,6 +95,8 @@ class Envelope:
 
     mode: Mode = "binary"
     prefix: str = "ce-"
+    percent_encoded: bool = False
+    """For a transport whose headers carry printable ASCII alone: `percent_decoded` restores their values."""
 
     def __post_init__(self) -> None:
         """Check the settings."""
@@ -80,16 +107,29 @@ class Envelope:
 
     def wrap(self, message: StoredMessage) -> Wire:
         """The message in this form. Raises CannotEncode."""
-        return wrap(message, self.mode, self.prefix)
+        wire = wrap(message, self.mode, self.prefix)
+        if self.percent_encoded:
+            return wire._replace(headers={name: percent_encoded(value) for name, value in wire.headers.items()})
+        return wire
+
+
+def percent_encoded(value: str) -> str:
+    """A header's value for a transport that carries printable ASCII alone."""
+    return value if _IS_SAFE(value) else quote(value, safe=_SAFE)
 
 
 def wrap(message: StoredMessage, mode: Mode = "binary", prefix: str = "ce-") -> Wire:
     """The content type, headers and body of a message. Raises CannotEncode."""
     known, headers = _reserved_and_own(message)
+    for name in (CONTENT_ENCODING, ENCRYPTION, DATAREF) if mode == "plain" else (CONTENT_ENCODING, ENCRYPTION):
+        if name in known:  # how to read the payload, for the consumer's codecs
+            headers[name] = known[name]
     if mode == "plain":
         return Wire(message.content_type, headers, message.payload)
     attributes = _attributes(message, known, headers)
     if mode == "structured":
+        # In the document too: an element of a batch has no headers of its own.
+        attributes |= {name: known[header] for name, header in _CODEC_ATTRIBUTES.items() if header in known}
         return Wire(STRUCTURED_TYPE, headers, _document(attributes, message))
     for name, value in attributes.items():
         headers[prefix + name] = value
@@ -121,7 +161,7 @@ def _attributes(message: StoredMessage, known: dict[str, str], headers: dict[str
         "id": str(message.id),
         "source": source,
         "type": message.type,
-        "time": f"{_second(message.created_us // 1_000_000)}.{message.created_us % 1_000_000:06}Z",
+        "time": time_of(message),
     }
     if message.key is not None:
         attributes["subject"] = attributes["partitionkey"] = message.key
@@ -129,10 +169,17 @@ def _attributes(message: StoredMessage, known: dict[str, str], headers: dict[str
         attributes["correlationid"] = known["correlation_id"]
     if "causation_id" in known:
         attributes["causationid"] = known["causation_id"]
+    if DATAREF in known:
+        attributes[DATAREF] = known[DATAREF]
     for name in ("traceparent", "tracestate"):  # plain headers too: that is where tracing libraries look
         if name in headers:
             attributes[name] = headers[name]
     return attributes
+
+
+def time_of(message: StoredMessage) -> str:
+    """The attribute `time`: when the transaction that added it began."""
+    return f"{_second(message.created_us // 1_000_000)}.{message.created_us % 1_000_000:06}Z"
 
 
 @lru_cache(maxsize=1024)
@@ -142,9 +189,12 @@ def _second(seconds: int) -> str:
 
 
 def _document(attributes: dict[str, str], message: StoredMessage) -> bytes:
-    document: dict[str, Any] = {**attributes, "datacontenttype": message.content_type}
-    field, data = _data(message)
-    document[field] = data
+    document: dict[str, Any] = {**attributes}
+    if not message.is_tombstone:
+        document["datacontenttype"] = message.content_type
+        if message.payload or DATAREF not in attributes:
+            field, data = _data(message)
+            document[field] = data
     return msgspec.json.encode(document)
 
 
@@ -169,6 +219,23 @@ def _data(message: StoredMessage) -> tuple[str, Any]:
 # -- unwrap: a delivery as the message it carries ----------------------------------------------------------------------
 
 
+def percent_decoded(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers of a transport that percent-encodes their values, for a Delivery.
+
+    What is no percent-encoded UTF-8 stays as it is, since other programs' headers may not be encoded.
+    """
+    return {name: _percent_decoded(value) for name, value in headers.items()}
+
+
+def _percent_decoded(value: str) -> str:
+    if "%" not in value:
+        return value
+    try:
+        return unquote(value, errors="strict")
+    except UnicodeDecodeError:
+        return value
+
+
 def unwrap(delivery: Delivery) -> Received:
     """The message in a delivery. Raises Unreadable."""
     if delivery.unreadable is not None:
@@ -179,6 +246,9 @@ def unwrap(delivery: Delivery) -> Received:
     else:
         attributes, headers = _attributes_and_own(headers)
         content_type, payload = delivery.content_type or "", delivery.body
+    for name, header in _CODEC_ATTRIBUTES.items():
+        if name in attributes:
+            headers[header] = attributes.pop(name)
     for name in attributes.keys() - _ATTRIBUTES:  # extensions of the producer's own
         headers.setdefault(name, attributes[name])
     id = attributes.get("id") or delivery.message_id
@@ -193,7 +263,7 @@ def unwrap(delivery: Delivery) -> Received:
         id=id,
         type=type,
         source=attributes.get("source"),
-        key=attributes.get("partitionkey") or attributes.get("subject"),
+        key=attributes.get("partitionkey") or delivery.key or attributes.get("subject"),
         payload=payload,
         content_type=content_type,
         headers=headers,
@@ -217,11 +287,26 @@ def _attributes_and_own(headers: dict[str, str]) -> tuple[dict[str, str], dict[s
     """The attributes among the headers, whatever prefix they have, and the user's own headers."""
     prefix = next((each for each in PREFIXES if f"{each}id" in headers), None)
     if prefix is None:
-        return {}, headers
+        return _in_any_case(headers)
     attributes, own = {}, {}
     for name, value in headers.items():
         if name.startswith(prefix):
             attributes[name[len(prefix) :]] = value
+        else:
+            own[name] = value
+    return attributes, own
+
+
+def _in_any_case(headers: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The same for headers whose names a transport has changed, such as Ce-Id: attributes have lower-case names."""
+    lowered = {name.lower() for name in headers}
+    prefix = next((each.lower() for each in PREFIXES if f"{each.lower()}id" in lowered), None)
+    if prefix is None:
+        return {}, headers
+    attributes, own = {}, {}
+    for name, value in headers.items():
+        if name.lower().startswith(prefix):
+            attributes[name.lower()[len(prefix) :]] = value
         else:
             own[name] = value
     return attributes, own
@@ -232,7 +317,11 @@ def _structured(body: bytes) -> tuple[dict[str, str], str, bytes]:
         document = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
         names = document.keys() - {"data", "data_base64"}
         attributes = {name: _text(msgspec.json.decode(document[name])) for name in names}
+        if document.keys().isdisjoint({"data", "data_base64", "datacontenttype"}):
+            return attributes, "", b""  # a tombstone
         content_type = attributes.get("datacontenttype", _JSON)
+        if DATAREF in document and document.keys().isdisjoint({"data", "data_base64"}):
+            return attributes, content_type, b""  # it is stored elsewhere
         if "data_base64" in document:
             return attributes, content_type, b64decode(_string(document["data_base64"]), validate=True)
         data = bytes(document.get("data", msgspec.Raw(b"null")))

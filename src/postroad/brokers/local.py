@@ -9,6 +9,7 @@ import asyncio
 import inspect
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+from postroad.brokers.base import Durability
 from postroad.brokers.registry import Broker
 from postroad.errors import BrokerUnavailable, InvalidSetting, Refusal
 
@@ -31,6 +32,11 @@ class PageHandler(Protocol):
         """Whether it handles the messages of a key in order, as `Publisher.in_order` says. If not, no two messages of a
         call have the same key.
         """
+        ...
+
+    @property
+    def durability(self) -> str:
+        """What has happened to a message when it is confirmed; see `Durability.meaning`."""
         ...
 
     async def start(self) -> None:
@@ -62,8 +68,9 @@ class LocalPublisher:
         self.destination = f"local:{name or self._handler.name}"
         self.in_order = getattr(self._handler, "in_order", False) is True
 
-    async def open(self) -> None:
+    async def open(self) -> Durability:
         await self._handler.start()
+        return Durability(self._handler.durability)
 
     async def publish(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
         """Call the handler for each message; one that fails does not stop those of other keys."""
@@ -76,6 +83,7 @@ class LocalPublisher:
 class _OneByOne:
     """A function as a PageHandler."""
 
+    durability = "handled: its handler has returned"
     in_order = False
     """It has no inbox: a relay that lost its lane during a call would go on with a key behind its new owner. So a call
     has one message of a key, and the lease is checked before each call.
@@ -105,7 +113,7 @@ class _OneByOne:
                     str(outage), confirmed=confirmed, refusals=refusals, suspicious=outage.suspicious
                 ) from outage
             except Exception as error:
-                refusals.append(Refusal(message.position, f"{type(error).__name__}: {error}"))
+                refusals.append(Refusal(message.position, f"{type(error).__name__}: {error}", error=error))
         return refusals
 
     async def _call(self, message: StoredMessage) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from postroad.brokers.base import Durability
 from postroad.brokers.registry import Broker
 
 if TYPE_CHECKING:
@@ -22,8 +23,9 @@ class NullPublisher:
     destination = "null://"
     in_order = True
 
-    async def open(self) -> None:
+    async def open(self) -> Durability:
         """There is nothing to connect to."""
+        return Durability("kept nowhere: the null broker stores nothing")
 
     async def publish(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
         """Confirm all of them."""

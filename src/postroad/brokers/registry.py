@@ -13,7 +13,7 @@ from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from postroad.config import CommandSettings, RelaySettings
@@ -22,11 +22,13 @@ from postroad.kinds import is_url
 from postroad.setting import SettingsGroup, check_names, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
     from datetime import timedelta
+    from importlib.metadata import EntryPoint
 
     from postroad.brokers.base import Publisher, Subscriber
     from postroad.events import Event
+    from postroad.findings import Check, Facts
 
 __all__ = [
     "GROUP",
@@ -50,9 +52,20 @@ GROUP: Final = "postroad.brokers"
 _BUILT_IN: Final = {
     "amqp": "postroad.brokers.rabbitmq:BROKER",
     "amqps": "postroad.brokers.rabbitmq:BROKER",
+    "kafka": "postroad.brokers.kafka:BROKER",
+    "kafkas": "postroad.brokers.kafka:BROKER",
+    "nats": "postroad.brokers.nats:BROKER",
+    "tls": "postroad.brokers.nats:BROKER",
+    "http": "postroad.brokers.http:BROKER",
+    "https": "postroad.brokers.http:BROKER",
+    "redis": "postroad.brokers.redis:BROKER",
+    "rediss": "postroad.brokers.redis:BROKER",
+    "redis+sentinel": "postroad.brokers.redis:BROKER",
+    "rediss+sentinel": "postroad.brokers.redis:BROKER",
     "null": "postroad.brokers.null:BROKER",
     "memory": "postroad.brokers.memory:BROKER",
     "local": "postroad.brokers.local:BROKER",
+    "slot": "postroad.brokers.slot:BROKER",
 }
 
 
@@ -96,6 +109,12 @@ class Broker:
     """What is unwise about a URL, given the name of the setting that holds it."""
     in_process: bool = False
     """Its queues are in the memory of this process: one that only runs a relay would lose all that it publishes."""
+    facts: Callable[[str, Any, Facts], Awaitable[Facts]] | None = None
+    """What `postroad doctor` asks the broker, given a URL, the publisher's settings and what is known already. It
+    changes nothing. It notes `broker_connection` and `broker_certificate`, and what its `checks` need.
+    """
+    checks: tuple[Check, ...] = ()
+    """The checks of `postroad doctor` that this broker has beside those of all brokers."""
     extra: str | None = None
     """The extra of postroad that installs its driver; None where the broker's own package depends on it."""
     drivers: frozenset[str] = frozenset()
@@ -155,13 +174,16 @@ def url_examples(*more: str, consume: bool = False) -> str:
 
 
 def _built_in(scheme: str) -> Broker:
-    found: Broker = EntryPoint(scheme, _BUILT_IN[scheme], GROUP).load()
+    module, _, name = _BUILT_IN[scheme].partition(":")
+    found: Broker = getattr(import_module(module), name)
     return found
 
 
 @cache
 def _installed() -> dict[str, Broker | str]:
     """The brokers of other packages by scheme, or why one can't be loaded: it must not make the others unusable."""
+    from importlib.metadata import entry_points  # takes as long to import as all brokers together
+
     entries: dict[str, list[EntryPoint]] = defaultdict(list)
     for each in entry_points(group=GROUP):
         if each.name not in _BUILT_IN:

@@ -13,13 +13,15 @@ from msgspec.structs import replace
 from postroad import events
 from postroad.brokers.local import LocalPublisher
 from postroad.brokers.registry import Subscription, check_subscriber_settings, subscriber_for, subscriber_settings
+from postroad.codecs.chain import Decoder
 from postroad.config import RelaySettings
 from postroad.consumer.attempts import Attempts
 from postroad.consumer.begin import checked_begin
 from postroad.consumer.errors import InboxUnavailable
 from postroad.consumer.handler_transaction import HandlerTransaction
+from postroad.consumer.liveness import ConsumerLiveness
 from postroad.consumer.local import LocalHandler
-from postroad.consumer.model import ConsumerOptions, Summary
+from postroad.consumer.model import ConsumerOptions, ConsumerStats, Summary
 from postroad.consumer.probe import check_begin
 from postroad.consumer.registry import HandlerRegistry, event_types
 from postroad.consumer.retention import InboxRetention, may_come_again_for
@@ -28,7 +30,7 @@ from postroad.consumer.transactions import Transactions
 from postroad.errors import InvalidSetting, PostroadError, StoreUnavailable
 from postroad.inbox import Inbox, checked_consumer
 from postroad.kinds import duration, whole_number
-from postroad.listeners import Listeners
+from postroad.listeners import Listeners, MeasuringListener
 from postroad.retry import Backoff
 from postroad.stores.connections.errors import is_transient
 from postroad.waiting import cancel_and_wait, connect_or_wait
@@ -38,8 +40,11 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
     from postroad.brokers.base import Subscriber
+    from postroad.codecs.base import Codec
+    from postroad.dead_letters import DeadLetterBox
     from postroad.kinds import Duration
     from postroad.listeners import Listener
+    from postroad.otel import Tracing
     from postroad.received import Received
     from postroad.retry import RetryPolicy
     from postroad.setting import SettingsGroup
@@ -47,10 +52,14 @@ if TYPE_CHECKING:
 __all__ = ["Consumer"]
 
 E = TypeVar("E")
+F = TypeVar("F", bound="Callable[[Any], Any]")
 Tx = TypeVar("Tx")
 Result = TypeVar("Result", bound="Awaitable[None] | None")
 
 END_SECONDS: Final = 1.0
+IN_A_RELAY: Final = "the relay in its process"
+IN_A_SERVER: Final = "requests to its process"
+SHORTEST_HEARTBEAT: Final = timedelta(milliseconds=100)
 CLEAN_EVERY: Final = "1h"
 MESSAGES_PER_TRANSACTION: Final = whole_number(1, 1000)
 DEFAULT_HANDLER_TIMEOUT: Final = "15m"
@@ -88,8 +97,12 @@ class Consumer(Generic[Tx]):
         retain: Duration | None = "30d",
         handler_timeout: Duration | None = None,
         grace: Duration = "10s",
+        heartbeat: Duration | None = "5s",
         inbox: Inbox | None = None,
+        codecs: Iterable[Codec] = (),
+        report_interval: Duration = "10s",
         listeners: Iterable[Listener] | None = None,
+        tracing: Tracing | None = None,
         **broker_settings: Any,
     ) -> None:
         """`source` is the broker's URL; without one the handlers can only run in a relay (`publisher`). Or it is a
@@ -116,7 +129,15 @@ class Consumer(Generic[Tx]):
         handler that takes longer than `handler_timeout` (15 minutes; "0" for no limit) is cancelled, which is a failed
         attempt; sync handlers can't be cancelled and have no limit. `retain` is how long the inbox remembers, None for
         ever; `grace` is how long a consumer that is being stopped waits for its handlers. `listeners` get the
-        consumer's events; without any, events are logged.
+        consumer's events; without any, events are logged. Every `report_interval` the consumer reports what it has
+        handled. `tracing` makes spans of OpenTelemetry, see `postroad.otel`. `heartbeat` is how often the consumer
+        records in the database that it is alive, in a transaction of its own, for `postroad consumers`; None: never.
+
+        `codecs` are those of the producers' outboxes, with their keys and stores of payloads; see `postroad.codecs`.
+        Compression is undone without them.
+
+        With `concurrency=1` there is at most one transaction at a time, also for heartbeats and the inbox's retention,
+        so `begin` may give the same connection every time. With more, each transaction needs a connection of its own.
         """
         self.name = checked_consumer(name)
         keep_order = _choice("ordering", ordering, ("key", "none")) == "key"
@@ -129,12 +150,20 @@ class Consumer(Generic[Tx]):
             raise InvalidSetting(f"concurrency is {concurrency!r}; it must be a whole number, at least 1")
         MESSAGES_PER_TRANSACTION.check("messages_per_transaction", messages_per_transaction)
         grace_seconds = duration("grace", grace).total_seconds()
+        self._report_seconds = duration("report_interval", report_interval).total_seconds()
+        if not self._report_seconds:
+            raise InvalidSetting(f"report_interval is {report_interval!r}; it must be longer than 0")
+        self._heartbeat = None if heartbeat is None else _checked_heartbeat(heartbeat)
         self._listeners = Listeners(listeners)
+        self.tracing = tracing
+        """Makes spans of OpenTelemetry; None: there are none. The command line sets it, unless it is set."""
         self._options = ConsumerOptions(self.name, concurrency, keep_order, retry or Backoff(), grace_seconds)
         self._begin = checked_begin(begin)
         self._handlers = HandlerRegistry(self.name, begin, messages_per_transaction=messages_per_transaction)
         self._checks_begin = True
         self._transactions = Transactions(begin, self._inbox.schema, concurrency)
+        # With concurrency=1 every `begin` may give the same connection, so there is never a second transaction.
+        self._heartbeats = self._transactions if concurrency == 1 else Transactions(begin, self._inbox.schema, 1)
         self._attempts = Attempts(self._transactions, self.name)
         self._limits_handlers = bool(handler_timeout) and duration("handler_timeout", handler_timeout) > timedelta(0)
         limit = duration("handler_timeout", DEFAULT_HANDLER_TIMEOUT if handler_timeout is None else handler_timeout)
@@ -145,9 +174,19 @@ class Consumer(Generic[Tx]):
             self._transactions,
             self._attempts,
             timeout=limit.total_seconds() or None,
+            decoder=Decoder(codecs),
         )
+        longest = limit or duration("handler_timeout", DEFAULT_HANDLER_TIMEOUT)
+        self._longest_delay = longest.total_seconds() if concurrency == 1 else 0.0
+        """How long a handler may delay a heartbeat, in seconds."""
         self._run: Run | None = None
+        self._local: LocalHandler | None = None
+        self._phase: Literal["starting", "running", "ended", "failed"] = "starting"
+        self._done = Summary()
+        """What runs that have ended did."""
         self._retention: asyncio.Task[None] | None = None
+        self._liveness: ConsumerLiveness | None = None
+        self._listeners.attach(self)
 
     @property
     def is_async(self) -> bool:
@@ -161,13 +200,50 @@ class Consumer(Generic[Tx]):
 
     @property
     def unfinished(self) -> int:
-        """How many of its handlers run in threads now, also those that were given up."""
-        return self._transactions.unfinished
+        """How many of its threads are at work now, also those whose handlers were given up."""
+        return sum(each.unfinished for each in {self._transactions, self._heartbeats})
 
     @property
     def schema(self) -> str:
         """The schema of the inbox's tables."""
         return self._inbox.schema
+
+    @property
+    def retention(self) -> tuple[timedelta | None, timedelta | None]:
+        """How long the inbox remembers a message, and how long the source keeps one; None: for ever."""
+        return self._retain, self._message_ttl
+
+    @property
+    def queue_arguments(self) -> dict[str, Any]:
+        """The arguments with which its queue is declared, where its broker has such."""
+        return dict(getattr(self._source_settings, "arguments", None) or {})
+
+    def add_listener(self, listener: Listener) -> None:
+        """Give events to this listener, too. Call it before the consumer runs."""
+        self._listeners.add(listener)
+        if isinstance(listener, MeasuringListener):
+            listener.attach(self)
+
+    def emit(self, event: events.Event) -> None:
+        """Give an event to the consumer's listeners."""
+        self._listeners.emit(event)
+
+    def stats(self) -> ConsumerStats:
+        """What the consumer has done and knows at this moment. From any thread, at any time."""
+        run, local, done = self._run, self._local, replace(self._done)
+        for part in (run, local):
+            if part is not None:
+                done.add(part.summary)
+        running = self._phase == "running"
+        return ConsumerStats(
+            consumer=self.name,
+            phase="draining" if running and run is not None and run.stopping.is_set() else self._phase,
+            handled=done.handled,
+            duplicates=done.duplicates,
+            failed=done.failed,
+            dead=done.dead,
+            in_flight=sum(part.in_flight for part in (run, local) if part is not None),
+        )
 
     def __repr__(self) -> str:
         return f"Consumer(name={self.name!r})"
@@ -208,6 +284,15 @@ class Consumer(Generic[Tx]):
 
         return register
 
+    def upcast(self, type: str, *, to: type[Any] | str) -> Callable[[F], F]:
+        """Turn messages of an old type into events of a newer one, for this consumer alone; see `postroad.upcast`."""
+
+        def register(function: F) -> F:
+            self._handlers.upcasts.add(type, to, function)
+            return function
+
+        return register
+
     def _check_limit(self) -> None:
         if self._limits_handlers and not self._handlers.is_async:
             raise InvalidSetting(
@@ -230,14 +315,38 @@ class Consumer(Generic[Tx]):
         """
         return await self._consume(relay, until_empty=True)
 
+    @property
+    def types(self) -> Sequence[str]:
+        """The types that its handlers take, and the old ones that are upcast to them."""
+        return self._handlers.types
+
+    @property
+    def event_classes(self) -> Mapping[str, type]:
+        """The types of events that have a handler, and the class that the handler gets."""
+        return self._handlers.events
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether the messages of a key are handled one after the other."""
+        return self._options.keep_order
+
+    def in_transactions_of_a_test(self) -> HandlerTransaction:
+        """The handlers, for a test that runs the steps in a transaction of its own. Raises InvalidSetting."""
+        self._check_handlers()
+        transactions = Transactions(self._begin, self._inbox.schema, 1)
+        transactions.is_async = self._handlers.is_async
+        return self._transaction.within(transactions, Attempts(transactions, self.name))
+
     def receiving_from(self, source: Subscriber, *, retry: RetryPolicy) -> Consumer[Tx]:
         """The same name, handlers and transactions with another source of messages, for tests."""
         other = copy(self)
         options = replace(self._options, retry=retry)
         # A test may have its transactions inside one of its own, which is rolled back at its end.
         vars(other).update(
-            _source=source, _options=options, _retain=None, _run=None, _retention=None, _checks_begin=False
-        )
+            _source=source, _options=options, _retain=None, _run=None, _retention=None, _checks_begin=False,
+            _heartbeat=None, _liveness=None,
+            _local=None, _done=Summary(),
+        )  # fmt: skip
         return other
 
     async def in_transaction(self, work: Callable[[Tx], Any]) -> Any:
@@ -260,6 +369,9 @@ class Consumer(Generic[Tx]):
         # A subscriber may have `warnings`: events about its settings, such as a password file that all can read.
         for warning in getattr(subscriber, "warnings", ()):
             self._listeners.emit(warning)
+        # And it may have `report`, for events that happen while it receives.
+        if hasattr(subscriber, "report"):
+            subscriber.report = self._listeners.emit
         run = self._run = Run(
             self._options,
             subscriber,
@@ -268,14 +380,20 @@ class Consumer(Generic[Tx]):
             self._attempts,
             listeners=self._listeners,
             limit=limit,
+            report_interval=self._report_seconds,
+            tracing=self.tracing,
         )
+        summary = run.summary
         try:
-            summary = run.summary
-            if await self._reach(run, relay, limit):
+            if await self._reach(run, relay, limit, subscriber.name):
                 self._listeners.emit(events.ConsumerStarted(self.name, types=self._handlers.types))
                 summary = await run.run(until_empty=until_empty)
+        except Exception:
+            self._phase = "failed"
+            raise
         finally:
             self._run = None
+            self._done.add(summary)
             summary.abandoned = max(summary.abandoned, self._transactions.unfinished)
             await self._end()
         self._listeners.emit(
@@ -290,10 +408,10 @@ class Consumer(Generic[Tx]):
         )
         return summary
 
-    async def _reach(self, run: Run, relay: RelaySettings, limit: float | None) -> bool:
+    async def _reach(self, run: Run, relay: RelaySettings, limit: float | None, source: str) -> bool:
         """Start, and wait for a database that can't be reached yet; False when the consumer was stopped meanwhile."""
         return await connect_or_wait(
-            lambda: self._start(relay),
+            lambda: self._start(relay, source, run.summary),
             lambda reason, waited: self._listeners.emit(
                 events.ConsumerStoreUnavailable(self.name, reason=reason, waited_s=waited)
             ),
@@ -303,17 +421,26 @@ class Consumer(Generic[Tx]):
 
     def publisher(self, *, relay: RelaySettings | None = None) -> LocalPublisher:
         """The handlers as a relay's destination: `Relay(store, consumer.publisher(), sink=consumer.name)`."""
-        handler = LocalHandler(
+        return LocalPublisher(self._local_handler("local", IN_A_RELAY, relay))
+
+    def for_requests(self) -> LocalHandler:
+        """The handlers for messages that come in requests, see `postroad.asgi.webhook`."""
+        return self._local_handler("http", IN_A_SERVER, None)
+
+    def _local_handler(self, source: str, place: str, relay: RelaySettings | None) -> LocalHandler:
+        handler = self._local = LocalHandler(
             self.name,
             self._handlers,
             self._transaction,
             self._listeners,
             concurrency=self._options.concurrency,
             in_order=self._options.keep_order,
-            start=lambda: self._start(relay),
+            tracing=self.tracing,
+            source=source,
+            start=lambda: self._start(relay, place, handler.summary),
             end=self._end,
         )
-        return LocalPublisher(handler)
+        return handler
 
     def _subscriber(self) -> Subscriber:
         if self._source is None:
@@ -332,7 +459,17 @@ class Consumer(Generic[Tx]):
         )
         return subscriber_for(self._source, subscription, self._source_settings)
 
-    async def _start(self, relay: RelaySettings | None) -> None:
+    def dead_letters(self) -> DeadLetterBox:
+        """The messages that the consumer has given up, as its broker has them, for operators: see
+        `Admin.retry_dead_letters`. It does not connect yet.
+        """
+        subscriber = self._subscriber()
+        if not hasattr(subscriber, "dead_letters"):
+            raise InvalidSetting(f"consumer {self.name!r}: {subscriber!r} gives no access to its dead letters")
+        box: DeadLetterBox = subscriber.dead_letters()
+        return box
+
+    async def _start(self, relay: RelaySettings | None, source: str, summary: Summary) -> None:
         """Check `begin` and the inbox before the first message. Raises InvalidSetting, NotMigrated and the like, or
         StoreUnavailable.
         """
@@ -352,20 +489,40 @@ class Consumer(Generic[Tx]):
             raise StoreUnavailable(
                 f"consumer {self.name!r}: the inbox can't be read: {reason}", transient=is_transient(error)
             ) from error
+        self._phase = "running"
         if self._retain is not None and self._retention is None:
             retention = InboxRetention(self.name, self._attempts, self._listeners, retain=self._retain)
             retention.check(may_come_again_for(relay or RelaySettings(), self._message_ttl))
             self._retention = asyncio.create_task(retention.run(duration("every", CLEAN_EVERY).total_seconds()))
+        if self._heartbeat is not None and self._liveness is None:
+            self._liveness = ConsumerLiveness(
+                self.name,
+                self._heartbeats,
+                source=source,
+                summary=summary,
+                listeners=self._listeners,
+                every=self._heartbeat,
+                delayed_by=self._longest_delay,
+            )
+            self._liveness.start(is_async=self._handlers.is_async)
 
     def _start_transactions(self) -> None:
-        if not self._handlers.types:
-            raise InvalidSetting(f"consumer {self.name!r} has no handler; register one: @consumer.on(OrderCreated)")
+        self._check_handlers()
         self._transactions.start(is_async=self._handlers.is_async)
 
+    def _check_handlers(self) -> None:
+        if not self._handlers.types:
+            raise InvalidSetting(f"consumer {self.name!r} has no handler; register one: @consumer.on(OrderCreated)")
+
     async def _end(self) -> None:
+        if self._phase == "running":
+            self._phase = "ended"
         retention, self._retention = self._retention, None
         if retention is not None:
             await cancel_and_wait(retention, seconds=END_SECONDS)
+        liveness, self._liveness = self._liveness, None
+        if liveness is not None:
+            await liveness.end()
         self._transactions.end()
 
 
@@ -390,6 +547,13 @@ def _source_settings(
             "consumers at once; set ordering='none', or single_active=True"
         )
     return None
+
+
+def _checked_heartbeat(heartbeat: Duration) -> float:
+    given = duration("heartbeat", heartbeat)
+    if not SHORTEST_HEARTBEAT <= given <= timedelta(minutes=5):
+        raise InvalidSetting(f"heartbeat is {heartbeat!r}; it must be from 100ms to 5m, or None for no heartbeat")
+    return given.total_seconds()
 
 
 def _choice(name: str, value: Any, right: Sequence[str]) -> str:

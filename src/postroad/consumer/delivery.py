@@ -15,29 +15,29 @@ import msgspec
 
 from postroad import events
 from postroad.consumer.attempts import CRASHED, cut
-from postroad.consumer.errors import InboxUnavailable, MessageBusy, TransactionLost
+from postroad.consumer.errors import InboxUnavailable, MessageBusy, PayloadUnavailable, TransactionLost
 from postroad.consumer.outages import BACKOFF
+from postroad.dead_letters import CONSUMER_HEADER, IDENTITY_HEADER, REASON_HEADER
 from postroad.errors import BrokerUnavailable, Refusal
 from postroad.message import new_id
 from postroad.received import Unreadable
 from postroad.stores.connections.errors import is_lock_timeout, is_transient
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from postroad.brokers.base import Subscriber
     from postroad.consumer.attempts import Attempts, PriorAttempts
     from postroad.consumer.handler_transaction import HandlerTransaction
     from postroad.consumer.model import ConsumerOptions, OpenDelivery, Summary
     from postroad.listeners import Listeners
+    from postroad.otel import Tracing
     from postroad.received import Received
 
-__all__ = ["CONSUMER_HEADER", "DeliveryProcessor", "is_failure"]
+__all__ = ["DeliveryProcessor", "handle_group_traced", "is_failure"]
 
 MOST_LOSSES: Final = 5
 """How often a message's transaction may be lost before that counts: its handler may be what breaks the connection."""
-CONSUMER_HEADER: Final = "postroad-consumer"
-"""The header of a dead letter that names the consumer."""
 
 
 class DeliveryProcessor:
@@ -53,6 +53,7 @@ class DeliveryProcessor:
         summary: Summary,
         listeners: Listeners,
         stopping: asyncio.Event,
+        tracing: Tracing | None = None,
     ) -> None:
         self._options = options
         self._subscriber = subscriber
@@ -61,6 +62,7 @@ class DeliveryProcessor:
         self._summary = summary
         self._listeners = listeners
         self._stopping = stopping
+        self._tracing = tracing
         self._one_suspect = asyncio.Lock()
         self._marked: dict[str, PriorAttempts] = {}
         """By identity: messages whose attempt this run has marked as begun, and not yet as ended."""
@@ -79,61 +81,100 @@ class DeliveryProcessor:
                 return await self._count_failure(item, message, item.failure)
             return await (self._handle_suspect if item.suspect else self._handle)(item, message)
         except MessageBusy as busy:
-            if is_transient(busy) and not is_lock_timeout(busy):  # some drivers connect only when they are first used
+            item.locked = is_lock_timeout(busy)
+            elsewhere = isinstance(busy, PayloadUnavailable)
+            if (
+                is_transient(busy) and not item.locked and not elsewhere
+            ):  # some drivers connect when they are first used
                 item.waits_for, item.waits_because = "database", str(busy)
             retry_in = self._pause(item)
-            retry_ms = retry_in * 1000
-            self._listeners.emit(events.MessageBusy(*self._names(item), reason=cut(str(busy)), retry_ms=retry_ms))
+            if item.waits_for is None:  # else it is an outage, which is reported once for all messages
+                event = events.MessageBusy(*self._names(item), reason=cut(str(busy)), retry_ms=retry_in * 1000)
+                self._listeners.emit(event)
         except BrokerUnavailable as outage:  # of the dead-letter queue; other messages go on
             item.waits_for, item.waits_because = "dead letters", str(outage)
             retry_in = self._pause(item)
-            retry_ms = retry_in * 1000
-            self._listeners.emit(events.ConsumerWaiting(self._options.consumer, reason=str(outage), retry_ms=retry_ms))
         return retry_in
 
     async def attempt_group(self, items: Sequence[OpenDelivery]) -> None:
         """Handle all of them in one transaction. Raises what `HandlerTransaction.handle` raises."""
         began = time.monotonic()
-        new = await self._transaction.handle([item.message for item in items if item.message is not None])
+        messages = [item.message for item in items if item.message is not None]
+        new: Sequence[bool]
+        if self._tracing is None:
+            new = await self._transaction.handle(messages)
+        else:
+            new = await handle_group_traced(
+                self._tracing, self._transaction.handle, messages, self._options.consumer, self._subscriber.name
+            )
         for item, first in zip(items, new, strict=True):
             self._finish(item, began, first=first)
+        if self._listeners.measure:
+            self._measure(items, new, began)
 
     async def _handle(self, item: OpenDelivery, message: Received) -> float | None:
+        if self._tracing is None:
+            return await self._call_handler(item, message)
+        with self._tracing.process([message], self._options.consumer, self._subscriber.name) as span:
+            item.span = span
+            try:
+                return await self._call_handler(item, message)
+            finally:
+                item.span = None
+
+    async def _call_handler(self, item: OpenDelivery, message: Received) -> float | None:
         began = time.monotonic()
         try:
             [first] = await self._transaction.handle([message], marked=message.identity in self._marked)
         except (InboxUnavailable, MessageBusy):
+            if item.span is not None:
+                item.span.end_as("waiting")
             raise
         except Unreadable as error:
-            item.dead_letter_reason = str(error)
+            item.dead_letter_reason, item.error = str(error), error
+            if item.span is not None:
+                item.span.fail(error)
             return await self._dead_letter(item)
         except BaseException as error:
             if not is_failure(error):
                 raise
+            if item.span is not None:
+                item.span.fail(error, "lost" if isinstance(error, TransactionLost) else "failed")
+            if self._listeners.measure:
+                self._measure([item], [False], began)
             item.losses += isinstance(error, TransactionLost)
             if isinstance(error, TransactionLost) and item.losses <= MOST_LOSSES:
                 raise MessageBusy(str(error)) from error
+            item.error = error
             item.failure = cut(str(error) if isinstance(error, TransactionLost) else f"{type(error).__name__}: {error}")
             return await self._count_failure(item, message, item.failure)
         self._marked.pop(message.identity, None)
         self._finish(item, began, first=first)
+        if self._listeners.measure:
+            self._measure([item], [first], began)
         return None
+
+    def _measure(self, items: Sequence[OpenDelivery], new: Sequence[bool], began: float) -> None:
+        created = [item.message.time for item, first in zip(items, new, strict=True) if first and item.message]
+        self._listeners.processed(self._options.consumer, time.monotonic() - began, created)
 
     def _finish(self, item: OpenDelivery, began: float, *, first: bool) -> None:
         if not first:
             self._ignore_duplicate(item)
             return
         self._summary.handled += 1
+        if item.span is not None:
+            item.span.end_as("handled")
         if self._listeners.wants(events.MessageHandled):
             duration_ms = (time.monotonic() - began) * 1000
             self._listeners.emit(events.MessageHandled(*self._names(item), duration_ms=duration_ms))
 
     async def _handle_suspect(self, item: OpenDelivery, message: Received) -> float | None:
         """Messages that were being handled when a process crashed are tried one at a time. The others wait and are not
-        marked yet, so that only the one that crashes the process again is blamed.
+        marked yet, so that an attempt counts only for the one that crashes the process again.
         """
         async with self._one_suspect:
-            if self._stopping.is_set():
+            if self._stopping.is_set() or item.revoked:
                 return 0.0
             await self._transaction.undo([message])
             # A mark of this run is no crash: the message has met an outage since, or came again in another session.
@@ -165,7 +206,9 @@ class DeliveryProcessor:
             item.dead_letter_reason = reason
             return await self._dead_letter(item)
         names, retry_ms = self._names(item), retry_in * 1000
-        self._listeners.emit(events.HandlerFailed(*names, attempt=attempts, reason=reason, retry_ms=retry_ms))
+        event = events.HandlerFailed(*names, attempt=attempts, reason=reason, retry_ms=retry_ms)
+        self._listeners.emit(event.caused_by(item.error))
+        item.error = None
         return retry_in
 
     async def _dead_letter(self, item: OpenDelivery) -> float | None:
@@ -175,18 +218,27 @@ class DeliveryProcessor:
         type = "" if message is None else message.type
         if item.dead_letter_id is None:
             consumer = self._options.consumer
-            headers = {CONSUMER_HEADER: consumer, "postroad-reason": cut(reason), "postroad-identity": identity}
+            headers = {CONSUMER_HEADER: consumer, REASON_HEADER: cut(reason), IDENTITY_HEADER: identity}
             await self._subscriber.dead_letter(item.delivery, headers)
             item.dead_letter_id = identity
         await self._attempts.record_dead(item.dead_letter_id, type, reason)
         self._marked.pop(item.dead_letter_id, None)
         self._summary.dead += 1
-        self._listeners.emit(
-            events.MessageDeadLettered(
-                self._options.consumer, id=item.dead_letter_id, message_type=type, reason=cut(reason)
-            )
+        event = events.MessageDeadLettered(
+            self._options.consumer, id=item.dead_letter_id, message_type=type, reason=cut(reason)
         )
+        self._listeners.emit(event.caused_by(item.error))
+        item.error = None
+        if item.span is not None:
+            item.span.end_as("dead")
         return None
+
+    async def unmark(self, items: Collection[OpenDelivery]) -> None:
+        """Remove the marks of these, if they have some: another consumer gets them, and would count crashes."""
+        identities = {item.message.identity for item in items if item.message is not None} & self._marked.keys()
+        await asyncio.gather(*map(self._attempts.unmark, identities), return_exceptions=True)
+        for identity in identities:
+            self._marked.pop(identity, None)
 
     async def unmark_all(self) -> None:
         """Remove the marks of attempts that ended because the consumer was stopped. If this fails, they will look like
@@ -198,6 +250,9 @@ class DeliveryProcessor:
 
     def _ignore_duplicate(self, item: OpenDelivery) -> None:
         self._summary.duplicates += 1
+        item.error = None
+        if item.span is not None:
+            item.span.end_as("duplicate")
         if self._listeners.wants(events.DuplicateIgnored):
             self._listeners.emit(events.DuplicateIgnored(*self._names(item)))
 
@@ -212,6 +267,26 @@ class DeliveryProcessor:
     def _names(self, item: OpenDelivery) -> tuple[str, str, str]:
         message, consumer = item.message, self._options.consumer
         return (consumer, message.id, message.type) if message else (consumer, "", "")
+
+
+async def handle_group_traced(
+    tracing: Tracing,
+    handle: Callable[[Sequence[Received]], Awaitable[Sequence[bool]]],
+    messages: Sequence[Received],
+    consumer: str,
+    source: str,
+) -> Sequence[bool]:
+    """Handle a group in one transaction and one span."""
+    with tracing.process(messages, consumer, source) as span:
+        try:
+            new = await handle(messages)
+        except BaseException as error:
+            if span is not None:
+                span.fail(error)
+            raise
+        if span is not None:
+            span.end_group(new)
+        return new
 
 
 def is_failure(error: BaseException) -> bool:

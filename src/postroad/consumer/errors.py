@@ -4,6 +4,7 @@
 |---|---|---|
 | `InboxUnavailable` | no transaction can be begun, or the inbox's tables can't be written | all messages wait; nothing is counted |
 | `MessageBusy` | another transaction is processing this message | this message waits; nothing is counted |
+| `PayloadUnavailable` | the store of this message's payload is unavailable | this message waits; nothing is counted |
 | `TransactionLost` | the connection, or a conflict, ended the transaction | retry without counting, five times; then a failed attempt |
 | `TransactionAborted` | the handler hid an error that aborted its transaction | a failed attempt |
 | `TransactionEnded` | the handler committed or rolled back by itself | a failed attempt |
@@ -19,6 +20,7 @@ __all__ = [
     "HandlerTimedOut",
     "InboxUnavailable",
     "MessageBusy",
+    "PayloadUnavailable",
     "TransactionAborted",
     "TransactionEnded",
     "TransactionLost",
@@ -33,6 +35,10 @@ class MessageBusy(Exception):
     """This message can't be processed now: another transaction holds its row in the inbox, or the connection was lost
     before the handler was called.
     """
+
+
+class PayloadUnavailable(MessageBusy):
+    """This message's payload is stored elsewhere, and can't be read from there now."""
 
 
 class TransactionLost(Exception):

@@ -12,22 +12,26 @@ from contextvars import Context, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from postroad.codecs.chain import Decoder
 from postroad.consumer.errors import (
     HandlerTimedOut,
     InboxUnavailable,
     MessageBusy,
+    PayloadUnavailable,
     TransactionEnded,
     TransactionLost,
 )
 from postroad.consumer.transaction_check import ENDED, check_transaction
-from postroad.correlation import trusted_traceparent
+from postroad.errors import PayloadsUnavailable
 from postroad.message import correlated
 from postroad.stores.connections import State, reported_through, state_through
+from postroad.trace_context import STATE_HEADER, TRACE_HEADER, trusted_context
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator, Sequence
+    from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from postroad.codecs.chain import Undone
     from postroad.consumer.attempts import Attempts
     from postroad.consumer.registry import HandlerRegistry
     from postroad.consumer.transactions import Steps, Transactions
@@ -49,16 +53,32 @@ class HandlerTransaction:
         attempts: Attempts,
         *,
         timeout: float | None = None,
+        decoder: Decoder | None = None,
     ) -> None:
-        """`timeout` is how many seconds a call of an async handler may take, None for any number."""
+        """`timeout` is how many seconds a call of an async handler may take, None for any number. `decoder` undoes what
+        the producer's codecs did.
+        """
+        self.decoder = decoder or Decoder()
         self._timeout = timeout
         self._consumer = consumer
         self._inbox = inbox
-        self._handlers = handlers
+        self.handlers = handlers
         self._transactions = transactions
         self._attempts = attempts
         self._failed: dict[str, Any] = {}
         """By identity: the transaction in which a handler failed, where the handler may have committed it."""
+
+    def within(self, transactions: Transactions, attempts: Attempts) -> HandlerTransaction:
+        """The same handlers in other transactions."""
+        return HandlerTransaction(
+            self._consumer,
+            self._inbox,
+            self.handlers,
+            transactions,
+            attempts,
+            timeout=self._timeout,
+            decoder=self.decoder,
+        )
 
     @property
     def unfinished(self) -> int:
@@ -70,21 +90,23 @@ class HandlerTransaction:
         whether it was new.
 
         `marked`: the attempt at the only message was marked as begun; the mark is removed in the same transaction.
-        Raises InboxUnavailable, MessageBusy, TransactionLost, Unreadable, or what a handler raised. Nothing is
-        committed then, unless a handler did so itself; see `undo`.
+        Raises InboxUnavailable, MessageBusy (also PayloadUnavailable), TransactionLost, Unreadable, or what a handler
+        raised. Nothing is committed then, unless a handler did so itself; see `undo`.
         """
         if self._failed:
             await self.undo(messages)
+        undone = await self.decoder.undo(messages)  # before the transaction begins: payloads may be elsewhere
         try:
-            new: list[bool] = await self._transactions.run(partial(self._steps, messages, marked))
+            new: list[bool] = await self._transactions.run(partial(self.steps, undone, marked))
         except Exception:
             with suppress(InboxUnavailable, MessageBusy):  # tried again before anything else is done with the messages
                 await self.undo(messages)
             raise
         return new
 
-    def _steps(self, messages: Sequence[Received], marked: bool, tx: Any) -> Steps:
-        """What is done in the transaction."""
+    def steps(self, undone: Undone, marked: bool, tx: Any) -> Steps:
+        """What is done in the transaction: inbox, decode, handlers, check; for each message whether it was new."""
+        messages = undone.messages
         arrived = [(message.id, message.type, message.source) for message in messages]
         try:  # an error here is not the handler's fault
             reported = yield reported_through(tx)
@@ -94,9 +116,11 @@ class HandlerTransaction:
         except Exception as error:
             raise MessageBusy(f"{type(error).__name__}: {error}") from error
         new = [message for message, first in zip(messages, recorded.new, strict=True) if first]
-        events = [(self._handlers.event(message), message) for message in new]
+        if undone.failures:
+            _check_payloads(new, undone.failures)
+        events = [(self.handlers.event(message), message) for message in new]
         call: Callable[..., Any] = self._call_async if self._transactions.is_async else self._call
-        done, each = 0, 1 if self._handlers.batch is None else len(events)
+        done, each = 0, 1 if self.handlers.batch is None else len(events)
         if each < len(events):
             call = partial(_in_own_context, call)
         try:
@@ -116,11 +140,11 @@ class HandlerTransaction:
         return recorded.new
 
     def _call(self, events: Sequence[tuple[Any, Received]], tx: Any) -> None:
-        self._handlers.check_result(self._handlers.call(events, tx))
+        self.handlers.check_result(self.handlers.call(events, tx))
 
     async def _call_async(self, events: Sequence[tuple[Any, Received]], tx: Any) -> None:
         """Cancel a handler that takes too long: it has failed, even if it hides that it was cancelled."""
-        handler = self._handlers.call(events, tx)
+        handler = self.handlers.call(events, tx)
         if self._timeout is None:
             await handler
             return
@@ -172,15 +196,22 @@ class HandlerTransaction:
                 self._failed.pop(identity, None)  # another undo may have ended during the await
 
 
+def _check_payloads(messages: Sequence[Received], failures: Mapping[str, Exception]) -> None:
+    """Raise why the payload of one of these messages could not be had."""
+    for message in messages:
+        failure = failures.get(message.identity)
+        if isinstance(failure, PayloadsUnavailable):
+            raise PayloadUnavailable(str(failure)) from failure
+        if failure is not None:
+            raise failure
+
+
 def following(message: Received) -> AbstractContextManager[None]:
     """What is added to an outbox inside this block gets the message's correlation id and trace, and its id as the
     causation id. Handlers of single messages run inside such a block; those of batches open one for each message.
     """
-    return correlated(
-        message.correlation_id or message.id,
-        traceparent=trusted_traceparent(message.headers.get("traceparent")),
-        causation_id=message.id,
-    )
+    trace = trusted_context(message.headers.get(TRACE_HEADER), message.headers.get(STATE_HEADER))
+    return correlated(message.correlation_id or message.id, **trace._asdict(), causation_id=message.id)
 
 
 def _in_own_context(call: Callable[..., Coroutine[Any, Any, None] | None], *arguments: Any) -> _InContext | None:

@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 __all__ = ["Keys"]
 
@@ -60,6 +60,28 @@ class Keys(Generic[T]):
             return
         self._behind[key].extendleft(reversed(items[1:]))
         self.ready.appendleft((key, items[0]))
+
+    def discard(self, unwanted: Callable[[T], bool]) -> list[T]:
+        """Remove what waits and is unwanted. What is behind it takes its place; what was taken keeps its key busy."""
+        removed: list[T] = []
+
+        def wanted(items: Iterable[T]) -> deque[T]:
+            kept: deque[T] = deque()
+            for item in items:
+                (removed if unwanted(item) else kept).append(item)
+            return kept
+
+        ready, self.ready = self.ready, deque()
+        for key, item in ready:
+            waiting = wanted((item, *(self._behind.pop(key) if key is not None else ())))
+            if waiting:
+                self.ready.append((key, waiting.popleft()))
+                if key is not None:
+                    self._behind[key] = waiting
+        is_ready = {key for key, _ in self.ready}
+        for key in self._behind.keys() - is_ready:
+            self._behind[key] = wanted(self._behind[key])
+        return removed
 
     def clear(self) -> list[T]:
         """All that waits. The keys of what is under way stay busy."""

@@ -1,7 +1,8 @@
-"""A consumer's handlers in the relay's own process: no broker in between, and the same inbox.
+"""A consumer's handlers in the process that has the messages, a relay's or a web server's: no broker in between, and
+the same inbox.
 
-Messages of a type that no handler takes are skipped. A handler that fails refuses its message, and the relay retries it
-as it does any refused message; the inbox makes sure that a message that comes again has no second effect.
+Messages of a type that no handler takes are skipped. A handler that fails refuses its message, and the relay, or the
+sender of the request, retries it; the inbox makes sure that a message that comes again has no second effect.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import nullcontext, suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from postroad import events
 from postroad.consumer.attempts import cut
-from postroad.consumer.errors import InboxUnavailable, MessageBusy, TransactionLost
+from postroad.consumer.delivery import handle_group_traced
+from postroad.consumer.errors import InboxUnavailable, MessageBusy, PayloadUnavailable, TransactionLost
+from postroad.consumer.model import Summary
 from postroad.errors import BrokerUnavailable, Refusal, StoreUnavailable
 from postroad.received import Unreadable, received
 from postroad.waiting import cancel_and_wait
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from postroad.consumer.registry import HandlerRegistry
     from postroad.listeners import Listeners
     from postroad.message import StoredMessage
+    from postroad.otel import ProcessSpan, Tracing
     from postroad.received import Received
 
 __all__ = ["LocalHandler"]
@@ -33,10 +37,23 @@ T = TypeVar("T")
 
 LAST_SECONDS: Final = 1.0
 """How long handlers that were cancelled are waited for, because the relay ends."""
+PAYLOADS: Final = "payload store"
+"""The route of messages whose payloads are elsewhere, for when that store is unavailable."""
+
+
+class _Given(NamedTuple):
+    """A message to handle, and its number among those that are handled with it."""
+
+    position: int
+    message: Received
+
+    @property
+    def key(self) -> str | None:
+        return self.message.key
 
 
 class LocalHandler:
-    """Calls a consumer's handlers with the messages of a `LocalPublisher`."""
+    """Calls a consumer's handlers with the messages of a `LocalPublisher`, or with those of requests."""
 
     def __init__(
         self,
@@ -47,17 +64,27 @@ class LocalHandler:
         *,
         concurrency: int,
         in_order: bool,
+        tracing: Tracing | None,
+        source: str,
         start: Callable[[], Coroutine[Any, Any, None]],
         end: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
+        """`source` is what spans call the place that messages come from."""
         self.name = consumer
+        self._source = source
         self.in_order = in_order
+        self.durability = "handled: its handler's transaction is committed, or no handler takes its type"
+        self.summary = Summary()
+        self.in_flight = 0
+        """How many messages are being handled."""
         self._start = start
         self._started = False
+        self._starting = asyncio.Lock()
         self._end = end
         self._handlers = handlers
         self._transaction = transaction
         self._listeners = listeners
+        self._tracing = tracing
         self._slots = asyncio.Semaphore(concurrency)
         self._one_shared = asyncio.Lock()
         """Lanes take turns with shared transactions: two could deadlock on rows that keys don't cover."""
@@ -86,7 +113,8 @@ class LocalHandler:
         """
         if not self._started:
             await self.start()
-        wanted = [message for message in messages if message.type in self._handlers.types]
+        types = frozenset(self._handlers.types)
+        wanted = [_Given(message.position, received(message)) for message in messages if message.type in types]
         failures: dict[int, Refusal | BrokerUnavailable] = {}
         size = self._handlers.group_size if self._handlers.batch is None else len(wanted)
         if size > 1:
@@ -107,9 +135,23 @@ class LocalHandler:
                 )
         return refusals
 
-    def _chains(self, messages: Sequence[StoredMessage]) -> Iterable[Sequence[StoredMessage]]:
+    async def handle_received(self, messages: Sequence[Received]) -> Sequence[Refusal | BrokerUnavailable]:
+        """Handle what came in one request: all in one transaction if they are several, or if that fails, each alone.
+        Returns why some of them were not handled; all others were, or no handler takes their type.
+
+        Raises BrokerUnavailable.
+        """
+        if not self._started:
+            async with self._starting:
+                if not self._started:
+                    await self.start()
+        types = frozenset(self._handlers.types)
+        wanted = [_Given(number, message) for number, message in enumerate(messages) if message.type in types]
+        return list((await self._handle_group(wanted)).values())
+
+    def _chains(self, messages: Sequence[_Given]) -> Iterable[Sequence[_Given]]:
         """The messages of each key, if they are handled in order; else each message by itself."""
-        chains: dict[str | int, list[StoredMessage]] = {}
+        chains: dict[str | int, list[_Given]] = {}
         for message in messages:
             key = message.key if self.in_order else None
             chains.setdefault(message.position if key is None else key, []).append(message)
@@ -141,26 +183,32 @@ class LocalHandler:
             raise
         return [task.result() for task in tasks]
 
-    async def _handle_group(self, messages: Sequence[StoredMessage]) -> Mapping[int, Refusal | BrokerUnavailable]:
+    async def _handle_group(self, messages: Sequence[_Given]) -> Mapping[int, Refusal | BrokerUnavailable]:
         """All in one transaction; if that fails, each alone, so that only the one that causes it is refused."""
         if len(messages) > 1:
-            given, began = [received(message) for message in messages], time.monotonic()
+            given, began = [each.message for each in messages], time.monotonic()
             with suppress(Exception):  # it is raised again for the message that causes it
                 async with self._one_shared if self._handlers.batch is None else nullcontext():
-                    [new] = await self._run([self._transaction.handle(given)])
+                    [new] = await self._run([self._handle_together(given)])
                 for message, first in zip(given, new, strict=True):
                     self._finish(message, began, first=first)
+                self._measure(given, new, began)
                 return {}
         return await self._handle_alone(messages)
 
-    async def _handle_alone(self, messages: Sequence[StoredMessage]) -> dict[int, Refusal | BrokerUnavailable]:
+    async def _handle_together(self, messages: Sequence[Received]) -> Sequence[bool]:
+        if self._tracing is None:
+            return await self._handle_all(messages)
+        return await handle_group_traced(self._tracing, self._handle_all, messages, self.name, self._source)
+
+    async def _handle_alone(self, messages: Sequence[_Given]) -> dict[int, Refusal | BrokerUnavailable]:
         """Each in a transaction of its own; which failed."""
         failures: dict[int, Refusal | BrokerUnavailable] = {}
         for failed in await self._run(map(self._handle_in_order, self._chains(messages))):
             failures |= failed
         return failures
 
-    async def _handle_in_order(self, messages: Sequence[StoredMessage]) -> Mapping[int, Refusal | BrokerUnavailable]:
+    async def _handle_in_order(self, messages: Sequence[_Given]) -> Mapping[int, Refusal | BrokerUnavailable]:
         """Handle them until one fails; which one that is, if any."""
         for message in messages:
             failure = await asyncio.create_task(self._handle(message))  # in a context of its own
@@ -168,23 +216,55 @@ class LocalHandler:
                 return {message.position: failure}
         return {}
 
-    async def _handle(self, message: StoredMessage) -> Refusal | BrokerUnavailable | None:
+    async def _handle(self, given: _Given) -> Refusal | BrokerUnavailable | None:
         async with self._slots:
-            began, given = time.monotonic(), received(message)
-            try:
-                [first] = await self._transaction.handle([given])
-            except (InboxUnavailable, MessageBusy) as outage:
-                return BrokerUnavailable(str(outage), suspicious=False)
-            except TransactionLost as lost:  # and the message may be what breaks the connection
-                return BrokerUnavailable(str(lost))
-            except Unreadable as error:
-                return Refusal(message.position, str(error), permanent=True)
-            except Exception as error:
-                return await self._refused(message.position, given, error)
-            self._finish(given, began, first=first)
-            return None
+            if self._tracing is None:
+                return await self._call_handler(given.position, given.message, None)
+            with self._tracing.process([given.message], self.name, self._source) as span:
+                return await self._call_handler(given.position, given.message, span)
+
+    async def _call_handler(
+        self, position: int, message: Received, span: ProcessSpan | None
+    ) -> Refusal | BrokerUnavailable | None:
+        began = time.monotonic()
+        try:
+            [first] = await self._handle_all([message])
+        except (InboxUnavailable, MessageBusy) as outage:
+            if span is not None:
+                span.end_as("waiting")
+            if isinstance(outage, PayloadUnavailable):  # no attempt is counted, and other keys go on
+                return Refusal(position, str(outage), route=PAYLOADS, error=outage)
+            return BrokerUnavailable(str(outage), suspicious=False)
+        except Exception as error:
+            if span is not None:
+                span.fail(error, "lost" if isinstance(error, TransactionLost) else "failed")
+            if isinstance(error, TransactionLost):  # and the message may be what breaks the connection
+                return BrokerUnavailable(str(error))
+            if isinstance(error, Unreadable):
+                return Refusal(position, str(error), permanent=True, error=error)
+            self._measure([message], [False], began)
+            return await self._refused(position, message, error)
+        if span is not None:
+            span.end_as("handled" if first else "duplicate")
+        self._finish(message, began, first=first)
+        self._measure([message], [first], began)
+        return None
+
+    async def _handle_all(self, messages: Sequence[Received]) -> Sequence[bool]:
+        self.in_flight += len(messages)
+        try:
+            return await self._transaction.handle(messages)
+        finally:
+            self.in_flight -= len(messages)
+
+    def _measure(self, messages: Sequence[Received], new: Sequence[bool], began: float) -> None:
+        if self._listeners.measure:
+            created = [message.time for message, first in zip(messages, new, strict=True) if first]
+            self._listeners.processed(self.name, time.monotonic() - began, created)
 
     def _finish(self, message: Received, began: float, *, first: bool) -> None:
+        self.summary.handled += first
+        self.summary.duplicates += not first
         if first and self._listeners.wants(events.MessageHandled):
             took = (time.monotonic() - began) * 1000
             self._listeners.emit(events.MessageHandled(self.name, message.id, message.type, duration_ms=took))
@@ -194,4 +274,5 @@ class LocalHandler:
             await self._transaction.undo([message])
         except (InboxUnavailable, MessageBusy) as outage:
             return BrokerUnavailable(str(outage), suspicious=False)
-        return Refusal(position, cut(f"{type(error).__name__}: {error}"))
+        self.summary.failed += 1
+        return Refusal(position, cut(f"{type(error).__name__}: {error}"), error=error)

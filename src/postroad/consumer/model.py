@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 if TYPE_CHECKING:
     from postroad.brokers.base import Delivery
     from postroad.consumer.outages import Dependency
+    from postroad.otel import ProcessSpan
     from postroad.received import Received
     from postroad.retry import RetryPolicy
 
-__all__ = ["ConsumerOptions", "OpenDelivery", "Summary"]
+__all__ = ["ConsumerOptions", "ConsumerStats", "OpenDelivery", "Summary"]
 
 
 class ConsumerOptions(msgspec.Struct, frozen=True):
@@ -42,16 +43,24 @@ class OpenDelivery(msgspec.Struct, eq=False):
     """It is in the dead-letter queue, under this identity."""
     suspect: bool = False
     """It was delivered before, or was a dead letter: it may have crashed a process, so its attempts are marked."""
+    revoked: bool = False
+    """Its session ends: no attempt is begun any more, and what is not acked is delivered to another consumer."""
     alone: bool = False
     """It is processed in a transaction of its own, never in a group."""
     failure: str | None = None
     """Why its handler failed, until that attempt is counted."""
+    error: BaseException | None = None
+    """What the handler raised, until that was logged. Its traceback keeps alive whatever the handler used."""
+    span: ProcessSpan | None = None
+    """The span of the handler that runs, if it is traced."""
     losses: int = 0
     """How often its transaction was lost."""
     waits_for: Dependency | None = None
     """What was unavailable at the last try; None when it waits for something else."""
     waits_because: str = ""
     """Why that was unavailable."""
+    locked: bool = False
+    """At the last try, another transaction had locked its inbox row for longer than `lock_timeout`."""
     pauses: int = 0
     """How often it has waited because the message was busy, or the dead-letter queue unavailable."""
 
@@ -70,6 +79,11 @@ class Summary(msgspec.Struct):
     """Handlers that were still running when the consumer ended."""
     seconds: float = 0.0
 
+    def add(self, other: Summary) -> None:
+        """Add what another run did."""
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
     def __str__(self) -> str:
         rate = f" ({self.handled / self.seconds:,.0f}/s)" if self.seconds > 0 and self.handled else ""
         text = f"{self.handled:,} handled"
@@ -77,3 +91,17 @@ class Summary(msgspec.Struct):
         text += f", {self.duplicates:,} processed before" if self.duplicates else ""
         text += f", {self.failed:,} {'attempt' if self.failed == 1 else 'attempts'} failed" if self.failed else ""
         return f"{text} in {self.seconds:.2f} s{rate}"
+
+
+class ConsumerStats(msgspec.Struct, frozen=True, kw_only=True):
+    """A consumer at one moment. Counts are since it was made."""
+
+    consumer: str
+    phase: Literal["starting", "running", "draining", "ended", "failed"]
+    """starting: the database was not reached yet. draining: it is being stopped. failed: it has ended with an error."""
+    handled: int
+    duplicates: int
+    failed: int
+    dead: int
+    in_flight: int
+    """Messages that are being processed."""

@@ -1,17 +1,23 @@
-"""How long a consumer waits for what is unavailable: with `--until-empty` there is a limit. No I/O."""
+"""What is unavailable to a consumer: how long it waits for that, with `--until-empty` up to a limit; and when that is
+reported, however many messages meet the same outage. No I/O.
+"""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Final, Literal
 
+from postroad import events
 from postroad.backoff import ExponentialBackoff
 from postroad.errors import BrokerUnavailable, StoreUnavailable
+from postroad.outage_reports import OutageReports
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from postroad.errors import PostroadError
+    from postroad.listeners import Listeners
+    from postroad.outage_reports import OutageReport
 
 __all__ = ["BACKOFF", "Dependency", "Outages"]
 
@@ -31,12 +37,21 @@ class Outages:
     """What is unavailable, and since when. After `limit` seconds `give_up` is called, once; `given_up` is the error."""
 
     def __init__(
-        self, limit: float | None, give_up: Callable[[], None], *, now: Callable[[], float] = time.monotonic
+        self,
+        limit: float | None,
+        give_up: Callable[[], None],
+        *,
+        consumer: str,
+        listeners: Listeners,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._consumer = consumer
+        self._listeners = listeners
         self._limit = float("inf") if limit is None else limit
         self._give_up = give_up
         self._now = now
         self._since: dict[Dependency, float] = {}
+        self._reports: dict[Dependency, OutageReports] = {}
         self.given_up: PostroadError | None = None
 
     def begin(self, what: Dependency, reason: str, pause: float) -> float:
@@ -48,8 +63,30 @@ class Outages:
                 f"gave up after waiting {self._limit:g} s (until_empty_timeout) for the {what}: {reason}"
             )
             self._give_up()
-        return max(0.0, min(pause, left))
+        wait = max(0.0, min(pause, left))
+        report = self._reports.setdefault(what, OutageReports()).failed(now)
+        if report is not None and self.given_up is None:
+            self._report(what, reason, wait, report)
+        return wait
 
-    def end(self, what: Dependency) -> None:
-        """Note that it is available."""
-        self._since.pop(what, None)
+    def end(self, what: Dependency, *, began: float | None = None) -> None:
+        """Note that it is available, as an attempt shows that began then."""
+        if self._since.pop(what, None) is None and what not in self._reports:
+            return
+        report = self._reports[what].worked(self._now(), began=began)
+        if report is not None and what != "broker":  # of which `Receiving` says so
+            self._listeners.emit(
+                events.ConsumerRecovered(self._consumer, what=what, waited_s=report.seconds, retries=report.retries)
+            )
+
+    def _report(self, what: Dependency, reason: str, wait: float, report: OutageReport) -> None:
+        retry_ms, waited, retries = wait * 1000, report.seconds, report.retries
+        if what == "broker":
+            event: events.Event = events.SubscriberUnavailable(
+                self._consumer, reason=reason, retry_ms=retry_ms, waited_s=waited, retries=retries
+            )
+        else:
+            event = events.ConsumerWaiting(
+                self._consumer, what=what, reason=reason, retry_ms=retry_ms, waited_s=waited, retries=retries
+            )
+        self._listeners.emit(event)

@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from postroad.consumer.begin import described, is_async_begin
 from postroad.consumer.signatures import check_signature, is_async_function, name_of
+from postroad.consumer.upcasts import EVERYWHERE, Upcasts, convert
 from postroad.errors import InvalidMessage, InvalidSetting
 from postroad.message import checked_name, type_name
 from postroad.received import Received, Unreadable, decoder_for, is_readable
+from postroad.shredded import ShreddedPayload
+from postroad.tombstone import Tombstone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["HandlerRegistry", "event_types"]
+    from postroad.consumer.upcasts import Upcast
+    from postroad.received import Empty
 
-BUILTINS = frozenset({bytes, str, dict})
+__all__ = ["Handled", "HandlerRegistry", "event_types"]
+
+NAMELESS = frozenset({bytes, str, dict, Tombstone, ShreddedPayload})
+"""Classes that say nothing about the type of a message."""
+_PLURALS: Final[dict[type, str]] = {Tombstone: "tombstones", ShreddedPayload: "erased payloads"}
+
+
+class Handled(NamedTuple):
+    """What a handler takes: the events of a type, its tombstones, or those whose payloads were erased."""
+
+    type: str
+    without_content: Empty | None = None
+
+    def __str__(self) -> str:
+        return repr(self.type) if self.without_content is None else f"{_PLURALS[self.without_content]} of {self.type!r}"
 
 
 class HandlerRegistry:
@@ -28,23 +46,31 @@ class HandlerRegistry:
         """`begin` makes the handlers' transactions; it must be sync or async as they are."""
         self._consumer = consumer
         self._begin = begin
-        self._events: dict[str, type] = {}
-        self._functions: dict[str, Callable[..., Any]] = {}
+        self._events: dict[Handled, type] = {}
+        self._functions: dict[Handled, Callable[..., Any]] = {}
+        self.upcasts = Upcasts(EVERYWHERE)
+        """From old types to those that have a handler."""
         self.batch: Callable[..., Any] | None = None
         self.group_size = messages_per_transaction
         """The most messages that share a transaction."""
 
     @property
     def types(self) -> list[str]:
-        """The types that have a handler."""
-        return list(self._events)
+        """The types that have a handler, and the old ones that are upcast to them."""
+        handled = dict.fromkeys(handled.type for handled in self._events)
+        return [*handled, *self.upcasts.types(handled)]
+
+    @property
+    def events(self) -> dict[str, type]:
+        """The types of events that have a handler, and the class that each is decoded into."""
+        return {handled.type: cls for handled, cls in self._events.items() if handled.without_content is None}
 
     @property
     def is_async(self) -> bool:
         """Whether the handlers are coroutine functions: all or none are."""
         return any(map(is_async_function, self._all()))
 
-    def add(self, types: dict[str, type], function: Callable[..., Any]) -> None:
+    def add(self, types: dict[Handled, type], function: Callable[..., Any]) -> None:
         """Register a handler of single messages. Raises InvalidSetting."""
         if self.batch is not None:
             raise InvalidSetting(
@@ -54,7 +80,7 @@ class HandlerRegistry:
         self._register(types, function, batch=False)
         self._functions |= dict.fromkeys(types, function)
 
-    def add_batch(self, types: dict[str, type], function: Callable[..., Any], size: int) -> None:
+    def add_batch(self, types: dict[Handled, type], function: Callable[..., Any], size: int) -> None:
         """Register the handler of batches, which is then the only one. Raises InvalidSetting."""
         if self.batch is not None or self._functions:
             raise InvalidSetting(
@@ -72,7 +98,7 @@ class HandlerRegistry:
         self.batch = function
         self.group_size = size
 
-    def _register(self, types: dict[str, type], function: Callable[..., Any], *, batch: bool) -> None:
+    def _register(self, types: dict[Handled, type], function: Callable[..., Any], *, batch: bool) -> None:
         if not callable(function):
             raise InvalidSetting(f"a handler is {function!r}; it must be a function")
         check_signature(function, list(types.values()), batch=batch)
@@ -82,11 +108,11 @@ class HandlerRegistry:
                 f"handler {name_of(function)} is {kind} and {name_of(others[0])} is not; all handlers of a consumer "
                 "share its transactions, so they must be of one kind"
             )
-        for type in types:
-            if type in self._events:
+        for handled in types:
+            if handled in self._events:
                 raise InvalidSetting(
-                    f"consumer {self._consumer!r} has a handler for {type!r} already, "
-                    f"{name_of(self.batch or self._functions[type])}; {name_of(function)} would replace it"
+                    f"consumer {self._consumer!r} has a handler for {handled} already, "
+                    f"{name_of(self.batch or self._functions[handled])}; {name_of(function)} would replace it"
                 )
         self._check_begin(function)
         self._events |= types
@@ -102,21 +128,51 @@ class HandlerRegistry:
         )
 
     def event(self, message: Received) -> Any:
-        """Decode the event in the message. Raises Unreadable."""
-        cls = self._events.get(message.type)
+        """Decode the event in the message, and upcast it if its type is an old one. Raises Unreadable."""
+        cls = self._events.get(Handled(message.type, message.without_content))
+        if cls is not None and message.erased_key is None:
+            try:
+                return decoder_for(cls)(message.payload)
+            except Unreadable as error:
+                raise _with_content_type(error, message) from error.__cause__
+        steps = self._steps(message)
+        type = steps[-1].to if steps else message.type
+        cls = self._events.get(Handled(type, message.without_content)) or self._raw(type, message)
+        if cls is not None and message.erased_key is not None:
+            return ShreddedPayload(message.erased_key)
         if cls is None:
             raise Unreadable(
-                f"no handler of consumer {self._consumer!r} takes the type {message.type!r}; "
-                f"it has some for {', '.join(map(repr, self._events)) or 'none'}"
+                f"no handler of consumer {self._consumer!r} takes {_wanted(type, message)}; "
+                f"it has some for {', '.join(map(str, self._events)) or 'none'}"
             )
-        return decoder_for(cls)(message.payload)
+        if not steps or message.without_content is not None:
+            return decoder_for(cls)(message.payload)
+        event: Any = message.payload
+        for step in steps:
+            event = step(event)
+        return convert(event, cls)
+
+    def _steps(self, message: Received) -> Sequence[Upcast]:
+        """The upcasts from the message's type to one that has a handler; none if it has one itself."""
+        if Handled(message.type, message.without_content) in self._events or Handled(message.type) in self._events:
+            return ()
+        return self.upcasts.steps(message.type, {handled.type for handled in self._events})
+
+    def _raw(self, type: str, message: Received) -> type[Any] | None:
+        """A handler for bytes or str also takes messages without content, if no other handler does."""
+        cls = self._events.get(Handled(type))
+        return cls if message.is_tombstone and not message.is_shredded and cls in {bytes, str} else None
 
     def call(self, events: Sequence[tuple[Any, Received]], tx: Any) -> Any:
         """Call the handler of batches, or with a single message that of its type; an async one returns an awaitable."""
         if self.batch is not None:
             return self.batch(events, tx)
         [(event, message)] = events
-        return self._functions[message.type](event, tx, message)
+        handled = Handled(message.type, message.without_content)
+        if handled not in self._functions:
+            steps = self._steps(message)
+            handled = Handled(steps[-1].to, message.without_content) if steps else handled
+        return self._functions[handled if handled in self._functions else Handled(handled.type)](event, tx, message)
 
     @staticmethod
     def check_result(result: Any) -> None:
@@ -130,20 +186,51 @@ class HandlerRegistry:
         return [self.batch] if self.batch is not None else list(self._functions.values())
 
 
-def event_types(events: Sequence[type], type: str | None) -> dict[str, type]:
-    """The message types of these event classes. Raises InvalidSetting."""
+def _with_content_type(error: Unreadable, message: Received) -> Unreadable:
+    """The error, with a hint if the payload does not claim to be JSON."""
+    media_type = message.content_type.partition(";")[0].strip().lower()
+    if not media_type or media_type.endswith(("/json", "+json")):
+        return error
+    return Unreadable(f"{error} (its content type is {media_type!r}; a handler for bytes can decode it)")
+
+
+def _wanted(type: str, message: Received) -> str:
+    if message.is_shredded:
+        return (
+            f"the type {type!r} without its payload, which was erased with the key {message.erased_key!r} "
+            f"(@consumer.on(ShreddedPayload, type={type!r}))"
+        )
+    if not message.is_tombstone:
+        return f"the type {type!r}"
+    return f"tombstones of the type {type!r} (@consumer.on(Tombstone, type={type!r}))"
+
+
+def event_types(events: Sequence[type], type: str | None) -> dict[Handled, type]:
+    """What a handler of these event classes takes. Tombstone and ShreddedPayload beside others are of their types.
+
+    Raises InvalidSetting.
+    """
     if not events:
         raise InvalidSetting("a handler must say which events it takes: @consumer.on(OrderCreated)")
-    if type is not None and len(events) > 1:
-        raise InvalidSetting(f"type is {type!r} for {len(events)} classes; give each its own with @event")
+    others = [cls for cls in events if cls not in _PLURALS]
+    if type is not None and len(others) > 1:
+        raise InvalidSetting(f"type is {type!r} for {len(others)} classes; give each its own with @event")
+    found: dict[Handled, Any] = {Handled(name): cls for name, cls in _named(others, type).items()}
+    types = [handled.type for handled in found]
+    for kind in (cls for cls in events if cls in _PLURALS):
+        found |= {Handled(name, kind): kind for name in types or _named([kind], type)}
+    return found
+
+
+def _named(events: Sequence[type], type: str | None) -> dict[str, type]:
     found: dict[str, Any] = {}
     for cls in events:
         if not inspect.isclass(cls) or not is_readable(cls):
             raise InvalidSetting(
                 f"a handler can't be given {cls!r}; it must be a dataclass, a msgspec Struct, a pydantic or attrs "
-                "model, dict, str or bytes"
+                "model, dict, str, bytes, Tombstone or ShreddedPayload"
             )
-        if cls in BUILTINS and type is None:
+        if cls in NAMELESS and type is None:
             raise InvalidSetting(
                 f"{cls.__name__} has no type of its own; give one: on({cls.__name__}, type='order.created')"
             )

@@ -65,5 +65,5 @@ class InboxRetention:
             try:
                 await self.run_once()
             except InboxUnavailable as outage:
-                waiting = events.ConsumerWaiting(self._consumer, reason=str(outage), retry_ms=every * 1000)
-                self._listeners.emit(waiting)
+                failed = events.InboxNotCleaned(self._consumer, reason=str(outage), retry_ms=every * 1000)
+                self._listeners.emit(failed)

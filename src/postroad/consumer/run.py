@@ -1,6 +1,7 @@
 """One run of a consumer: receives messages, dispatches them, and shuts down cleanly when it is stopped.
 
-- When a session with the broker has ended, what was not started is forgotten: the broker delivers it again.
+- When a session with the broker has ended, what was not started is forgotten: the broker delivers it again. When only
+  some sessions end (`revocations`), the others go on.
 - A run until the queue is empty gives up when the database or the broker is unavailable for longer than its limit.
 """
 
@@ -13,13 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from postroad import events
 from postroad.backoff import FIRST_SECONDS
+from postroad.brokers.base import Revoked
 from postroad.consumer.delivery import DeliveryProcessor
 from postroad.consumer.dispatch import Dispatcher
 from postroad.consumer.model import Summary
 from postroad.consumer.outages import BACKOFF, Outages
+from postroad.consumer.reports import Reports
+from postroad.consumer.revocations import Revocations
 from postroad.errors import BrokerUnavailable, LoginRefused
 from postroad.heap import keep_large_blocks
-from postroad.waiting import cancel_and_wait
+from postroad.waiting import calling, cancel_and_wait
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from postroad.consumer.model import ConsumerOptions
     from postroad.consumer.registry import HandlerRegistry
     from postroad.listeners import Listeners
+    from postroad.otel import Tracing
 
 __all__ = ["Run"]
 
@@ -51,6 +56,8 @@ class Run:
         *,
         listeners: Listeners,
         limit: float | None,
+        report_interval: float,
+        tracing: Tracing | None = None,
     ) -> None:
         """`limit`: seconds to wait for a database or a broker that is unavailable; None: for ever."""
         self.summary = Summary()
@@ -59,6 +66,7 @@ class Run:
         self._subscriber = subscriber
         self._transaction = transaction
         self._listeners = listeners
+        self._report_interval = report_interval
         self._processor = DeliveryProcessor(
             options,
             subscriber,
@@ -67,8 +75,9 @@ class Run:
             summary=self.summary,
             listeners=listeners,
             stopping=self.stopping,
+            tracing=tracing,
         )
-        self._outages = Outages(limit, self.stopping.set)
+        self._outages = Outages(limit, self.stopping.set, consumer=options.consumer, listeners=listeners)
         self.dispatcher = Dispatcher(
             options,
             subscriber,
@@ -78,6 +87,7 @@ class Run:
             listeners=listeners,
             stopping=self.stopping,
         )
+        self._revocations = Revocations(options, self.dispatcher, self._processor, listeners)
 
     async def run(self, *, until_empty: bool) -> Summary:
         """Receive until stopped, or until there is nothing left.
@@ -90,8 +100,10 @@ class Run:
         ending: list[asyncio.Task[Any]] = [asyncio.create_task(self.stopping.wait())]
         if until_empty:
             ending.append(asyncio.create_task(self._until_empty()))
+        reports = Reports(self._options.consumer, self.summary, self._listeners, now=began)
         try:
-            await asyncio.wait((receiving, *ending), return_when=asyncio.FIRST_COMPLETED)
+            with calling(lambda: reports.run_once(time.monotonic()), every=self._report_interval):
+                await asyncio.wait((receiving, *ending), return_when=asyncio.FIRST_COMPLETED)
             if receiving.done():
                 receiving.result()  # it ends only by an error, or when it has given up
             self.stopping.set()
@@ -102,6 +114,11 @@ class Run:
         if self._outages.given_up is not None:
             raise self._outages.given_up
         return self.summary
+
+    @property
+    def in_flight(self) -> int:
+        """How many messages are being processed. From any thread."""
+        return sum(len(items) for items in list(self.dispatcher.tasks.values()))
 
     def stop(self) -> None:
         """Start nothing more, let handlers end, ack, and give back the rest."""
@@ -118,7 +135,11 @@ class Run:
                 outages, starting = 0, False
                 self._outages.end("broker")
                 while True:
-                    for delivery in await self._subscriber.receive():
+                    received = await self._subscriber.receive()
+                    if isinstance(received, Revoked):
+                        self._revocations.begin(received)
+                        continue
+                    for delivery in received:
                         self.dispatcher.add(delivery)
                     self.dispatcher.hand_out()
             except BrokerUnavailable as outage:
@@ -129,9 +150,6 @@ class Run:
                 wait = self._outages.begin("broker", str(outage), BACKOFF.after(outages))
                 if self._outages.given_up is not None:
                     return
-                self._listeners.emit(
-                    events.SubscriberUnavailable(self._options.consumer, reason=str(outage), retry_ms=wait * 1000)
-                )
                 with suppress(TimeoutError):
                     async with asyncio.timeout(wait):
                         await self.stopping.wait()
@@ -166,6 +184,7 @@ class Run:
         if self.dispatcher.tasks:
             _, late = await asyncio.wait(self.dispatcher.tasks, timeout=self._options.grace)
         await self._cancel(late)
+        await self._revocations.end()
         closing = asyncio.create_task(self._subscriber.close())
         await asyncio.wait((closing,), timeout=LAST_SECONDS)
         if closing.done():

@@ -13,7 +13,7 @@ from postroad.stores.connections.kinds import adapter_for
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["check_signature", "is_async_function", "name_of"]
+__all__ = ["annotation_of", "check_signature", "is_async_function", "name_of"]
 
 SINGLE: Final = ("event", "tx", "message")
 BATCH: Final = ("batch", "tx")
@@ -39,7 +39,7 @@ def check_signature(function: Callable[..., Any], events: Sequence[type], *, bat
     parameters = list(bound.arguments)[: len(names)]
     if sorted(parameters) == sorted(names) and tuple(parameters) != names:
         raise InvalidSetting(f"handler {shown} has its parameters in another order; {_right(names)}")
-    annotations = {name: _annotation(signature.parameters[name], function) for name in parameters}
+    annotations = {name: annotation_of(signature.parameters[name], function) for name in parameters}
     kinds = [annotations.get(name) for name in parameters]
     if len(kinds) != len(names):  # *args
         return
@@ -114,7 +114,7 @@ def _clash_of_transaction(annotation: Any, *, is_async: bool) -> str | None:
     return f"it is `{kind}`, and its transaction is annotated with {_shown(annotation)}, {other} one"
 
 
-def _annotation(parameter: inspect.Parameter, function: Any) -> Any:
+def annotation_of(parameter: inspect.Parameter, function: Any) -> Any:
     """A parameter's annotation; None when there is none, or it can't be evaluated here."""
     annotation = parameter.annotation
     if isinstance(annotation, str):

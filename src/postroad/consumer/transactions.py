@@ -1,9 +1,12 @@
-"""The user's own transactions: begun, used and committed here, in the event loop or in a thread, as `begin` wants.
+"""The user's own transactions: begun, used and committed here, in the event loop, or in a thread if `begin` is sync.
 
 What is done inside a transaction is a generator of steps, written once for sync and async connections: it yields what
 a connection returned, and is sent the result. On an async connection that is awaited in between.
 
 All statements of a consumer run here, so this is where outages are told apart from failures of the handler.
+
+Where there is at most one transaction at a time (`at_once` is 1), every `begin` may give the same connection. All users
+of one Transactions share that limit: handlers, attempts, heartbeats, and the inbox's retention.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -23,6 +27,7 @@ from postroad.stores.connections.pending import Call
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from postroad.stores.statements import Query, Statements
 
@@ -36,10 +41,15 @@ _ASK = Call("a query of the consumer", undone="the inbox was not asked about")
 class Transactions:
     """Runs steps in transactions. A sync `begin` is entered, used and left in one thread of a pool."""
 
-    def __init__(self, begin: Callable[[], Any], schema: str, threads: int) -> None:
+    def __init__(self, begin: Callable[[], Any], schema: str, at_once: int) -> None:
+        """`at_once` is how many handlers may run at once. Where it is 1, so many transactions do; where it is more,
+        async transactions of the consumer's own may be begun beside those.
+        """
         self._begin = begin
         self._schema = schema
-        self._most_threads = threads
+        self._at_once = at_once
+        self._turn: AbstractAsyncContextManager[Any] = nullcontext()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._in_threads: set[Future[Any]] = set()
         self.is_async = True
@@ -53,7 +63,9 @@ class Transactions:
         """Make transactions of this kind, which is that of the handlers."""
         self.is_async = is_async
         if not is_async and self._threads is None:
-            self._threads = ThreadPoolExecutor(self._most_threads, thread_name_prefix="postroad-consumer")
+            self._threads = ThreadPoolExecutor(self._at_once, thread_name_prefix="postroad-consumer")
+        if is_async and self._at_once == 1 and self._loop is not (loop := asyncio.get_running_loop()):
+            self._turn, self._loop = asyncio.Lock(), loop  # a lock belongs to the loop in which it was first waited for
 
     def end(self) -> None:
         """Shut the threads down without waiting for them."""
@@ -76,11 +88,12 @@ class Transactions:
             return await asyncio.wrap_future(future)
         progress = _Progress()
         try:
-            if not hasattr(manager := self._begin(), "__aenter__"):
-                raise self._wrong_kind(manager, "async", "async def")  # noqa: TRY301
-            async with manager as tx:
-                with progress:
-                    return await run_steps_async(steps(tx))
+            async with self._turn:
+                if not hasattr(manager := self._begin(), "__aenter__"):
+                    raise self._wrong_kind(manager, "async", "async def")  # noqa: TRY301
+                async with manager as tx:
+                    with progress:
+                        return await run_steps_async(steps(tx))
         except Exception as error:
             progress.raise_cause(error)
         raise _swallowed()

@@ -1,4 +1,4 @@
-"""A database of Django's `DATABASES` as a URL for the relay. Pure."""
+"""A database of Django's `DATABASES` as a URL for the relay. It opens no connection."""
 
 from __future__ import annotations
 

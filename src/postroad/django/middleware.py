@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, cast
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 
-from postroad.correlation import CORRELATION_HEADER, TRACE_HEADER, request_correlation_id, trusted_traceparent
+from postroad.correlation import CORRELATION_HEADER, request_correlation_id
 from postroad.message import correlated
+from postroad.trace_context import STATE_HEADER, TRACE_HEADER, trusted_context
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from django.http import HttpRequest
     from django.http.response import HttpResponseBase
+
+    from postroad.trace_context import TraceContext
 
     View = Callable[[HttpRequest], HttpResponseBase]
     AsyncView = Callable[[HttpRequest], Awaitable[HttpResponseBase]]
@@ -40,15 +43,16 @@ class CorrelationMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         traceparent = request.headers.get(TRACE_HEADER)
         id = request_correlation_id(request.headers.get(CORRELATION_HEADER), traceparent)
+        trace = trusted_context(traceparent, request.headers.get(STATE_HEADER))
         if self._is_async:
-            return self._answer_async(request, id, trusted_traceparent(traceparent))
-        with correlated(id, traceparent=trusted_traceparent(traceparent)):
+            return self._answer_async(request, id, trace)
+        with correlated(id, **trace._asdict()):
             response = cast("View", self._get_response)(request)
         response.headers[CORRELATION_HEADER] = id
         return response
 
-    async def _answer_async(self, request: HttpRequest, id: str, traceparent: str | None) -> HttpResponseBase:
-        with correlated(id, traceparent=traceparent):
+    async def _answer_async(self, request: HttpRequest, id: str, trace: TraceContext) -> HttpResponseBase:
+        with correlated(id, **trace._asdict()):
             response = await cast("AsyncView", self._get_response)(request)
         response.headers[CORRELATION_HEADER] = id
         return response

@@ -1,4 +1,6 @@
-"""`--app module:name`: imports a consumer from the user's code. Every error is one line that names it."""
+"""`--app module:name`: imports a consumer, or what else is named, from the user's code. Every error is one line that
+names it.
+"""
 
 from __future__ import annotations
 
@@ -11,30 +13,38 @@ from pathlib import Path
 from postroad.consumer import Consumer
 from postroad.errors import InvalidSetting
 
-__all__ = ["consumer_named"]
+__all__ = ["consumer_named", "object_named"]
 
 
 def consumer_named(app: str) -> Consumer[object]:
     """The consumer `name` of the module `module`. The working directory is searched, too."""
-    module_name, _, name = app.partition(":")
+    found = object_named(app)
+    if not isinstance(found, Consumer):
+        raise _wrong(f"app is {app!r}, which is of type {type(found).__name__}; it must be a postroad.Consumer", "app")
+    return found
+
+
+def object_named(given: str, setting: str = "app") -> object:
+    """A module of the user's code, or what `module:name` names in one. Raises InvalidSetting, which names `setting`."""
+    module_name, _, name = given.partition(":")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
+    shown = f"{setting} is {given!r}"
     try:
         _set_up_django()
         found: object = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
-            raise _wrong(f"app is {app!r}; there is no module {error.name!r}, neither here nor installed") from None
-        raise _wrong(f"app is {app!r}; importing {module_name!r} failed: {error}") from error
+            raise _wrong(f"{shown}; there is no module {error.name!r}, neither here nor installed", setting) from None
+        raise _wrong(f"{shown}; importing {module_name!r} failed: {error}", setting) from error
     except Exception as error:  # whatever the user's code raises
-        raise _wrong(f"app is {app!r}; importing {module_name!r} failed: {type(error).__name__}: {error}") from error
-    for part in name.split("."):
+        raise _wrong(f"{shown}; importing {module_name!r} failed: {type(error).__name__}: {error}", setting) from error
+    for part in name.split(".") if name else ():
         if not hasattr(found, part):
-            raise _wrong(f"app is {app!r}; {module_name!r} has no {name!r}{_consumers_of(found)}")
+            hint = _consumers_of(found) if setting == "app" else ""
+            raise _wrong(f"{shown}; {module_name!r} has no {name!r}{hint}", setting)
         found = getattr(found, part)
-    if not isinstance(found, Consumer):
-        raise _wrong(f"app is {app!r}, which is of type {type(found).__name__}; it must be a postroad.Consumer")
     return found
 
 
@@ -53,5 +63,5 @@ def _consumers_of(module: object) -> str:
     return f"; it has the consumers {', '.join(names)}" if names else "; nor has it any other consumer"
 
 
-def _wrong(text: str) -> InvalidSetting:
-    return InvalidSetting(text, settings=("app",))
+def _wrong(text: str, setting: str) -> InvalidSetting:
+    return InvalidSetting(text, settings=(setting,))

@@ -1,6 +1,8 @@
 """The log on stderr: one line per record, as text or as JSON. Passwords are masked.
 
-A record's own fields (`extra`) are keys of its JSON line; docs/logging.md names those of postroad's events.
+A record's own fields (`extra`) are keys of its JSON line; docs/logging.md names those of postroad's events. An event
+about an exception, such as a handler's, has its traceback: in JSON as a field, in text below its line. Of other records
+with an exception only a line is shown, unless `debug`.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ def in_json() -> bool:
 
 
 class _Careful(logging.Formatter):
-    """Formats an exception in one line; with its traceback only if `debug`."""
+    """Formats an exception in one line; with its traceback if it is an event's, or if `debug`."""
 
     def __init__(self, form: str | None = None, *, debug: bool) -> None:
         super().__init__(form)
@@ -49,6 +51,10 @@ class _Careful(logging.Formatter):
     ) -> str:
         return super().formatException(ei) if self._debug else f"{type(ei[1]).__name__}: {ei[1]}"
 
+    def traceback_of(self, record: logging.LogRecord) -> str | None:
+        """The traceback of an event's exception, as its listener has made it."""
+        return record.exc_text if record.exc_info and "event" in vars(record) else None
+
 
 class Lines(_Careful):
     """Formats records as text."""
@@ -57,10 +63,12 @@ class Lines(_Careful):
         super().__init__("%(asctime)s %(levelname)-8s %(message)s", debug=debug)
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, without control characters, whatever text of a broker is in it."""
+        """One line, without control characters, whatever text of a broker is in it; a traceback is indented below."""
         record.message, record.asctime = record.getMessage(), self.formatTime(record)
         line = harmless(self.formatMessage(record))
-        if record.exc_info:
+        if (traceback := self.traceback_of(record)) is not None:
+            line += "".join(f"\n    {harmless(each)}" for each in traceback.splitlines())
+        elif record.exc_info:
             error = self.formatException(record.exc_info)
             line += f"\n{error}" if self._debug else f"; {harmless(error)}"
         return without_passwords(line)
@@ -82,6 +90,8 @@ class JsonLines(_Careful):
         line |= {name: vars(record)[name] for name in vars(record) if name not in _EVERY_RECORD_HAS | line.keys()}
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
+        if (traceback := self.traceback_of(record)) is not None:
+            line["traceback"] = traceback
         return msgspec.json.encode(_plain(line)).decode()
 
 

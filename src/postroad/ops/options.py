@@ -28,7 +28,7 @@ FOR_ANY_DATABASE = ("database", "database_password_file", "schema", "log_level",
 ALL = tuple(setting.name for setting in all_settings().values() if setting.option)
 
 _FROM_AND_TO = "From where, to where"
-_SINKS = "Sinks and messages"
+_SINKS = "Sinks, messages, metrics"
 _LOG = "Log"
 _PANELS = {
     "database": _FROM_AND_TO,
@@ -39,6 +39,7 @@ _PANELS = {
     "max_attempts": _SINKS,
     "log_level": _LOG,
     "log_format": _LOG,
+    "metrics_port": _SINKS,
 }
 """The sections of the help for the most used options. The others are shown by --help-all only."""
 _FINE_TUNING = "Fine tuning"
@@ -58,9 +59,7 @@ def _show_all(context: typer.Context, asked: bool) -> None:
         raise typer.Exit
 
 
-_HELP_ALL = typer.Option(
-    "--help-all", is_eager=True, callback=_show_all, help="Show all options, also those for fine tuning, and exit."
-)
+_HELP_ALL = typer.Option("--help-all", is_eager=True, callback=_show_all, help="Show all options, and exit.")
 
 
 def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

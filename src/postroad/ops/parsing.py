@@ -38,11 +38,13 @@ __all__ = [
     "SinkName",
     "Who",
     "WithError",
+    "WithPattern",
     "WithPayload",
     "Yes",
     "parse_age",
     "parse_filter",
     "parse_id_digits",
+    "parse_seconds",
     "parse_state",
     "parse_text",
     "parse_time",
@@ -66,6 +68,14 @@ OfTopic = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="O
 WithError = Annotated[
     str | None,
     typer.Option("--error", metavar="TEXT", help="Only messages whose last error contains this text, ignoring case."),
+]
+WithPattern = Annotated[
+    str | None,
+    typer.Option(
+        "--error-pattern",
+        metavar="TEXT",
+        help="Only messages whose last error is this, with <id>, <n>, <value>, <address>, <url>, <email> for values.",
+    ),
 ]
 OlderThan = Annotated[
     str | None, typer.Option("--older-than", metavar="TIME", help="Only messages added at least this long ago.")
@@ -145,6 +155,18 @@ def parse_age(text: str) -> timedelta:
     return duration("--older-than", text)
 
 
+def parse_seconds(option: str, text: str) -> float:
+    """An interval: a number of seconds, or a duration such as 500ms; 2 seconds if the text is empty."""
+    wanted = f"{option} is {text!r}; it must be seconds from 0.1 to 3600, or a duration such as 500ms or 1m"
+    try:
+        seconds = float(text) if re.fullmatch(r"[0-9.]+", text) else duration(option, text or "2s").total_seconds()
+    except (ValueError, OverflowError, InvalidSetting):
+        raise InvalidSetting(wanted) from None
+    if not 0.1 <= seconds <= 3600:
+        raise InvalidSetting(wanted)
+    return seconds
+
+
 def parse_state(text: str) -> State:
     try:
         return State(text.strip().lower())
@@ -163,10 +185,12 @@ def parse_filter(
     type: str | None = None,
     topic: str | None = None,
     error: str | None = None,
+    pattern: str | None = None,
     since: str | None = None,
     older: str | None = None,
 ) -> Filter:
-    for option, value in {"--key": key, "--type": type, "--topic": topic, "--error": error}.items():
+    texts = {"--key": key, "--type": type, "--topic": topic, "--error": error, "--error-pattern": pattern}
+    for option, value in texts.items():
         if value is not None:
             parse_text(option, value)
     now = datetime.now(UTC)
@@ -178,6 +202,7 @@ def parse_filter(
         type=type,
         topic=topic,
         error=error,
+        error_pattern=pattern,
         since=None if since is None else parse_time("--since", since, now),
         before=None if older is None else now - parse_age(older),
     )

@@ -7,22 +7,34 @@ import logging
 import os
 import signal
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from postroad.events import Stopping
 from postroad.listeners import tell
+from postroad.metrics import DatabaseReader, Metrics, MetricsServer
+from postroad.ops.tracing import flush_spans
 from postroad.waiting import cancel_and_wait
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterator, Mapping
 
     from postroad.config import RelaySettings
     from postroad.consumer import Consumer
     from postroad.consumer import Summary as ConsumerSummary
-    from postroad.relay import Relay, Summary
+    from postroad.ops.settings import Settings
+    from postroad.relay import Relay, RelayGroup, Summary
 
-__all__ = ["Outcome", "end_process", "run_consumer", "run_in_loop", "run_relay"]
+__all__ = [
+    "GroupOutcome",
+    "Outcome",
+    "end_process",
+    "metrics_server",
+    "run_consumer",
+    "run_group",
+    "run_in_loop",
+    "run_relay",
+]
 
 T = TypeVar("T")
 
@@ -48,7 +60,29 @@ class Outcome(NamedTuple):
         return 1 if self.until_empty and left else 0
 
 
-async def run_relay(relay: Relay, *, until_empty: bool = False) -> Outcome:
+class GroupOutcome(NamedTuple):
+    """How the relays of several sinks ended."""
+
+    outcomes: Mapping[str, Outcome]
+    errors: Mapping[str, Exception]
+    """What has ended a sink's relay."""
+
+    @property
+    def exit_code(self) -> int:
+        """1 if a relay has failed, or has left messages that it should have published; otherwise 0."""
+        return 1 if self.errors or any(each.exit_code for each in self.outcomes.values()) else 0
+
+
+def metrics_server(settings: Settings, *, database: str | None = None) -> MetricsServer | None:
+    """Serves the metrics of this process, and those of a database, if `metrics_port` is set."""
+    command = settings.command
+    if command.metrics_port is None:
+        return None
+    reader = None if database is None else DatabaseReader(database, schema=command.schema)
+    return MetricsServer(Metrics(database=reader), port=command.metrics_port, host=command.metrics_host)
+
+
+async def run_relay(relay: Relay, *, until_empty: bool = False, server: MetricsServer | None = None) -> Outcome:
     """Run a relay until it ends or a signal stops it. Call it in the main thread, which receives the signals."""
     stopped = False
 
@@ -59,11 +93,34 @@ async def run_relay(relay: Relay, *, until_empty: bool = False) -> Outcome:
         relay.stop()
 
     with _first_signal_calls(stop):
-        summary = await (relay.run_until_empty() if until_empty else relay.run())
+        async with server or nullcontext():
+            summary = await (relay.run_until_empty() if until_empty else relay.run())
     return Outcome(summary, stopped, until_empty)
 
 
-async def run_consumer(consumer: Consumer[Any], *, relay: RelaySettings, until_empty: bool = False) -> ConsumerSummary:
+async def run_group(
+    group: RelayGroup, *, until_empty: bool = False, server: MetricsServer | None = None
+) -> GroupOutcome:
+    """Run the relays of several sinks until they end or a signal stops them. Call it in the main thread."""
+
+    def stop(number: int) -> None:
+        tell(Stopping(signal=signal.Signals(number).name))
+        group.stop()
+
+    with _first_signal_calls(stop):
+        async with server or nullcontext():
+            summaries = await (group.run_until_empty() if until_empty else group.run())
+    outcomes = {sink: Outcome(summary, stopped=False, until_empty=until_empty) for sink, summary in summaries.items()}
+    return GroupOutcome(outcomes, group.errors)
+
+
+async def run_consumer(
+    consumer: Consumer[Any],
+    *,
+    relay: RelaySettings,
+    until_empty: bool = False,
+    server: MetricsServer | None = None,
+) -> ConsumerSummary:
     """Run a consumer until it ends or a signal stops it. Call it in the main thread, which receives the signals."""
 
     def stop(number: int) -> None:
@@ -71,7 +128,8 @@ async def run_consumer(consumer: Consumer[Any], *, relay: RelaySettings, until_e
         consumer.stop()
 
     with _first_signal_calls(stop):
-        return await (consumer.run_until_empty(relay=relay) if until_empty else consumer.run(relay=relay))
+        async with server or nullcontext():
+            return await (consumer.run_until_empty(relay=relay) if until_empty else consumer.run(relay=relay))
 
 
 def run_in_loop(main: Coroutine[Any, Any, T]) -> tuple[T, bool]:
@@ -102,7 +160,8 @@ async def _cancel_all() -> set[asyncio.Task[Any]]:
 
 
 def end_process(code: int) -> NoReturn:
-    """End the process without waiting for its threads, as `sys.exit` would. Flushes logs and output first."""
+    """End the process without waiting for its threads, as `sys.exit` would. Flushes spans, logs and output first."""
+    flush_spans()
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from postroad.errors import InvalidSetting
 from postroad.ops.parsing import parse_text
@@ -68,6 +67,8 @@ def _has_terminal() -> bool:
 @contextmanager
 def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show a progress bar, on a terminal. The function it yields takes the number of messages done so far."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as shown:

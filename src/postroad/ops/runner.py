@@ -41,6 +41,8 @@ class Plan:
     changes: Count
     """How many things it would change. If that is exactly none, the command fails with `nothing`."""
     nothing: str = ""
+    routine: bool = False
+    """Whether the command runs every day, where nothing to change is no failure."""
     would: str
     """What `--dry-run` prints."""
     question: str | None = None
@@ -97,8 +99,12 @@ _OPTIONS = {
 }
 
 
-def changes(*, reason_required: bool) -> Callable[[Callable[..., Planning]], Callable[..., None]]:
-    """Make a command of a function that parses its own options and returns its planning."""
+def changes(*settings: str, reason_required: bool) -> Callable[[Callable[..., Planning]], Callable[..., None]]:
+    """Make a command of a function that parses its own options and returns its planning.
+
+    It has these settings as options, beside those for the database.
+    """
+    names = (*FOR_ANY_DATABASE, *settings)
 
     def decorate(declare: Callable[..., Planning]) -> Callable[..., None]:
         own = inspect.signature(declare, eval_str=True, locals={"Settings": Settings}).parameters.values()
@@ -110,7 +116,10 @@ def changes(*, reason_required: bool) -> Callable[[Callable[..., Planning]], Cal
         ) -> None:  # fmt: skip
             plan = with_admin(settings, declare(settings=settings, **arguments))
             if plan.changes == Count(0):
-                raise NotFound(plan.nothing)
+                if not plan.routine:
+                    raise NotFound(plan.nothing)
+                typer.echo(in_json({"dry_run": dry_run, "changed": 0}) if as_json else plan.nothing)
+                return
             if dry_run:
                 _show_plan(plan, as_json=as_json)
                 return
@@ -127,7 +136,7 @@ def changes(*, reason_required: bool) -> Callable[[Callable[..., Planning]], Cal
             for name, (annotation, default) in _OPTIONS.items()
         ]
         vars(run)["__signature__"] = inspect.Signature([*own, *options])
-        return takes(*FOR_ANY_DATABASE)(run)
+        return takes(*names)(run)
 
     return decorate
 

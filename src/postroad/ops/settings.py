@@ -22,9 +22,11 @@ from postroad.config import CommandSettings, RelaySettings
 from postroad.errors import InvalidSetting
 from postroad.events import CertificateUnverified, FileReadable, PasswordFileReadable, PasswordInArguments
 from postroad.kinds import duration_text
+from postroad.ops.sink_settings import TABLE, VARIABLES, SinkSettings, check_names, sinks_of_file, variable_of
 from postroad.permissions import all_may_read
 from postroad.safe_text import has_password, without_passwords
 from postroad.setting import nearest
+from postroad.sink_filter import SinkFilter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,6 +45,8 @@ _NO_SETTINGS: Final = frozenset({FILE_VARIABLE, "POSTROAD_DEBUG"})
 _OF_KUBERNETES: Final = re.compile(
     r"POSTROAD_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)"
 )
+# POSTROAD_METRICS_PORT is a setting, and what Kubernetes gives for a service called postroad-metrics: its address.
+_ADDRESS: Final = re.compile(r"(tcp|udp|sctp)://")
 
 
 # -- which settings there are ----------------------------------------------------------------------------------------
@@ -55,7 +59,7 @@ def tables() -> dict[str, tuple[type[SettingsGroup], ...]]:
     Each broker that is installed and has settings for publishing has a table of its own.
     """
     brokers = {each.name: (each.publisher_settings,) for each in all_brokers() if each.publisher_settings.declared()}
-    return {"": (CommandSettings, RelaySettings), **brokers}
+    return {"": (CommandSettings, RelaySettings, SinkFilter), **brokers}
 
 
 @cache
@@ -93,12 +97,15 @@ class Settings:
 
     command: CommandSettings = field(default_factory=CommandSettings)
     relay: RelaySettings = field(default_factory=RelaySettings)
+    filter: SinkFilter = field(default_factory=SinkFilter)
     brokers: Mapping[str, SettingsGroup] = field(default_factory=lambda: _brokers({}))
     """The settings for publishing of each broker, by the broker's name."""
     file: Path | None = None
     origins: Mapping[str, Origin] = field(default_factory=dict)
     warnings: Sequence[Event] = ()
     """Settings that are valid but unsafe."""
+    sinks: Mapping[str, SinkSettings] = field(default_factory=dict)
+    """The sinks that the file or the environment has, each with all its settings."""
 
     @classmethod
     def load(
@@ -115,20 +122,39 @@ class Settings:
         """
         environment = os.environ if environment is None else environment
         path = _file(file, environment)
-        in_file = {} if path is None else _checked(_from_file(path))
+        general_in_file, sinks_in_file = ({}, {}) if path is None else _from_file(path)
+        sinks_in_environment = _sinks_of_environment(environment, sinks_in_file)
+        in_file, in_environment = _checked(general_in_file), _checked(_from_environment(environment))
         in_options = _checked(_from_options(options or {}))
-        given = _merged(in_file, _checked(_from_environment(environment)), in_options)
-        command, relay = (_built("", group, given) for group in tables()[""])
+        given = _merged(in_file, in_environment, in_options)
+        command, relay, filter = (_built("", group, given) for group in tables()[""])
+        check_names([*sinks_in_file, *sinks_in_environment])
+        of_sinks = {
+            name: _merged(
+                _without_destination(in_file),
+                _checked(sinks_in_file.get(name, {}), f"sinks.{name}."),
+                _without_destination(in_environment),
+                _checked(sinks_in_environment.get(name, {}), f"sinks.{name}."),
+                in_options,
+            )
+            for name in dict.fromkeys((*sinks_in_file, *sinks_in_environment))
+        }
         warnings = [
-            *_warnings_of_file(path, in_file),
+            *_warnings_of_file(path, in_file, *sinks_in_file.values()),
             *_warnings_of_options(in_options),
             *_warnings_of_password_files(given),
             *_warnings_of_urls(given),
+            *(each for its in of_sinks.values() for each in _warnings_of_destination(its)),
         ]
         return cls(
             command=_with_password(command),
             relay=relay,
+            filter=filter,
             brokers=_brokers(given),
+            sinks={
+                name: _sink(name, its, own={**sinks_in_file.get(name, {}), **sinks_in_environment.get(name, {})})
+                for name, its in of_sinks.items()
+            },
             file=path,
             origins={name: given[name].origin if name in given else DEFAULT for name in all_settings()},
             warnings=warnings,
@@ -139,7 +165,8 @@ class Settings:
         setting = all_settings()[name]
         if setting.table:
             return getattr(self.brokers[setting.table], setting.key)
-        return getattr(self.relay if hasattr(self.relay, setting.key) else self.command, setting.key)
+        groups = (self.relay, self.filter, self.command)
+        return next(getattr(group, setting.key) for group in groups if hasattr(group, setting.key))
 
     def needed(self, name: str) -> Any:
         """A setting's value. Raises InvalidSetting when it has none."""
@@ -153,8 +180,16 @@ class Settings:
         return value
 
     def for_broker(self, url: str) -> SettingsGroup | None:
-        """The settings for publishing to the broker of this URL. Raises InvalidSetting for an unknown scheme."""
+        """The general settings for publishing to this URL's broker. Raises InvalidSetting for an unknown scheme."""
         return self.brokers.get(broker_for(url, "to").name)
+
+    def sink(self, name: str) -> SinkSettings:
+        """The settings of a sink: its own, or the general ones if it has none."""
+        command = self.command
+        general = SinkSettings(
+            name=name, to=command.to, app=command.app, filter=self.filter, relay=self.relay, brokers=self.brokers
+        )
+        return self.sinks.get(name, general)
 
 
 _UNVERIFIED: Final = frozenset({"allow", "prefer", "require"})
@@ -168,6 +203,8 @@ def shown(setting: Setting, value: Any) -> str | int | None:
         return "***"
     if setting.kind.secrecy == "password":
         return without_passwords(value)
+    if isinstance(value, tuple):
+        return ",".join(value)
     return duration_text(value) if isinstance(value, timedelta) else value
 
 
@@ -176,21 +213,22 @@ def ways_to_set(names: Sequence[str]) -> str:
     return "set by " + ", ".join(all_settings()[name].ways for name in names)
 
 
-def _checked(given: Mapping[str, Given]) -> dict[str, Given]:
-    return {name: Given(_check(all_settings()[name], each), each.origin) for name, each in given.items()}
+def _checked(given: Mapping[str, Given], prefix: str = "") -> dict[str, Given]:
+    return {name: Given(_check(all_settings()[name], each, prefix), each.origin) for name, each in given.items()}
 
 
-def _check(setting: Setting, given: Given) -> Any:
+def _check(setting: Setting, given: Given, prefix: str) -> Any:
     try:
-        return setting.kind.check(setting.name, given.value)
+        return setting.kind.check(prefix + setting.name, given.value)
     except InvalidSetting as error:
-        raise InvalidSetting(f"{error} ({given.origin}; {ways_to_set([setting.name])})") from None
+        ways = "" if prefix else f"; {ways_to_set([setting.name])}"
+        raise InvalidSetting(f"{error} ({given.origin}{ways})") from None
 
 
 def _merged(*sources: Mapping[str, Given]) -> dict[str, Given]:
     merged: dict[str, Given] = {}
     for source in sources:
-        replaced = _secrets_of_brokers(source)
+        replaced = _secrets_of_brokers(source) | _dead_letters(source)
         merged = {name: each for name, each in merged.items() if name not in replaced}
         merged |= source
     return merged
@@ -206,6 +244,12 @@ def _secrets_of_brokers(source: Mapping[str, Given]) -> set[str]:
     return {each.name for each in secrets if each.table in given}
 
 
+def _dead_letters(source: Mapping[str, Given]) -> set[str]:
+    """A source that says where copies of dead messages go replaces what an earlier source says."""
+    both = {"dead_letter_topic", "dead_letter_sink"}
+    return both if both & set(source) else set()
+
+
 def _built(table: str, kind: Any, given: Mapping[str, Given]) -> Any:
     prefix = f"{table}." if table else ""
     named = {each.name: given[prefix + each.name].value for each in fields(kind) if prefix + each.name in given}
@@ -214,6 +258,24 @@ def _built(table: str, kind: Any, given: Mapping[str, Given]) -> Any:
     except InvalidSetting as error:  # settings that contradict each other
         ways = ways_to_set([prefix + name for name in error.settings])
         raise InvalidSetting(f"[{table}]: {error} ({ways})" if table else f"{error} ({ways})") from None
+
+
+def _sink(name: str, given: Mapping[str, Given], *, own: Mapping[str, Given]) -> SinkSettings:
+    if "dead_letter_sink" not in own:  # that of all sinks is meant for all others
+        given = {key: each for key, each in given.items() if (key, each.value) != ("dead_letter_sink", name)}
+    try:
+        _, relay, filter = (_built("", group, given) for group in tables()[""])
+        brokers = _brokers(given)
+    except InvalidSetting as error:
+        raise InvalidSetting(f"sink {name!r}: {error}") from None
+    to, app = (given[each].value if each in given else None for each in ("to", "app"))
+    origins = {each: given[each].origin for each in own if each in given}
+    return SinkSettings(name=name, to=to, app=app, filter=filter, relay=relay, brokers=brokers, own=origins)
+
+
+def _without_destination(given: Mapping[str, Given]) -> dict[str, Given]:
+    """Every sink has its own, unless the command line gives one."""
+    return {name: each for name, each in given.items() if name not in {"to", "app"}}
 
 
 def _brokers(given: Mapping[str, Given]) -> dict[str, SettingsGroup]:
@@ -231,7 +293,8 @@ def _file(given: str | Path | None, environment: Mapping[str, str]) -> Path | No
     return Path(DEFAULT_FILE) if Path(DEFAULT_FILE).is_file() else None
 
 
-def _from_file(path: Path) -> dict[str, Given]:
+def _from_file(path: Path) -> tuple[dict[str, Given], dict[str, dict[str, Given]]]:
+    """The general settings, and those of each sink."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -240,7 +303,13 @@ def _from_file(path: Path) -> dict[str, Given]:
         raise InvalidSetting(f"config is {str(path)!r}, which is not in UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise InvalidSetting(f"config is {str(path)!r}, which is no TOML: {error}") from None
-    return {name: Given(value, Origin("file", str(path))) for name, value in _flat(document, path)}
+    origin = Origin("file", str(path))
+    tables_of_sinks = document.pop(TABLE, {})
+    found = list(sinks_of_file(tables_of_sinks, path))
+    sinks: dict[str, dict[str, Given]] = {name: {} for name in tables_of_sinks}
+    for sink, name, value in found:
+        sinks[sink][name] = Given(value, origin)
+    return {name: Given(value, origin) for name, value in _flat(document, path)}, sinks
 
 
 def _flat(document: Mapping[str, Any], path: Path) -> Iterable[tuple[str, Any]]:
@@ -267,10 +336,10 @@ def _known_in_file(name: str, path: Path) -> str:
     raise InvalidSetting(f"there is no setting {name!r}; {hint} (file {path})")
 
 
-def _warnings_of_file(path: Path | None, given: Mapping[str, Given]) -> Iterable[Event]:
+def _warnings_of_file(path: Path | None, *given: Mapping[str, Given]) -> Iterable[Event]:
     if path is None:
         return
-    if all_may_read(path) and any(_holds_secret(name, each.value) for name, each in given.items()):
+    if all_may_read(path) and any(_holds_secret(name, each.value) for some in given for name, each in some.items()):
         yield FileReadable(file=str(path))
 
 
@@ -288,6 +357,10 @@ def _warnings_of_urls(given: Mapping[str, Given]) -> Iterable[Event]:
         checked = mode == "require" and "sslrootcert" in options  # then drivers verify the authority, not the name
         if url.scheme.startswith("postgres") and mode in _UNVERIFIED and not checked:
             yield CertificateUnverified(setting=name, option=f"sslmode={mode}", instead="sslmode=verify-full")
+    yield from _warnings_of_destination(given)
+
+
+def _warnings_of_destination(given: Mapping[str, Given]) -> Iterable[Event]:
     if "to" in given:
         with suppress(InvalidSetting):  # a URL that has no broker is an error only where it is used
             yield from broker_for(given["to"].value).url_warnings("to", given["to"].value)
@@ -324,7 +397,9 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Given]:
     broken = tuple(f"POSTROAD_{scheme.upper()}_" for scheme in broken_brokers())
     given = {}
     for variable, text in environment.items():
-        if not variable.startswith("POSTROAD_") or variable in _NO_SETTINGS or _OF_KUBERNETES.fullmatch(variable):
+        if not variable.startswith("POSTROAD_") or variable in _NO_SETTINGS or variable.startswith(VARIABLES):
+            continue
+        if _OF_KUBERNETES.fullmatch(variable) and (variable not in known or _ADDRESS.match(text)):
             continue
         if variable.startswith(broken) and variable not in known:
             continue
@@ -334,6 +409,17 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Given]:
         setting = known[variable]
         given[setting.name] = Given(setting.kind.parse(text), Origin("environment", variable))
     return given
+
+
+def _sinks_of_environment(environment: Mapping[str, str], known: Iterable[str]) -> dict[str, dict[str, Given]]:
+    """The settings of sinks, also of those that the file does not know."""
+    sinks: dict[str, dict[str, Given]] = {}
+    for variable, text in environment.items():
+        if not variable.startswith(VARIABLES) or (_OF_KUBERNETES.fullmatch(variable) and _ADDRESS.match(text)):
+            continue
+        sink, setting = variable_of(variable, known)
+        sinks.setdefault(sink, {})[setting.name] = Given(setting.kind.parse(text), Origin("environment", variable))
+    return sinks
 
 
 def _from_options(options: Mapping[str, Any]) -> dict[str, Given]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 import traceback
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from postroad.errors import InvalidSetting, PostroadError
 from postroad.events import CommandFailed
 from postroad.listeners import tell
 from postroad.ops.logs import in_json
-from postroad.ops.settings import ways_to_set
+from postroad.ops.settings import all_settings, ways_to_set
 from postroad.safe_text import harmless, without_passwords
 
 if TYPE_CHECKING:
@@ -38,9 +39,9 @@ def output() -> Console:
     return Console(highlight=False, force_terminal=False, width=_PIPED_WIDTH)
 
 
-def as_json(value: Any) -> str:
-    """JSON, in ASCII only, so that it can't contain terminal control characters."""
-    return json.dumps(msgspec.to_builtins(value), indent=2)
+def as_json(value: Any, *, compact: bool = False) -> str:
+    """JSON, in ASCII only, so that it can't contain terminal control characters. `compact`: on one line."""
+    return json.dumps(msgspec.to_builtins(value), indent=None if compact else 2)
 
 
 def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
@@ -88,6 +89,15 @@ class Group(_PlainInPipes, TyperGroup):
 class Command(_PlainInPipes, TyperCommand):
     """A command whose errors are one line, `postroad: <error>`. A wrong setting exits with 2, other errors with 1."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """An option whose metavar is in brackets may be given without a value: its value is then empty."""
+        names = {name for each in self.params if re.fullmatch(r"\[\w+\]", each.metavar or "") for name in each.opts}
+        given: list[str] = []
+        for at, arg in enumerate(args):
+            has_value = at + 1 < len(args) and not args[at + 1].startswith("-")
+            given += [arg, ""] if arg in names and not has_value else [arg]
+        return super().parse_args(ctx, given)
+
     def invoke(self, ctx: Any) -> Any:
         debug = bool(ctx.find_root().params.get("debug"))
         try:
@@ -110,7 +120,8 @@ def _first_of(error: BaseException) -> BaseException:
 
 
 def _error_text(error: BaseException) -> str:
-    if isinstance(error, InvalidSetting) and error.settings:
+    # A consumer has settings that are given in its code alone.
+    if isinstance(error, InvalidSetting) and error.settings and all_settings().keys() >= set(error.settings):
         return f"{error} ({ways_to_set(error.settings)})"
     if isinstance(error, PostroadError):
         return str(error)

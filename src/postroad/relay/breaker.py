@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 from postroad import events
 from postroad.backoff import ExponentialBackoff
+from postroad.brokers.base import Durability
 from postroad.errors import BrokerUnavailable
+from postroad.outage_reports import OutageReports
 from postroad.relay.outcome import Interrupted
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from postroad.errors import Refusal
     from postroad.listeners import Listeners
     from postroad.message import StoredMessage
+    from postroad.otel import Tracing
     from postroad.relay.clock import Clock
     from postroad.relay.owned_lane import OwnedLane
 
@@ -37,16 +40,30 @@ STOPPED_IN_OUTAGE: Final = "stopped in an outage; what was confirmed is saved"
 class Breaker:
     """Closed while the broker answers, open in an outage. Probes back off exponentially, with jitter."""
 
-    def __init__(self, sink: str, publisher: Publisher, listeners: Listeners, *, longest: float, clock: Clock) -> None:
+    def __init__(
+        self,
+        sink: str,
+        publisher: Publisher,
+        listeners: Listeners,
+        *,
+        longest: float,
+        clock: Clock,
+        tracing: Tracing | None = None,
+    ) -> None:
         """`longest` is how many seconds are between two probes at most."""
         self._sink = sink
         self._publisher = publisher
         self._listeners = listeners
         self._backoff = ExponentialBackoff(longest)
         self._clock = clock
+        self._tracing = tracing
+        self._reports = OutageReports()
+        self._durability: Durability | None = None
         self.in_order = getattr(publisher, "in_order", False) is True
         self.is_open = False
         """The broker is unavailable, as far as is known."""
+        self.was_reached = True
+        """False when the broker could not be reached at the start, until a probe has reached it."""
         self.failures = 0
         """How often the broker was unavailable since it last confirmed a message."""
         self.given_up: BrokerUnavailable | None = None
@@ -68,10 +85,28 @@ class Breaker:
         """Wait no longer than that for an unavailable broker; then `given_up` is called, once."""
         self._limit, self._on_given_up = seconds, given_up
 
+    async def open(self) -> None:
+        """Open the publisher, and emit what a confirm means there, unless that is known."""
+        durability = await self._publisher.open()
+        # A publisher of the user's may return anything.
+        if not isinstance(durability, Durability) or durability == self._durability:
+            return
+        self._durability = durability
+        self._listeners.emit(events.DurabilityKnown(self._sink, meaning=durability.meaning))
+        for warning in durability.warnings:
+            self._listeners.emit(events.DurabilityWeak(self._sink, reason=warning))
+
     async def publish(
-        self, messages: Sequence[StoredMessage], owned: OwnedLane, stopping: asyncio.Event, *, alone: bool
+        self,
+        messages: Sequence[StoredMessage],
+        publisher: Publisher,
+        owned: OwnedLane,
+        stopping: asyncio.Event,
+        *,
+        alone: bool,
     ) -> Sequence[Refusal]:
-        """Publish when the broker is available; with `alone`, while no other call is in progress.
+        """Publish when the broker is available, through the sink's publisher or the lane's own; with `alone`, while no
+        other call is in progress.
 
         Raises LeaseInDoubt when the lane's lease may not last, Interrupted when `stopping` is set in an outage, and
         what the publisher raises. An outage opens the breaker.
@@ -81,7 +116,10 @@ class Breaker:
         self._calls += 1
         try:
             owned.check()  # last: waiting may have taken long
-            refusals = await self._publisher.publish(messages)
+            if self._tracing is None:
+                refusals = await publisher.publish(messages)
+            else:
+                refusals = await self._tracing.publish(publisher, messages, self._sink)
         except BrokerUnavailable as outage:
             self.trip(outage)
             raise
@@ -92,8 +130,7 @@ class Breaker:
             if alone:
                 self._alone.release()
         if self.failures:
-            self._listeners.emit(events.BrokerRecovered(self._sink, probes=self.failures))
-            self.failures = 0
+            self._recover()
         return refusals
 
     async def _wait_turn(self, stopping: asyncio.Event, *, alone: bool) -> None:
@@ -129,6 +166,12 @@ class Breaker:
         if stopping.is_set():
             raise Interrupted(STOPPED_IN_OUTAGE)
 
+    def _recover(self) -> None:
+        """A message was confirmed."""
+        if (outage := self._reports.worked(self._clock.now())) is not None:
+            self._listeners.emit(events.BrokerRecovered(self._sink, probes=self.failures, waited_s=outage.seconds))
+        self.failures = 0
+
     def trip(self, outage: BrokerUnavailable) -> None:
         """A call failed. The first of several that fail together opens the breaker."""
         if self.is_open or self._stopping.is_set():
@@ -156,6 +199,7 @@ class Breaker:
         self._closed.set()
 
     async def _probe(self, outage: BrokerUnavailable) -> None:
+        is_news = True  # a connection that worked was lost; that a probe fails is no news
         while not self._stopping.is_set():
             left = self._limit - (self._clock.now() - self._unavailable_since)
             if left <= 0:
@@ -163,19 +207,33 @@ class Breaker:
             self.failures += 1
             jitter = random.uniform(0.75, 1)  # noqa: S311 - many relays must not probe at once
             pause = min(left, self._backoff.after(self.failures) * jitter)
-            self._listeners.emit(events.BrokerUnavailable(self._sink, reason=str(outage), retry_ms=pause * 1000))
+            self._report(outage, pause, is_news=is_news)
+            is_news = False
             await self._clock.wait(self._stopping, pause)
             if self._stopping.is_set():
                 return None
             try:
-                await self._publisher.open()
+                await self.open()
             except BrokerUnavailable as still:
                 outage = still
             except Exception as error:
                 outage = BrokerUnavailable(f"the publisher could not be opened: {error!r}")
             else:
+                self.was_reached = True
                 return self._close()
         return None
+
+    def _report(self, outage: BrokerUnavailable, pause: float, *, is_news: bool) -> None:
+        if (report := self._reports.failed(self._clock.now(), is_news=is_news)) is not None:
+            self._listeners.emit(
+                events.BrokerUnavailable(
+                    self._sink,
+                    reason=str(outage),
+                    retry_ms=pause * 1000,
+                    waited_s=report.seconds,
+                    retries=report.retries,
+                )
+            )
 
     def _give_up(self, outage: BrokerUnavailable) -> None:
         self.given_up = BrokerUnavailable(

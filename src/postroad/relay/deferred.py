@@ -8,6 +8,7 @@ next is due. Pure: no I/O, no clock.
 - A refusal that names a route counts no attempt: the route is blocked, and the message is held until it works. One
   message of the route is published from time to time as a probe, and when it is confirmed the others follow. A message
   that has waited longer than `route_timeout` is dead.
+- A refusal may say how long to wait: neither the next attempt nor the next probe is before that.
 - A refusal because no consumer has subscribed may drop the message instead: that is recorded, and it is not retried.
 """
 
@@ -31,8 +32,10 @@ if TYPE_CHECKING:
     from postroad.retry import RetryPolicy
     from postroad.stores.base import Claim, Claimed, Loaded, Recorded
 
-__all__ = ["BlockedKeys", "DeferredMessages", "split", "unblocked_by"]
+__all__ = ["BlockedKeys", "DeferredMessages", "split", "unblocked_by", "waits_of_routes"]
 
+LONGEST_WAIT: Final = 7 * 24 * 3600.0
+"""Seconds. A destination that asks for more is asked again after this."""
 LOCKED_SECONDS: Final = 1.0
 """How soon a lane reloads when an application, canceling messages, had locked rows that would have been due."""
 _NEVER: Final = float("inf")
@@ -68,6 +71,21 @@ def unblocked_by(deferred: Iterable[Deferred]) -> set[str]:
     return {each.key for each in deferred if each.key is not None and not each.blocks}
 
 
+def waits_of_routes(refusals: Iterable[Refusal]) -> dict[str | None, float]:
+    """For each route, the longest that a refusal asks to wait: one message of the route is the probe for all."""
+    waits: dict[str | None, float] = {}
+    for each in refusals:
+        if each.retry_in is not None and each.route is not None:
+            waits[each.route] = max(_asked_for(each), waits.get(each.route, 0.0))
+    return waits
+
+
+def _asked_for(refusal: Refusal) -> float:
+    """The seconds that the destination asks to wait, whatever it said: none, if that is no number or negative."""
+    asked = refusal.retry_in
+    return min(asked, LONGEST_WAIT) if asked is not None and asked > 0 else 0.0
+
+
 class DeferredMessages:
     """What a lane knows of its deferred messages, from what it loaded and what it recorded since."""
 
@@ -81,8 +99,10 @@ class DeferredMessages:
         longest_pause: float = 5.0,
         drops_unroutable: bool = False,
         route_timeout: float | None = None,
+        dead_letter_sink: str | None = None,
     ) -> None:
         """`longest_pause` is how many seconds are between two probes of a blocked route at most."""
+        self._dead_letter_sink = dead_letter_sink
         self._policy = policy
         self._on_dead = on_dead
         self.ordering_key = ordering_key
@@ -160,18 +180,21 @@ class DeferredMessages:
             error += f"; it has waited {waited:,.0f} s, and route_timeout is {self._route_timeout:,g} s"
             return self._dead(message.position, key, attempts + 1, error)
         if refusal.route is not None and not refusal.permanent:
-            return self._held(message.position, key, refusal.route, refusal.reason, attempts)
+            return self._held(message.position, key, refusal.route, refusal, attempts)
         attempts += 1
         retry_in = self._policy.retry_in(attempts, refusal)
         if retry_in is None:
             return self._dead(message.position, key, attempts, error)
-        due_in = retry_in.total_seconds()
+        due_in = max(retry_in.total_seconds(), _asked_for(refusal))
         return Deferred(message.position, key, State.RETRYING, attempts, due_in, None, error, counted=True)
 
     def _dead(self, position: int, key: str | None, attempts: int, error: str) -> Deferred:
-        return Deferred(position, key, State.DEAD, attempts, None, None, error, self._on_dead == "hold", counted=True)
+        return Deferred(
+            position, key, State.DEAD, attempts, None, None, error, self._on_dead == "hold", counted=True,
+            copy_to=self._dead_letter_sink,
+        )  # fmt: skip
 
-    def _held(self, position: int, key: str | None, route: str, reason: str, attempts: int) -> Deferred:
+    def _held(self, position: int, key: str | None, route: str, refusal: Refusal, attempts: int) -> Deferred:
         """The message waits for its route; it is the next probe if the route has none."""
         due_in = None
         self.unblocked_routes.discard(route)
@@ -180,8 +203,8 @@ class DeferredMessages:
             self._failed_probes[route] = self._failed_probes.get(route, 0) + 1
             pause = self._probe_backoff.after(self._failed_probes[route])
             # Whole seconds, so that those that are due in one second are published in one page.
-            due_in = max(pause, float(len(self._probed_routes) // PROBES_PER_SECOND))
-        return Deferred(position, key, State.HELD, attempts, due_in, route, reason)
+            due_in = max(pause, float(len(self._probed_routes) // PROBES_PER_SECOND), _asked_for(refusal))
+        return Deferred(position, key, State.HELD, attempts, due_in, route, refusal.reason)
 
     def _probe_all(self) -> None:
         """A late message took the place of its key's first deferred one, which may have been a route's probe."""

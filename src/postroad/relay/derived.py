@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from postroad.message import StoredMessage, new_id
+from postroad.message import REWIND_HEADER, StoredMessage
 
 if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
     from postroad.stores.base import Claimed, Deferred
 
-__all__ = ["REWIND_HEADER", "dead_letter", "rewound"]
+__all__ = ["Death", "dead_letter", "rewound", "without_dead_letter"]
 
-REWIND_HEADER: Final = "postroad-rewind"
+ROOM_FOR_BOTH: Final = 900
+"""Characters of each reason. What the database keeps of an error has room for two of them and the words between."""
 
 
 def rewound(claimed: Claimed) -> StoredMessage:
@@ -29,22 +32,36 @@ def rewound(claimed: Claimed) -> StoredMessage:
     )
 
 
-def dead_letter(message: StoredMessage, deferred: Deferred, sink: str, topic: str) -> StoredMessage:
-    """A copy for the dead-letter topic: with an id of its own, without a key, and with the reason in its headers."""
+class Death(NamedTuple):
+    """Where, why and when a message died."""
+
+    sink: str
+    reason: str
+    attempts: int
+    at: datetime
+
+
+def dead_letter(message: StoredMessage, death: Death, *, id: UUID, topic: str) -> StoredMessage:
+    """A copy of a dead message: with an id of its own, without a key, and with the reason in its headers."""
     why = {
         "postroad-dead-id": str(message.id),
         "postroad-dead-topic": message.topic,
         "postroad-dead-type": message.type,
-        "postroad-dead-sink": sink,
-        "postroad-dead-reason": deferred.error_kept or "",
-        "postroad-dead-attempts": str(deferred.attempts),
-        "postroad-dead-at": datetime.now(UTC).isoformat(),
+        "postroad-dead-sink": death.sink,
+        "postroad-dead-reason": death.reason,
+        "postroad-dead-attempts": str(death.attempts),
+        "postroad-dead-at": death.at.isoformat(),
     }
     if message.key is not None:
         why["postroad-dead-key"] = message.key
-    return msgspec.structs.replace(
-        message, id=new_id(), topic=topic, key=None, headers_json=_with_headers(message, why)
-    )
+    return msgspec.structs.replace(message, id=id, topic=topic, key=None, headers_json=_with_headers(message, why))
+
+
+def without_dead_letter(deferred: Deferred, topic: str, reason: str) -> Deferred:
+    """A dead message whose dead letter was refused: its row says so, for operators and for `postroad doctor`."""
+    died = (deferred.error or "")[:ROOM_FOR_BOTH]
+    error = f"{died}; its dead letter for topic {topic!r} was refused: {reason[:ROOM_FOR_BOTH]}"
+    return msgspec.structs.replace(deferred, error=error)
 
 
 def _with_headers(message: StoredMessage, more: dict[str, str]) -> str:

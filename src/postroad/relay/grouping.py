@@ -17,10 +17,12 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-__all__ = ["FEWEST", "MOST_ROWS", "QUEUED", "Standing", "gather", "rows_of_sweep"]
+__all__ = ["FEWEST", "FEWEST_FILTERED", "MOST_ROWS", "QUEUED", "Standing", "gather", "rows_of_sweep"]
 
 FEWEST: Final = 8
 """Fewer lanes than this read alone: sharing out costs more than it saves."""
+FEWEST_FILTERED: Final = 2
+"""The same for a sink with a filter: it has little to share out, and a read costs little but the walk over the log."""
 QUEUED: Final = 2
 """So many pages wait for a lane at most, unless one sweep had more for it."""
 MOST_ROWS: Final = 4000

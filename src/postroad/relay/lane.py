@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Final
 from postroad import events
 from postroad.backoff import ExponentialBackoff
 from postroad.errors import LaneChanged, LeaseLost, LogNotReadable, LogReset, NotMigrated, StoreUnavailable
+from postroad.relay.copies import LaneCopies
 from postroad.relay.deferred import DeferredMessages
+from postroad.relay.measuring import PageTimer
 from postroad.relay.outcome import Interrupted, Outcome
 from postroad.relay.owned_lane import LeaseInDoubt
 from postroad.relay.progress import LaneProgress
@@ -35,9 +37,11 @@ if TYPE_CHECKING:
     from postroad.relay.breaker import Breaker
     from postroad.relay.clock import Clock
     from postroad.relay.convoy import Convoy
+    from postroad.relay.epochs import EpochPublisher
     from postroad.relay.idle import IdleWait
     from postroad.relay.owned_lane import OwnedLane
     from postroad.relay.progress import Counts
+    from postroad.relay.store_outages import StoreOutages
     from postroad.retry import RetryPolicy
     from postroad.stores.base import Claimed, Loaded, Store
     from postroad.stores.cursor import Page
@@ -63,8 +67,10 @@ class Lane:
         convoy: Convoy,
         idle: IdleWait,
         breaker: Breaker,
+        epochs: EpochPublisher,
         retry: RetryPolicy,
         listeners: Listeners,
+        outages: StoreOutages,
         clock: Clock,
     ) -> None:
         lease = owned.lease
@@ -74,6 +80,7 @@ class Lane:
         self._idle = idle
         self._settings = settings
         self._listeners = listeners
+        self._outages = outages
         self._clock = clock
         self._limit = PageLimit(settings.batch_size, settings.page_bytes)
         self._stopping = asyncio.Event()
@@ -81,12 +88,18 @@ class Lane:
         self._where = lease.sink, lease.lane
         self._deferred = _deferred_messages(settings, retry)
         self._progress = LaneProgress(
-            store, convoy, owned, self._deferred, settle_interval=settings.seconds("settle_interval"), clock=clock
-        )
+            store, convoy, owned, self._deferred, settle_interval=settings.seconds("settle_interval"),
+            listeners=listeners, clock=clock,
+        )  # fmt: skip
         attempts = getattr(retry, "max_attempts", "as many as the policy allows")
         refusals = Refusals(self._where, self._deferred, self.counts, listeners, max_attempts=attempts)
+        self._epochs = epochs
+        self.refusal_causes: Mapping[str, int] = refusals.causes
+        """How many messages were refused, by cause."""
+        self._timer = PageTimer(lease.sink, listeners, clock)
         self._publisher = LanePublisher(
             breaker,
+            epochs,
             owned=owned,
             progress=self._progress,
             deferred=self._deferred,
@@ -95,10 +108,23 @@ class Lane:
             dead_letter_topic=settings.dead_letter_topic,
             stopping=self._stopping,
         )
-        self._retries = Retries(self._progress, self._publisher, self._deferred, refusals, self._limit)
+        self._retries = Retries(
+            self._progress, self._publisher, self._deferred, refusals, self._limit, timer=self._timer
+        )
+        self._copies: LaneCopies | None = None
+        if lease.lane == 0:
+            self._copies = LaneCopies(
+                store.copies, self._publisher, self._where, retry=retry, route_pause=settings.seconds("outage_backoff"),
+                listeners=listeners, clock=clock,
+            )  # fmt: skip
         self._reports_pages = False
         """Whether a listener wants the events of pages, when the lane was loaded or was last idle."""
         self.lost = False
+
+    @property
+    def number(self) -> int:
+        """Which lane of its sink it is."""
+        return self._where[1]
 
     @property
     def counts(self) -> Counts:
@@ -142,6 +168,10 @@ class Lane:
         if self._running is not None:
             asyncio.get_running_loop().call_later(SAVING_SECONDS, self._running.cancel)
 
+    async def close(self) -> None:
+        """Close what the lane published through, before the lane is released. Takes no longer than a moment."""
+        await self._epochs.end()
+
     def _lose(self, lost: LeaseLost) -> None:
         self.lost = True
         self._listeners.emit(events.LaneLost(*self._where, reason=str(lost)))
@@ -152,6 +182,8 @@ class Lane:
         while not self._stopping.is_set():
             try:
                 loaded = await self._load()
+                if failures:
+                    self._outages.worked("lanes")
                 failures = 0
                 if loaded.paused:
                     self._listeners.emit(events.LanePaused(*self._where))
@@ -167,7 +199,7 @@ class Lane:
                 self._convoy.clear()
                 failures += 1
                 pause = backoff.after(failures)
-                self._listeners.emit(events.StoreUnavailable(*self._where, reason=str(error), retry_ms=pause * 1000))
+                self._outages.failed("lanes", error, pause)
                 await self._clock.wait(self._stopping, pause)
             except LeaseLost as lost:
                 await self._owned.wait_until_decided(self._stopping)
@@ -179,7 +211,11 @@ class Lane:
     async def _load(self) -> Loaded:
         self._idle.end_nap()
         self._reports_pages = self._wants_pages()
-        return await self._progress.load(by_source=self._settings.ordering == "source-key")
+        loaded = await self._progress.load(by_source=self._settings.ordering == "source-key")
+        await self._epochs.begin(self._progress.lease.epoch)
+        if self._copies is not None:
+            self._copies.loaded(self._clock.now())
+        return loaded
 
     # -- read → publish → settle -------------------------------------------------------------------------------------
 
@@ -190,6 +226,8 @@ class Lane:
             while not self._stopping.is_set():
                 if deferred.unblocked_routes or deferred.due_at <= self._clock.now():
                     await self._retries.run(self._clock.now())
+                if self._copies is not None and self._copies.due_at <= self._clock.now():
+                    await self._copies.run()
                 page = await reading
                 if page.version > progress.lease.version:
                     await progress.settle(now=True)
@@ -204,9 +242,12 @@ class Lane:
                     await progress.settle()
                     continue
                 progress.cursor = page.after
-                await progress.settle(now=not page.more)
+                # Before the lane sleeps, all is tallied: the next message, and the next tally, may be hours away.
+                await progress.settle(now=not page.more, last=self._idle.nap is not None)
                 due_in = deferred.due_in(self._clock.now())
                 if not (page.more or page.before.catching_up) and due_in != 0:
+                    if self._copies is not None and self._copies.due_at_when_idle <= self._clock.now():
+                        await self._copies.run()
                     if until_empty:
                         break
                     await self._idle.wait(due_in)
@@ -227,12 +268,16 @@ class Lane:
         """Publish the page and move the cursor past it. Raises Interrupted with the cursor past its beginning."""
         outcome = Outcome(self._progress.unsure_through, self._progress.skipped)
         report = self._report_page(page) if self._reports_pages else None
+        timer = self._timer if self._listeners.measure else None
+        began = 0.0 if timer is None else timer.start()
         try:
             await self._publisher.publish(page.messages, outcome, self._deferred.blocked_keys, _NOT_CLAIMED)
             self._progress.pass_page(page, outcome)
         finally:
             if report is not None:
                 report(outcome)
+        if timer is not None:
+            timer.stop(page.messages, outcome, began)
         if outcome.interrupted is not None:
             raise outcome.interrupted
 
@@ -276,4 +321,5 @@ def _deferred_messages(settings: RelaySettings, retry: RetryPolicy) -> DeferredM
         longest_pause=settings.seconds("outage_backoff"),
         drops_unroutable=settings.unroutable == "drop",
         route_timeout=None if settings.route_timeout is None else settings.seconds("route_timeout"),
+        dead_letter_sink=settings.dead_letter_sink,
     )

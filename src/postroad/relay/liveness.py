@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from postroad.listeners import Listeners
     from postroad.relay.clock import Clock
+    from postroad.relay.store_outages import StoreOutages
     from postroad.stores.leases import Leases, LivenessLock, RelayIdentity
 
 __all__ = ["LivenessSession"]
@@ -32,6 +33,7 @@ class LivenessSession:
         identity: RelayIdentity,
         lock_id: int | None,
         listeners: Listeners,
+        outages: StoreOutages,
         *,
         clock: Clock,
         on_change: Callable[[], None],
@@ -42,6 +44,7 @@ class LivenessSession:
         self._identity = identity
         self._lock_id = lock_id
         self._listeners = listeners
+        self._outages = outages
         self._clock = clock
         self._on_change = on_change
         self._retry_seconds = retry_seconds
@@ -89,17 +92,18 @@ class LivenessSession:
             async with asyncio.timeout(self._timeout):
                 await step
         except (StoreUnavailable, LogNotReadable, NotMigrated) as error:
-            self._retry_later(str(error))
-        except TimeoutError:
+            self._retry_later(error)
+        except TimeoutError:  # not transient: `direct` may lead elsewhere than `database`, which may be available
             self._retry_later(
-                f"the liveness session (at `direct`, if that is set) did not answer within {self._timeout:g} s"
+                StoreUnavailable(f"it did not answer within {self._timeout:g} s (at `direct`, if that is set)")
             )
+        else:
+            self._outages.worked("liveness session")
 
-    def _retry_later(self, reason: str) -> None:
+    def _retry_later(self, error: Exception) -> None:
         self.drop()
         self._open_at = self._clock.now() + self._retry_seconds
-        retry_ms = self._retry_seconds * 1000
-        self._listeners.emit(events.LeasesUnavailable(self._identity.sink, reason=reason, retry_ms=retry_ms))
+        self._outages.failed("liveness session", error, self._retry_seconds)
 
     async def _open(self) -> None:
         self.lock = await self._leases.open_session(self._identity, self._lock_id, self._on_change)

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 from postroad.backoff import ExponentialBackoff
 from postroad.errors import LogNotReadable, NotMigrated, StoreUnavailable
-from postroad.events import MessagesDeleted, Progress, RetentionUnavailable, SinkUnserved
+from postroad.events import MessagesDeleted, Progress, SinkUnserved
 from postroad.listeners import Listeners
 from postroad.relay.clock import Monotonic
+from postroad.relay.store_outages import StoreOutages
+from postroad.waiting import calling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,6 +52,7 @@ class Retention:
         interval: float = 60.0,
         longest_pause: float = 30.0,
         listeners: Listeners | None = None,
+        outages: StoreOutages | None = None,
         clock: Clock | None = None,
     ) -> None:
         """`longest_pause` is how many seconds are between two tries at most while the database is unavailable."""
@@ -60,6 +63,7 @@ class Retention:
         self._backoff = ExponentialBackoff(longest_pause)
         self._listeners = listeners or Listeners()
         self._clock = clock or Monotonic()
+        self._outages = outages or StoreOutages("", self._listeners, self._clock)
         self._never = asyncio.Event()
         self._done = 0
         """The rows that are left up to here stay for now."""
@@ -108,9 +112,11 @@ class Retention:
             except (StoreUnavailable, LogNotReadable, NotMigrated) as error:
                 failures += 1
                 pause = self._backoff.after(failures)
-                self._listeners.emit(RetentionUnavailable(reason=str(error), retry_ms=pause * 1000))
+                self._outages.failed("retention", error, pause)
                 await self._clock.wait(self._never, pause)
             else:
+                if failures:
+                    self._outages.worked("retention")
                 failures = 0
                 await self._clock.wait(self._never, self._interval)
 
@@ -150,18 +156,7 @@ class Reports:
 def reporting(
     sink: str, counts: Callable[[], tuple[int, int]], listeners: Listeners, *, every: float
 ) -> Iterator[None]:
-    """Report every so many seconds, by a timer: it needs no task of its own, and ends at once."""
-    loop = asyncio.get_running_loop()
+    """Report every so many seconds."""
     reports = Reports(sink, counts, now=time.monotonic(), listeners=listeners)
-    timer: asyncio.TimerHandle
-
-    def report() -> None:
-        nonlocal timer
-        timer = loop.call_later(every, report)
-        reports.run_once(time.monotonic())
-
-    timer = loop.call_later(every, report)
-    try:
+    with calling(lambda: reports.run_once(time.monotonic()), every=every):
         yield
-    finally:
-        timer.cancel()

@@ -22,7 +22,8 @@ from postroad.relay.heartbeats import HeartbeatSchedule
 from postroad.relay.liveness import LivenessSession
 from postroad.relay.owned_lane import OwnedLane
 from postroad.relay.plan import EAGER_SECONDS, Observations, RelayState, plan
-from postroad.stores.leases import Heartbeat, wrong_destination
+from postroad.relay.store_outages import NO_ANSWER, StoreOutages
+from postroad.stores.leases import Heartbeat, wrong_destination, wrong_filter
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -39,7 +40,6 @@ __all__ = ["LaneOwnership", "StartLane"]
 FIRST_PAUSE: Final = 0.05
 RELEASE_SECONDS: Final = 2.0
 """How long to wait for the database when a lane is released, or the relay deregistered."""
-NO_ANSWER: Final = "the database did not answer in time"
 _STORE_ERRORS: Final = (StoreUnavailable, LogNotReadable, NotMigrated)
 
 StartLane = Callable[[OwnedLane], Callable[[], None]]
@@ -56,6 +56,7 @@ class LaneOwnership:
         settings: RelaySettings,
         listeners: Listeners,
         *,
+        outages: StoreOutages | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._leases = leases
@@ -63,6 +64,7 @@ class LaneOwnership:
         self._settings = settings
         self._listeners = listeners
         self._clock = clock or Monotonic()
+        self._outages = outages or StoreOutages(identity.sink, listeners, self._clock)
         self._lease = settings.seconds("lease")
         self._heartbeats = HeartbeatSchedule(
             self._lease, tick=None if settings.wakeup == "off" else settings.seconds("tick")
@@ -72,6 +74,7 @@ class LaneOwnership:
             identity,
             settings.lock_id,
             listeners,
+            self._outages,
             clock=self._clock,
             on_change=self._on_change,
             retry_seconds=self._heartbeats.interval,
@@ -121,6 +124,17 @@ class LaneOwnership:
         self._stopping = True
         self._on_change()
 
+    @property
+    def lanes(self) -> int:
+        """How many lanes the relay owns. From any thread."""
+        return sum(owned.kept and not owned.ended for owned in list(self._lanes.values()))
+
+    @property
+    def lease_remaining(self) -> float | None:
+        """Seconds until the first lease may end, as far as this relay knows; None without a lane. From any thread."""
+        ends = [owned.valid_until for owned in list(self._lanes.values()) if owned.kept and not owned.ended]
+        return max(0.0, min(ends) - self._clock.now()) if ends else None
+
     async def release(self, owned: OwnedLane) -> None:
         """The lane has ended: release it, unless it is lost."""
         owned.ended = True
@@ -133,8 +147,10 @@ class LaneOwnership:
                 async with asyncio.timeout(RELEASE_SECONDS):
                     await self._leases.release(lease)
                 self._listeners.emit(events.LaneReleased(lease.sink, lease.lane))
-        except (*_STORE_ERRORS, TimeoutError) as error:
-            self._report_unavailable(str(error) or NO_ANSWER, FIRST_PAUSE)
+        except _STORE_ERRORS as error:
+            self._outages.failed("leases", error, FIRST_PAUSE)
+        except TimeoutError:
+            self._outages.failed("leases", NO_ANSWER, FIRST_PAUSE)
         finally:
             del self._lanes[lease.lane]
             self._stop_lane.pop(lease.lane, None)  # an eager task may end before `start` returns
@@ -179,9 +195,10 @@ class LaneOwnership:
             async with asyncio.timeout(self._heartbeats.interval):
                 pause = await self._plan_and_act(start)
         except _STORE_ERRORS as error:
-            return self._back_off(str(error))
+            return self._back_off(error)
         except TimeoutError:
             return self._back_off(NO_ANSWER)
+        self._outages.worked("leases")
         self._pause = FIRST_PAUSE
         self._unavailable_since = None
         return pause
@@ -205,12 +222,14 @@ class LaneOwnership:
         return min(pause, self._until_heartbeat())
 
     def _check_destination(self, snapshot: SinkSnapshot) -> None:
-        """Raise InvalidSetting when the sink was retargeted or removed while this relay could not see it."""
+        """Raise InvalidSetting when the sink was changed or removed while this relay could not see it."""
         sink, destination = self._identity.sink, snapshot.destination
         if destination is None:
             raise InvalidSetting(f"sink {sink!r} was removed while this relay served it; it ends")
         if destination != self._identity.destination:
             raise wrong_destination(sink, destination, self._identity.destination)
+        if snapshot.filter != self._identity.filter:
+            raise wrong_filter(sink, snapshot.filter, self._identity.filter)
 
     def _state(self, running: Collection[int]) -> RelayState:
         return RelayState(
@@ -272,20 +291,15 @@ class LaneOwnership:
     def _until_heartbeat(self) -> float:
         return self._heartbeats.wait_seconds(self._clock.now())
 
-    def _back_off(self, reason: str) -> float:
+    def _back_off(self, error: Exception) -> float:
         now, limit = self._clock.now(), self._settings.seconds("until_empty_timeout")
         self._unavailable_since = now if self._unavailable_since is None else self._unavailable_since
         if self._until_empty and now - self._unavailable_since >= limit:
-            raise StoreUnavailable(
-                f"gave up after waiting {limit:g} s (until_empty_timeout) for the database: {reason}"
-            )
-        self._report_unavailable(reason, self._pause)
+            raise StoreUnavailable(f"gave up after waiting {limit:g} s (until_empty_timeout) for the database: {error}")
+        self._outages.failed("leases", error, self._pause)
         longest = min(self._settings.seconds("outage_backoff"), self._heartbeats.interval)
         pause, self._pause = self._pause, min(2 * self._pause, longest)
         return pause
-
-    def _report_unavailable(self, reason: str, retry: float) -> None:
-        self._listeners.emit(events.LeasesUnavailable(self._identity.sink, reason=reason, retry_ms=retry * 1000))
 
     # -- acting ------------------------------------------------------------------------------------------------------
 

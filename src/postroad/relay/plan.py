@@ -177,9 +177,14 @@ def _others(snapshot: SinkSnapshot, state: RelayState) -> Mapping[UUID, int]:
 
 
 def _others_are_alive(snapshot: SinkSnapshot, state: RelayState, observed: Observations, *, may_work: bool) -> bool:
-    """Whether a relay that runs until empty may leave the remaining lanes to others."""
+    """Whether a relay that runs until empty may leave the remaining lanes to others.
+
+    A dead relay's lanes may become free a moment after the relay is no peer any more: they are not left to it.
+    """
     others = _others(snapshot, state)
-    return bool(may_work or others) and all(count > observed.seen[owner] for owner, count in others.items())
+    owned = sum(peer.lanes for peer in snapshot.peers if peer.owner != state.owner)
+    known = len({*snapshot.mine, *snapshot.free}) + owned >= snapshot.lanes
+    return known and bool(may_work or others) and all(count > observed.seen[owner] for owner, count in others.items())
 
 
 def _share(snapshot: SinkSnapshot, state: RelayState, observed: Observations, *, may_work: bool) -> int:

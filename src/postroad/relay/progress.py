@@ -8,16 +8,19 @@ the relay moves a cursor; `stores/cursor.py` computes where to.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from postroad.relay.deferred import unblocked_by
 from postroad.stores.base import Tally
+from postroad.stores.latency import NUMBER_OF_BUCKETS, count_ages
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from postroad.listeners import Listeners
     from postroad.message import StoredMessage
     from postroad.relay.clock import Clock
     from postroad.relay.convoy import Convoy
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     from postroad.relay.outcome import Outcome
     from postroad.relay.owned_lane import OwnedLane
     from postroad.stores.base import Claim, Deferred, Held, Lease, Loaded, Store
-    from postroad.stores.cursor import Page
+    from postroad.stores.cursor import Cursor, Page
 
 __all__ = ["Counts", "LaneProgress"]
 
@@ -61,12 +64,14 @@ class LaneProgress:
         deferred: DeferredMessages,
         *,
         settle_interval: float,
+        listeners: Listeners,
         clock: Clock,
     ) -> None:
         self._store = store
         self._convoy = convoy
         self._deferred_messages = deferred
         self._settle_interval = settle_interval
+        self._listeners = listeners
         self._clock = clock
         self._owned = owned
         self.cursor = owned.lease.cursor
@@ -85,6 +90,8 @@ class LaneProgress:
         self._tallied = Tally(0, 0)
         """The part of `counts` that the database has."""
         self._tallied_at = float("-inf")
+        self._latencies = [0] * NUMBER_OF_BUCKETS
+        """Of the messages that are not tallied yet."""
 
     @property
     def lease(self) -> Lease:
@@ -121,6 +128,7 @@ class LaneProgress:
         if outcome.held or outcome.deferred or outcome.skipped:
             published -= self._keep_unpublished(messages, outcome)
         self.counts.published += published
+        count_ages(self._latencies, messages, published, time.time_ns() // 1000)
         self._unsaved = self._unsaved or bool(messages)
         self.cursor = cursor
 
@@ -134,21 +142,29 @@ class LaneProgress:
         self.counts.skipped += skipped
         return len(held) + len(decided) + skipped
 
+    def follow(self, cursor: Cursor, carried: int) -> None:
+        """Another program has carried so many messages: move the cursor past them."""
+        self.counts.published += carried
+        self.counts.pages += 1
+        self._unsaved = True
+        self.cursor = cursor
+
     # -- saving ------------------------------------------------------------------------------------------------------
 
     async def settle(self, *, now: bool = False, last: bool = False) -> None:
         """Save the cursor and what was decided, if that is due. Raises LaneChanged, and saves nothing, when the lane's
         row is not as it was loaded.
         """
-        time = self._clock.now()
-        if not now and time - self._saved_at < self._settle_interval:
+        began = self._clock.now()
+        if not now and began - self._saved_at < self._settle_interval:
             return
         cursor, saved = self.cursor, self.lease.cursor
         moved = self._unsaved or (cursor.position, cursor.late_position) != (saved.position, saved.late_position)
         counts, tallied, tally = self.counts, self._tallied, None
-        if last or time - self._tallied_at >= TALLY_SECONDS:
+        if last or began - self._tallied_at >= TALLY_SECONDS:
             published, refused = counts.published - tallied.published, counts.refused - tallied.refused
-            tally = Tally(published, refused) if published or refused else None
+            measured = tuple(self._latencies) if any(self._latencies) else None
+            tally = Tally(published, refused, measured) if published or refused else None
         if not (moved or (now and tally)):
             return
         if self._deferred or self._held:
@@ -157,9 +173,12 @@ class LaneProgress:
         else:
             self._owned.lease = await self._convoy.settle(self.lease, cursor, tally)
         if tally is not None:
-            self._tallied, self._tallied_at = Tally(counts.published, counts.refused), time
+            self._tallied, self._tallied_at = Tally(counts.published, counts.refused), began
+            self._latencies = [0] * NUMBER_OF_BUCKETS
         self._unsaved = False
         self._saved_at = self._clock.now()
+        if self._listeners.measure:
+            self._listeners.settled(self.lease.sink, self._saved_at - began)
 
     async def claim(self, limit: int, payload_bytes: int) -> Claim:
         """Claim the deferred messages that are due."""

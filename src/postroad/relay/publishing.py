@@ -13,32 +13,37 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from postroad import events
-from postroad.errors import BrokerUnavailable, Refusal
+from postroad.brokers.guilty import find_guilty
+from postroad.errors import BrokerUnavailable, LeaseLost, Refusal
 from postroad.lifecycle import State
+from postroad.message import StoredMessage, new_id
 from postroad.relay.breaker import STOPPED_IN_OUTAGE
 from postroad.relay.deferred import split
-from postroad.relay.derived import dead_letter
+from postroad.relay.derived import Death, dead_letter, without_dead_letter
 from postroad.relay.outcome import Interrupted, Outcome
 from postroad.relay.owned_lane import LeaseInDoubt
 from postroad.relay.waves import in_waves
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from postroad.listeners import Listeners
-    from postroad.message import StoredMessage
     from postroad.relay.breaker import Breaker
     from postroad.relay.deferred import BlockedKeys, DeferredMessages
+    from postroad.relay.epochs import EpochPublisher
     from postroad.relay.owned_lane import OwnedLane
     from postroad.relay.progress import LaneProgress
     from postroad.relay.refusals import Refusals
-    from postroad.stores.base import Claimed
+    from postroad.stores.base import Claimed, Deferred
 
 __all__ = ["LanePublisher", "is_being_cancelled"]
 
@@ -50,12 +55,26 @@ message may before it is refused. From the second time on they are published alo
 _headers = attrgetter("headers_json")
 
 
+class _Fault(NamedTuple):
+    """Why messages are suspected."""
+
+    reason: str
+    breaks_connection: bool = False
+    """They are published alone, because lanes share a connection."""
+    error: BaseException | None = None
+    """What the publisher raised, if it was no outage."""
+
+
+_Suspects = tuple[Sequence[StoredMessage], _Fault]
+
+
 class LanePublisher:
     """Publishes for one lane."""
 
     def __init__(
         self,
         breaker: Breaker,
+        epochs: EpochPublisher,
         *,
         owned: OwnedLane,
         progress: LaneProgress,
@@ -66,6 +85,7 @@ class LanePublisher:
         stopping: asyncio.Event,
     ) -> None:
         self._breaker = breaker
+        self._epochs = epochs
         self._owned = owned
         self._progress = progress
         self._deferred = deferred
@@ -106,19 +126,38 @@ class LanePublisher:
         if outcome.skipped or blocked_keys:
             messages = self._without_held(messages, outcome, blocked_keys)
         published: list[Sequence[StoredMessage]] = []
+        async with self._until_given_up(outcome):
+            if self._breaker.in_order and all(map(_headers, messages)):
+                messages = await self._publish_in_order(messages, outcome, blocked_keys, claimed)
+            for each in self._waves(messages):
+                wave = self._without_held(each, outcome, blocked_keys) if outcome.refused else each
+                refused = len(outcome.refused)
+                failure = await self._publish_wave(wave, outcome)
+                if failure is not None:
+                    await self._publish_again(wave, failure, outcome)
+                if len(outcome.refused) > refused:
+                    await self._decide(wave, outcome, blocked_keys, claimed)
+                published.append(wave)
+        if outcome.interrupted is not None:
+            outcome.confirm_all_but_refused(chain.from_iterable(published))
+
+    async def publish_copies(self, copies: Sequence[StoredMessage], outcome: Outcome) -> None:
+        """Publish copies of messages that died in other sinks, until each is confirmed or refused; `publish` says what
+        happens when the relay is being stopped.
+        """
+        if self._stopping.is_set():
+            outcome.interrupted = Interrupted("stopped; what was confirmed is saved")
+            return
+        async with self._until_given_up(outcome):
+            await self._publish_again(copies, await self._publish_wave(copies, outcome), outcome)
+            outcome.confirm_all_but_refused(copies)
+
+    @asynccontextmanager
+    async def _until_given_up(self, outcome: Outcome) -> AsyncIterator[None]:
+        """If the relay is being stopped before every message has an answer, note that in the outcome."""
         try:
             async with asyncio.timeout(None) as self._deadline:
-                if self._breaker.in_order and all(map(_headers, messages)):
-                    messages = await self._publish_in_order(messages, outcome, blocked_keys, claimed)
-                for each in self._waves(messages):
-                    wave = self._without_held(each, outcome, blocked_keys) if outcome.refused else each
-                    refused = len(outcome.refused)
-                    failure = await self._publish_wave(wave, outcome)
-                    if failure is not None:
-                        await self._publish_again(wave, failure, outcome)
-                    if len(outcome.refused) > refused:
-                        await self._decide(wave, outcome, blocked_keys, claimed)
-                    published.append(wave)
+                yield
         except Interrupted as interrupted:
             outcome.interrupted = interrupted
         except (TimeoutError, asyncio.CancelledError):
@@ -131,8 +170,6 @@ class LanePublisher:
             # later pages, `is_being_cancelled` and TaskGroups would take errors for cancellations.
             while (task := asyncio.current_task()) is not None and task.cancelling():
                 task.uncancel()
-        if outcome.interrupted is not None:
-            outcome.confirm_all_but_refused(chain.from_iterable(published))
 
     def _without_held(
         self, messages: Sequence[StoredMessage], outcome: Outcome, blocked_keys: BlockedKeys
@@ -170,20 +207,21 @@ class LanePublisher:
     ) -> BaseException | None:
         """Publish in one call, and note the answers. Returns the outage or error that has left messages without one.
 
-        Raises Interrupted when stopped in an outage.
+        Raises Interrupted when stopped in an outage, and LeaseLost when the destination has fenced the lane.
         """
         if not all(map(_headers, messages)):
             messages = outcome.refuse_unread(messages)
         if not messages:
             return None
         try:
-            refusals = await self._breaker.publish(messages, self._owned, self._stopping, alone=alone)
+            publisher = self._epochs.publisher
+            refusals = await self._breaker.publish(messages, publisher, self._owned, self._stopping, alone=alone)
         except BrokerUnavailable as outage:
             outcome.note_outage(messages, outage)
             if self._stopping.is_set():  # the breaker probes no more, so this call can't know when to go on
                 raise Interrupted(STOPPED_IN_OUTAGE) from outage
             return outage
-        except (LeaseInDoubt, Interrupted):
+        except (LeaseInDoubt, LeaseLost, Interrupted):
             raise
         except (Exception, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
@@ -196,43 +234,57 @@ class LanePublisher:
         return None
 
     async def _publish_again(
+        self, messages: Sequence[StoredMessage], failure: BaseException | None, outcome: Outcome
+    ) -> None:
+        """After a failed call, publish what has no answer until each message is confirmed or refused."""
+        suspects = await self._until_suspected(messages, failure, outcome)
+        if suspects is None:
+            return
+
+        async def send(part: Sequence[StoredMessage], fault: _Fault) -> _Suspects | None:
+            failure = await self._publish_wave(part, outcome, alone=fault.breaks_connection)
+            left = await self._until_suspected(part, failure, outcome, suspected=fault.breaks_connection)
+            if left is None:
+                outcome.confirm_all_but_refused(part)  # should another part be interrupted, this must be known
+            return left
+
+        def refuse(message: StoredMessage, fault: _Fault) -> None:
+            outcome.refused[message.position] = Refusal(message.position, fault.reason, error=fault.error)
+
+        await find_guilty(*suspects, send=send, refuse=refuse)
+
+    async def _until_suspected(
         self,
         messages: Sequence[StoredMessage],
         failure: BaseException | None,
         outcome: Outcome,
         *,
         suspected: bool = False,
-    ) -> None:
-        """After a failed call, publish what has no answer until each message is confirmed or refused."""
+    ) -> _Suspects | None:
+        """Publish what has no answer until each message has one. Returns those of which one must be at fault, because
+        they fail together again and again; None if there are none.
+        """
         enough = 1 if suspected and len(messages) > 1 else SUSPECTED_AFTER
         failures = 0
         while failure is not None:
             messages = [message for message in messages if not outcome.is_answered(message)]
             if not isinstance(failure, BrokerUnavailable):
-                return await self._take_apart(messages, f"the publisher failed: {failure!r}", outcome)
+                return self._suspect(messages, _Fault(f"the publisher failed: {failure!r}", error=failure))
             answered = bool(failure.confirmed or failure.refusals)
             failures = failures + 1 if failure.suspicious and not answered else 0
             suspected = suspected or failures > 0
             if failures == enough:
                 await self._breaker.wait_closed(self._stopping)  # an outage without these is not their fault
-                return await self._take_apart(messages, f"it breaks the connection: {failure}", outcome, suspected=True)
+                return self._suspect(messages, _Fault(f"it breaks the connection: {failure}", breaks_connection=True))
             failure = await self._publish_wave(messages, outcome, alone=suspected)
         return None
 
-    async def _take_apart(
-        self, messages: Sequence[StoredMessage], reason: str, outcome: Outcome, *, suspected: bool = False
-    ) -> None:
-        """Publish in halves, recursively: the message that fails alone is refused, and the others go on."""
-        if len(messages) == 1:
-            outcome.refused[messages[0].position] = Refusal(messages[0].position, reason)
-            return
-        lease = self._progress.lease
-        self._listeners.emit(events.MessagesSuspected(lease.sink, lease.lane, messages=len(messages), reason=reason))
-        half = len(messages) // 2
-        for part in (messages[:half], messages[half:]):
-            failure = await self._publish_wave(part, outcome, alone=suspected)
-            await self._publish_again(part, failure, outcome, suspected=suspected)
-            outcome.confirm_all_but_refused(part)  # should the other half be interrupted, this must be known
+    def _suspect(self, messages: Sequence[StoredMessage], fault: _Fault) -> _Suspects:
+        if len(messages) > 1:
+            lease, reason = self._progress.lease, fault.reason
+            event = events.MessagesSuspected(lease.sink, lease.lane, messages=len(messages), reason=reason)
+            self._listeners.emit(event.caused_by(fault.error))
+        return messages, fault
 
     # -- refusals ----------------------------------------------------------------------------------------------------
 
@@ -251,8 +303,9 @@ class LanePublisher:
         """Publish copies of the messages that died in this wave, before that is recorded: after a crash in between
         they are published twice.
 
-        A copy that is refused is not retried, for the message itself is in the log. But a death whose copy was
-        interrupted is forgotten: the message is published again, dies again, and then there is another copy.
+        A copy that is refused is not retried, for the message itself is in the log, with that reason too. But a death
+        whose copy was interrupted is forgotten: the message is published again, dies again, and then there is another
+        copy.
         """
         died = [
             message
@@ -260,7 +313,7 @@ class LanePublisher:
             if (deferred := outcome.deferred.get(message.position)) and deferred.state is State.DEAD
         ]
         lease, copies = self._progress.lease, Outcome()
-        letters = [dead_letter(each, outcome.deferred[each.position], lease.sink, topic) for each in died]
+        letters = [_letter(each, outcome.deferred[each.position], lease.sink, topic) for each in died]
         try:
             await self._publish_again(letters, await self._publish_wave(letters, copies), copies)
         except (Interrupted, asyncio.CancelledError):
@@ -271,9 +324,16 @@ class LanePublisher:
             raise
         for message in died:
             if refusal := copies.refused.get(message.position):
+                deferred = outcome.deferred[message.position]
+                outcome.deferred[message.position] = without_dead_letter(deferred, topic, refusal.reason)
                 self._listeners.emit(
                     events.DeadLetterRefused(lease.sink, lease.lane, id=message.id, topic=topic, reason=refusal.reason)
                 )
+
+
+def _letter(message: StoredMessage, deferred: Deferred, sink: str, topic: str) -> StoredMessage:
+    death = Death(sink, deferred.error_kept or "", deferred.attempts, datetime.now(UTC))
+    return dead_letter(message, death, id=new_id(), topic=topic)
 
 
 def is_being_cancelled() -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from postroad import events
 from postroad.lifecycle import State
+from postroad.relay.deferred import waits_of_routes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,6 +44,8 @@ class Refusals:
         self._counts = counts
         self._listeners = listeners
         self._max_attempts = max_attempts
+        self.causes: Counter[str] = Counter()
+        """How many messages were refused, by cause: refused, permanent, or route."""
 
     def decide(
         self,
@@ -53,11 +57,15 @@ class Refusals:
         """Turn each refusal into a decision, before the next wave: later messages of its key may have to wait."""
         blocked: dict[str, str] = {}
         dropped: list[Refusal] = []
+        waits = waits_of_routes(outcome.refused.values())
         for message in wave:
             refusal = outcome.refused.get(message.position)
             if refusal is None:
                 continue
+            if refusal.route in waits:
+                refusal = refusal._replace(retry_in=waits[refusal.route])
             route, before = refusal.route, claimed.get(message.position)
+            self.causes["route" if route is not None else "permanent" if refusal.permanent else "refused"] += 1
             new = route is not None and not self._deferred.is_blocked(route)
             attempts, waited = (before.attempts, before.waited) if before else (0, 0.0)
             unsure = outcome.is_unsure(message)
@@ -65,7 +73,7 @@ class Refusals:
             outcome.deferred[message.position] = deferred
             self._deferred.block(deferred, blocked_keys)
             if deferred.counted:
-                self._count(message, deferred, permanent=refusal.permanent)
+                self._count(message, deferred, refusal)
             elif deferred.state is State.DROPPED:
                 dropped.append(refusal)
             elif route is not None and new:
@@ -101,7 +109,7 @@ class Refusals:
                 events.MessagesDropped(*self._lane, messages=number, some=routes[:FEW_ROUTES], reason=reason)
             )
 
-    def _count(self, message: StoredMessage, deferred: Deferred, *, permanent: bool) -> None:
+    def _count(self, message: StoredMessage, deferred: Deferred, refusal: Refusal) -> None:
         """An attempt has failed, and perhaps it was the last."""
         self._counts.refused += 1
         if deferred.state is State.DEAD:
@@ -113,8 +121,8 @@ class Refusals:
                     position=message.position,
                     attempts=deferred.attempts,
                     reason=deferred.error or "",
-                    permanent=permanent,
-                )
+                    permanent=refusal.permanent,
+                ).caused_by(refusal.error)
             )
             return
         self._listeners.emit(
@@ -126,5 +134,5 @@ class Refusals:
                 max_attempts=self._max_attempts,
                 reason=deferred.error or "",
                 retry_ms=(deferred.due_in or 0) * 1000,
-            )
+            ).caused_by(refusal.error)
         )

@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import time
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -20,14 +21,21 @@ from postroad.relay.blockers import reporting_blockers
 from postroad.relay.breaker import Breaker
 from postroad.relay.clock import Monotonic
 from postroad.relay.convoy import Convoy
+from postroad.relay.epochs import EpochPublisher
+from postroad.relay.following import FollowingLane
+from postroad.relay.grouping import FEWEST, FEWEST_FILTERED
 from postroad.relay.lane import Lane
 from postroad.relay.maintenance import Retention, reporting
 from postroad.relay.ownership import LaneOwnership
 from postroad.relay.scheduled import Scheduled
+from postroad.relay.stats import RelayStats, counted, knows_broker
+from postroad.relay.store_outages import StoreOutages
 from postroad.relay.summary import Summary, Totals
 from postroad.relay.wakeup import Wakeup
 from postroad.retry import Backoff
+from postroad.sink_filter import EVERYTHING
 from postroad.stores.leases import RelayIdentity
+from postroad.trace_context import context_without_span
 from postroad.version import __version__
 from postroad.waiting import cancel_and_wait, connect_or_wait
 
@@ -36,10 +44,13 @@ if TYPE_CHECKING:
 
     from postroad.brokers.base import Publisher
     from postroad.listeners import Listener
+    from postroad.otel import Tracing
     from postroad.relay.clock import Clock
     from postroad.relay.idle import IdleWait
     from postroad.relay.owned_lane import OwnedLane
+    from postroad.relay.stats import Phase
     from postroad.retry import RetryPolicy
+    from postroad.sink_filter import SinkFilter
     from postroad.stores.base import Store
 
 __all__ = ["Relay"]
@@ -62,21 +73,36 @@ class Relay:
         publisher: Publisher,
         *,
         sink: str = "default",
+        filter: SinkFilter | None = None,
         settings: RelaySettings | None = None,
         retry: RetryPolicy | None = None,
         listeners: Iterable[Listener] | None = None,
+        tracing: Tracing | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """`retry` decides when a refused message is retried; unless given, it is a `Backoff` with the settings' limits.
+        """`filter` says which messages the sink takes; unless given, all. The sink keeps the filter of its first relay,
+        and a relay with another one is refused.
+
+        `retry` decides when a refused message is retried; unless given, it is a `Backoff` with the settings' limits.
 
         `listeners` get the relay's events; unless given, they are logged. To log them too, pass a `LogListener` along.
+        `tracing` makes spans of OpenTelemetry, see `postroad.otel`.
         """
         if not sink or not isinstance(sink, str):
             raise InvalidSetting(f"sink is {sink!r}; it must be a name")
         self._store = store
         self._publisher = publisher
         self._sink = sink
+        self._filter = filter or EVERYTHING
+        self._slot: str | None = getattr(publisher, "slot", None)
         self._settings = settings or RelaySettings()
+        if self._settings.dead_letter_sink == sink:
+            raise InvalidSetting(
+                f"dead_letter_sink is {sink!r}, which is the sink itself; it must be another sink",
+                settings=("dead_letter_sink",),
+            )
+        if self._slot is not None:
+            self._settings = replace(self._settings, lanes=1)  # one cursor says how far the slot's reader has come
         self._listeners = Listeners(listeners)
         self._clock = clock or Monotonic()
         self._retry = retry or Backoff(
@@ -84,15 +110,20 @@ class Relay:
             max_backoff=timedelta(seconds=self._settings.seconds("max_backoff")),
         )
         self._wakeup = Wakeup(store.naps, sink, self._settings, self._listeners, clock=self._clock)
-        self._convoy = Convoy(store, clock=self._clock)
+        self._convoy = Convoy(
+            store, clock=self._clock, fewest=FEWEST if self._filter == EVERYTHING else FEWEST_FILTERED
+        )
         self._lanes: list[Lane] = []
         self._totals = Totals()
         self._ownership: LaneOwnership | None = None
         self._started = asyncio.Event()
         self._background: asyncio.Task[Summary] | None = None
         longest = self._settings.seconds("outage_backoff")
-        self._breaker = Breaker(sink, publisher, self._listeners, longest=longest, clock=self._clock)
+        self._breaker = Breaker(sink, publisher, self._listeners, longest=longest, clock=self._clock, tracing=tracing)
+        self._outages = StoreOutages(sink, self._listeners, self._clock)
         self._stopping = asyncio.Event()
+        self._phase: Phase = "starting"
+        self._listeners.attach(self)
 
     async def run(self) -> Summary:
         """Publish messages until `stop` is called. While other relays own all lanes, stand by."""
@@ -124,7 +155,8 @@ class Relay:
         """Run in the background. Raises what keeps it from starting; for a database or a broker that can't be reached
         yet it waits in the background.
         """
-        self._background = asyncio.create_task(self.run(), name=f"postroad relay {self._sink}")
+        name = f"postroad relay {self._sink}"
+        self._background = asyncio.create_task(self.run(), name=name, context=context_without_span())
         started = asyncio.create_task(self._started.wait())
         try:
             await asyncio.wait((self._background, started), return_when=asyncio.FIRST_COMPLETED)
@@ -158,7 +190,24 @@ class Relay:
 
     def _report_failure(self, background: asyncio.Task[Summary]) -> None:
         if not background.cancelled() and (error := background.exception()) is not None:
-            self._listeners.emit(events.RelayFailed(self._sink, reason=repr(error)))
+            self._listeners.emit(events.RelayFailed(self._sink, reason=repr(error)).caused_by(error))
+
+    def stats(self) -> RelayStats:
+        """What the relay has done and knows at this moment. From any thread, at any time."""
+        done = counted(self._totals, self._lanes)
+        runs = self._phase == "running"
+        return RelayStats(
+            sink=self._sink,
+            phase="draining" if runs and self._stopping.is_set() else self._phase,
+            by_lane=done.by_lane,
+            refusal_causes=done.refusal_causes,
+            lanes_lost=done.lanes_lost,
+            lanes=0 if self._ownership is None else self._ownership.lanes,
+            broker_up=knows_broker(self._breaker, done.by_lane),
+            listening=self._wakeup.listen_works if runs and self._settings.wakeup == "notify" else None,
+            routes_blocked=done.routes_blocked,
+            lease_remaining=None if self._ownership is None else self._ownership.lease_remaining,
+        )
 
     def wake(self) -> None:
         """Look for messages now: for an application in the same process, after its commit. From any thread.
@@ -175,7 +224,11 @@ class Relay:
                 async with reporting_blockers(self._store, self._listeners):
                     await self._serve(until_empty=until_empty)
         except ExceptionGroup as several:
+            self._phase = "failed"
             raise several.exceptions[0] from None  # an error that ends one lane ends the relay
+        except BaseException as error:
+            self._phase = "ended" if isinstance(error, asyncio.CancelledError) else "failed"
+            raise
         finally:
             await self._breaker.end()
             await self._convoy.close()
@@ -183,18 +236,68 @@ class Relay:
                 await self._ownership.deregister()
             await self._publisher.close()
             await self._store.close()
-        for lane in self._lanes:
-            self._totals.add(lane)
+        while self._lanes:
+            self._totals.add(self._lanes.pop())
+        self._phase = "ended" if self._breaker.given_up is None else "failed"
         summary = self._totals.summary(time.monotonic() - began)
         self._listeners.emit(_ended(self._sink, summary))
         if self._breaker.given_up is not None:
             raise self._breaker.given_up
         return summary
 
-    async def _serve(self, *, until_empty: bool) -> None:
+    async def create_sink(self) -> None:
+        """Create the sink, or compare it with this relay's destination and filter, and publish nothing.
+
+        Raises InvalidSetting if these differ, and what `Store.open` raises. The relay can be run afterwards.
+        """
+        await self._store.open()
+        try:
+            await self._create_sink()
+        finally:
+            await self._store.close()
+
+    async def _create_sink(self) -> None:
+        if self._slot is not None and self._store.replication is None:
+            raise InvalidSetting(
+                f"to is slot://{self._slot}; only PostgreSQL has replication slots, and this database is another one",
+                settings=("to",),
+            )
+        if self._slot is not None and self._filter != EVERYTHING:
+            raise InvalidSetting(
+                f"to is slot://{self._slot}, whose reader carries every message: it can't have a filter"
+            )
         await self._store.leases.create(
-            self._sink, self._publisher.destination, lanes=self._settings.lanes, start=self._settings.start
+            self._sink,
+            self._publisher.destination,
+            lanes=self._settings.lanes,
+            start=self._settings.start,
+            filter=self._filter,
         )
+
+    async def check_dead_letter_sink(self) -> None:
+        """Raises InvalidSetting if `dead_letter_sink` names a sink that is not there, or that no relay publishes for;
+        and what `Store.open` raises. The relay can be run afterwards.
+        """
+        await self._store.open()
+        try:
+            await self._check_dead_letter_sink()
+        finally:
+            await self._store.close()
+
+    async def _check_dead_letter_sink(self) -> None:
+        other = self._settings.dead_letter_sink
+        if other is not None and not await self._store.copies.is_sink(other):
+            raise InvalidSetting(
+                f"dead_letter_sink is {other!r}, and the database has no such sink, or one that follows a replication "
+                "slot; it must be a sink that a relay publishes for, and that was started before, or is served by the "
+                "same process; `postroad sink list` lists all",
+                settings=("dead_letter_sink",),
+            )
+
+    async def _serve(self, *, until_empty: bool) -> None:
+        await self._create_sink()
+        await self._check_dead_letter_sink()
+        self._phase = "running"
         self._listeners.emit(events.RelayStarted(self._sink, to=self._publisher.name))
         if until_empty:
             self._breaker.limit(self._settings.seconds("until_empty_timeout"), self.stop)
@@ -224,15 +327,24 @@ class Relay:
             wakeup=self._wakeup,
             longest_pause=self._settings.seconds("outage_backoff"),
             listeners=self._listeners,
+            outages=self._outages,
             clock=self._clock,
         )
         if until_empty:
             await scheduled.run_once()
         # The owner is made now and not before, because the process may have been forked since.
         identity = RelayIdentity(
-            new_id(), self._sink, socket.gethostname(), os.getpid(), __version__, self._publisher.destination
+            new_id(),
+            self._sink,
+            socket.gethostname(),
+            os.getpid(),
+            __version__,
+            self._publisher.destination,
+            self._filter.text,
         )
-        ownership = self._ownership = LaneOwnership(self._store.leases, identity, self._settings, self._listeners)
+        ownership = self._ownership = LaneOwnership(
+            self._store.leases, identity, self._settings, self._listeners, outages=self._outages
+        )
         if self._stopping.is_set():
             ownership.stop()
         async with asyncio.TaskGroup() as group:
@@ -257,6 +369,7 @@ class Relay:
             interval=self._settings.seconds("cleanup_interval"),
             longest_pause=self._settings.seconds("outage_backoff"),
             listeners=self._listeners,
+            outages=self._outages,
         )
 
     def _start_lane(
@@ -272,22 +385,30 @@ class Relay:
         return partial(self._stop_lane, lane)
 
     def _lane(self, owned: OwnedLane, idle: IdleWait) -> Lane:
-        return Lane(
+        kind: Callable[..., Lane] = Lane
+        if self._slot is not None and self._store.replication is not None:
+            kind = partial(FollowingLane, slot=self._slot, replication=self._store.replication)
+        return kind(
             self._store,
             owned,
             self._settings,
             convoy=self._convoy,
             idle=idle,
             breaker=self._breaker,
+            epochs=EpochPublisher(self._publisher, owned.lease, self._listeners),
             retry=self._retry,
             listeners=self._listeners,
+            outages=self._outages,
             clock=self._clock,
         )
 
     async def _run_lane(
         self, lane: Lane, idle: IdleWait, ownership: LaneOwnership, owned: OwnedLane, *, until_empty: bool
     ) -> None:
-        await lane.run(until_empty=until_empty)
+        try:
+            await lane.run(until_empty=until_empty)
+        finally:
+            await lane.close()
         self._wakeup.remove_lane(idle)
         self._lanes.remove(lane)
         self._convoy.remove(owned.lease.lane)
@@ -296,10 +417,11 @@ class Relay:
 
     async def _open_publisher(self, *, wait: bool) -> None:
         try:
-            await self._unless_stopped(self._publisher.open())
+            await self._unless_stopped(self._breaker.open())
         except BrokerUnavailable as outage:
             if isinstance(outage, LoginRefused):
                 raise  # only now: a relay that has run waits until its login is right again, as in any outage
+            self._breaker.was_reached = False
             self._listeners.emit(events.BrokerUnavailableAtStart(self._sink, reason=str(outage)))
             if wait:
                 self._breaker.trip(outage)

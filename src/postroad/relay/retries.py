@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from postroad.relay.deferred import DeferredMessages
+    from postroad.relay.measuring import PageTimer
     from postroad.relay.progress import LaneProgress
     from postroad.relay.publishing import LanePublisher
     from postroad.relay.refusals import Refusals
@@ -30,12 +31,15 @@ class Retries:
         deferred: DeferredMessages,
         refusals: Refusals,
         limit: PageLimit,
+        *,
+        timer: PageTimer,
     ) -> None:
         self._progress = progress
         self._publisher = publisher
         self._deferred = deferred
         self._refusals = refusals
         self._limit = limit
+        self._timer = timer
 
     async def run(self, now: float) -> None:
         """Claim what is due, publish it, and record what became of it.
@@ -51,7 +55,10 @@ class Retries:
             return
         messages = [each.message if each.rewind is None else rewound(each) for each in claimed]
         outcome = Outcome()
+        began = self._timer.start()
         await self._publisher.publish(messages, outcome, {}, {each.message.position: each for each in claimed})
+        # A message that is published again after a rewind was delivered long ago: its age says nothing.
+        self._timer.stop([each.message for each in claimed if each.rewind is None], outcome, began)
         await self._record(claimed, outcome)
         if outcome.interrupted is not None:
             raise outcome.interrupted

@@ -14,6 +14,7 @@ from postroad.errors import LogNotReadable, NotMigrated, StoreUnavailable
 from postroad.listeners import Listeners
 from postroad.message import SLOTS
 from postroad.relay.clock import Monotonic
+from postroad.relay.store_outages import StoreOutages
 from postroad.relay.wake_signal import WakeSignal
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Scheduled:
         longest_pause: float = 30.0,
         batch: int = 1000,
         listeners: Listeners | None = None,
+        outages: StoreOutages | None = None,
         clock: Clock | None = None,
     ) -> None:
         """`longest_pause` is how many seconds are between two tries at most while the database is unavailable."""
@@ -49,6 +51,7 @@ class Scheduled:
         self._backoff = ExponentialBackoff(longest_pause)
         self._listeners = listeners or Listeners()
         self._clock = clock or Monotonic()
+        self._outages = outages or StoreOutages("", self._listeners, self._clock)
         self._wakeup = wakeup
         self._signal = wakeup.add_signal() if wakeup is not None else WakeSignal(self._clock)
 
@@ -66,9 +69,11 @@ class Scheduled:
             except (StoreUnavailable, LogNotReadable, NotMigrated) as error:
                 failures += 1
                 pause = self._backoff.after(failures)
-                self._listeners.emit(events.SchedulingUnavailable(reason=str(error), retry_ms=pause * 1000))
+                self._outages.failed("scheduled messages", error, pause)
                 await self._signal.wait(pause)
             else:
+                if failures:
+                    self._outages.worked("scheduled messages")
                 failures = 0
                 notified = self._wakeup is not None and self._wakeup.listen_works
                 poll = POLL_SECONDS_WHEN_NOTIFIED if notified else POLL_SECONDS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -63,6 +64,9 @@ class Totals(msgspec.Struct):
     """The sums over all lanes that a relay has run."""
 
     counts: Counts = msgspec.field(default_factory=Counts)
+    by_lane: dict[int, Counts] = msgspec.field(default_factory=dict)
+    """The same for each lane, by its number."""
+    refusal_causes: Counter[str] = msgspec.field(default_factory=Counter)
     lanes_lost: int = 0
     lanes_with_deferred: int = 0
     blocked_routes: set[str] = msgspec.field(default_factory=set)
@@ -70,6 +74,8 @@ class Totals(msgspec.Struct):
     def add(self, lane: Lane) -> None:
         """Add a lane that has ended."""
         self.counts.add(lane.counts)
+        self.by_lane.setdefault(lane.number, Counts()).add(lane.counts)
+        self.refusal_causes.update(lane.refusal_causes)
         self.lanes_lost += lane.lost
         self.lanes_with_deferred += lane.has_deferred
         self.blocked_routes |= set(lane.blocked_routes)

@@ -1,6 +1,6 @@
 """A signal that wakes a waiting task, with a limit on wake-ups that find no work.
 
-Any role of a PostgreSQL database can NOTIFY on our channels as often as it likes, and each time a lane reads the log
+Any role of a PostgreSQL database can NOTIFY on our channels any number of times, and each time a lane reads the log
 for nothing. So a signal lets some wake-ups without work pass at once, and after that so many per second. No
 notification is dropped: those in between are passed on together. Wake-ups that found work do not count.
 """

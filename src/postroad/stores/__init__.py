@@ -10,8 +10,9 @@ from postroad.stores.dialects import dialect_of
 if TYPE_CHECKING:
     from postroad.stores.admin.admin import Admin
     from postroad.stores.base import Store
+    from postroad.stores.facts import FactReader
 
-__all__ = ["dialect_of", "migrate", "open_admin", "store_for"]
+__all__ = ["dialect_of", "facts_of", "migrate", "open_admin", "store_for"]
 
 
 async def migrate(url: str, schema: str = DEFAULT_SCHEMA) -> list[int]:
@@ -33,3 +34,8 @@ def open_admin(url: str, *, schema: str = DEFAULT_SCHEMA, connections: int = 4) 
     `connections` calls run at the same time; further ones wait.
     """
     return dialect_of(url).admin(url, schema=schema, connections=connections)
+
+
+def facts_of(url: str, *, schema: str = DEFAULT_SCHEMA, direct: str | None = None) -> FactReader:
+    """What `postroad doctor` asks a database. It connects when it is entered with `async with`, and changes nothing."""
+    return dialect_of(url).facts(url, schema=schema, direct=direct)

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from postroad.message import StoredMessage
+    from postroad.stores.copies import Copies
     from postroad.stores.cursor import Cursor, Page, PageLimit, Sweep
     from postroad.stores.leases import Leases
     from postroad.stores.naps import Naps
+    from postroad.stores.replication import Replication
 
 __all__ = [
     "ANY_SIZE",
@@ -73,6 +75,8 @@ class Lease(msgspec.Struct, frozen=True):
     cursor: Cursor
     incarnation: int = 0
     """Which copy of the database the lane was loaded from, where the store can tell copies apart."""
+    filter: str | None = None
+    """The filter of the sink when the lane was loaded, see `SinkFilter.text`; None: it takes every message."""
 
     def settled(self, cursor: Cursor) -> Lease:
         """The lease after a write of its own."""
@@ -169,6 +173,8 @@ class Deferred(msgspec.Struct, frozen=True):
     """
     counted: bool = False
     """An attempt has failed just now: it is added to the history."""
+    copy_to: str | None = None
+    """The sink that is to get a copy of the dead message; the copy is written with this row."""
 
     @property
     def error_kept(self) -> str | None:
@@ -264,6 +270,10 @@ class Tally(msgspec.Struct, frozen=True):
 
     published: int
     refused: int
+    latencies: tuple[int, ...] | None = None
+    """Of the messages that were published at their first attempt: how many took how long, in the buckets of `latency`.
+    None: not measured.
+    """
 
 
 class Settlement(msgspec.Struct, frozen=True):
@@ -352,6 +362,16 @@ class Store(Protocol):
         """How several lanes are read and settled at once; None where each lane does so alone."""
         ...
 
+    @property
+    def copies(self) -> Copies:
+        """Copies of dead messages that wait for other sinks."""
+        ...
+
+    @property
+    def replication(self) -> Replication | None:
+        """Replication slots, by which another program may carry the log; None where the database has none."""
+        ...
+
     async def open(self) -> None:
         """Connect, and check that this database may be read from.
 
@@ -409,10 +429,11 @@ class Store(Protocol):
     ) -> Recorded:
         """Save the cursor and the rows of deferred messages, in one transaction that is on disk when it returns.
 
-        `deferred` rows are written, with their history; an earlier error is kept unless there is a new one. `held`
-        messages only wait for an earlier one of their key; there may be very many, and those up to position
-        `unsure_through` are unsure (see `Deferred.unsure`). Rows of `published` positions are deleted. Of each of the
-        `freed` keys, the message that is now the first deferred one becomes due, if it is held.
+        `deferred` rows are written, with their history and the copies that other sinks are to get; an earlier error is
+        kept unless there is a new one. `held` messages only wait for an earlier one of their key; there may be very
+        many, and those up to position `unsure_through` are unsure (see `Deferred.unsure`). Rows of `published`
+        positions are deleted. Of each of the `freed` keys, the message that is now the first deferred one becomes due,
+        if it is held.
         Raises LaneChanged, and writes nothing, unless the lane is as `lease` says.
         """
         ...

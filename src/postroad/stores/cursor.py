@@ -16,6 +16,9 @@ read_page in sql/postgresql/queries.sql has the proof.
 A store with one writer at a time (SQLite) has no late rows, no snapshots and no horizon: its cursor is the position
 alone.
 
+A sink may have a filter. What it does not take is dealt with by being passed, and is on no page. A read for such a sink
+reaches over a part of the log only, and finds all that the sink takes in that part.
+
 Several lanes may be read for at once, by a sweep. It begins at the meet of their cursors, which has dealt with nothing
 that one of them has not; each lane is given what its own cursor has not dealt with; and all of them end at the same
 place.
@@ -76,7 +79,7 @@ class Page(msgspec.Struct, frozen=True):
     version: int = 0
     """The lane's version when the page was read."""
     more: bool = False
-    """The log goes on behind this page, even if it is empty: the lane has no rows in this part of the log."""
+    """The log goes on behind this page, even if it is empty: this part of the log has no rows for the lane."""
 
     def cursor_after(self, dealt_with: int) -> Cursor:
         """Where the cursor goes when only the first so many messages have been dealt with."""
@@ -101,11 +104,13 @@ def turn_page(
     log_end: int,
     horizon: int | None = None,
     version: int = 0,
+    reach: int | None = None,
 ) -> Page:
     """Make a page of what one statement found in one snapshot: late rows, then next rows, each up to the limit.
 
     `log_end` is the highest position in the log, in any slot, seen by the same statement; `horizon` is one for that
-    position, and so for every lower one.
+    position, and so for every lower one. `reach` is the position up to which the statement looked for next rows; None:
+    to the end of the log.
     """
     if before.catching_up:
         return Page(before, rows, _after_late_rows(before, rows, limit), before.late_snapshot, version)
@@ -117,10 +122,16 @@ def turn_page(
     if late < len(rows) and limit.reached(rows[late:] if late else rows):
         position = rows[-1].position
     else:
-        # Nothing was left behind, so a lane whose slots are quiet comes as far as the log. Retention may have emptied
-        # the log, and a position never falls.
-        position = max(before.position, log_end)
-    return Page(before, rows, Cursor(position, snapshot, horizon=horizon), snapshot, version)
+        # Nothing was left behind, so a lane whose slots are quiet comes as far as the log, or as the statement reached.
+        # Retention may have emptied the log, and a position never falls.
+        position = max(before.position, _end(log_end, reach))
+    more = reach is not None and position < log_end
+    return Page(before, rows, Cursor(position, snapshot, horizon=horizon), snapshot, version, more)
+
+
+def _end(log_end: int, reach: int | None) -> int:
+    """How far a read has come that has found all there is."""
+    return log_end if reach is None else min(log_end, reach)
 
 
 def _after_late_rows(before: Cursor, rows: Sequence[StoredMessage], limit: PageLimit) -> Cursor:
@@ -145,6 +156,8 @@ class Sweep(msgspec.Struct, frozen=True):
     """Of each lane, as `Page.version`; None if the lane has another owner or epoch."""
     horizon: int | None = None
     """One for `log_end`."""
+    reach: int | None = None
+    """The position up to which the statement looked for next rows; None: to the end of the log."""
 
 
 def meet(cursors: Iterable[Cursor]) -> Cursor:
@@ -183,8 +196,10 @@ def share_out(
     first = bisect_right(rows, base, key=_position)
     if first and limit.reached(rows[:first]):
         return [None] * len(lanes)  # whose late rows were left out is not known
-    more = first < len(rows) and limit.reached(rows[first:] if first else rows)
-    end = Cursor(rows[-1].position if more else sweep.log_end, sweep.snapshot, horizon=sweep.horizon)
+    full = first < len(rows) and limit.reached(rows[first:] if first else rows)
+    position = rows[-1].position if full else _end(sweep.log_end, sweep.reach)
+    more = full or position < sweep.log_end
+    end = Cursor(position, sweep.snapshot, horizon=sweep.horizon)
     return [
         _portion(mine, cursor, end=end, version=version or 0, page_rows=page_rows, more=more)
         for mine, (_, cursor), version in zip(_by_lane(sweep, lanes), lanes, sweep.versions, strict=True)

@@ -11,7 +11,7 @@ from postroad.stores.dialects import POSTGRESQL
 
 __all__ = ["GRANTS", "grants_script"]
 
-GRANTS: Final = ("application", "relay", "operator", "reader", "payloads")
+GRANTS: Final = ("application", "relay", "operator", "reader", "payloads", "debezium")
 """The kinds of roles. `payloads` is for readers and operators that may see payloads, beside their own grants."""
 
 _ROLE = re.compile(r"[A-Za-z_][A-Za-z0-9_$-]{0,62}")

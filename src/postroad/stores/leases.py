@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 import msgspec
 
 from postroad.errors import InvalidSetting, NotFound
+from postroad.sink_filter import EVERYTHING, SinkFilter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -35,6 +36,7 @@ __all__ = [
     "sink_removed",
     "still_served",
     "wrong_destination",
+    "wrong_filter",
 ]
 
 NOWHERE: Final = "null://"
@@ -67,6 +69,15 @@ def wrong_destination(sink: str, kept: str | None, wanted: str) -> InvalidSettin
     )
 
 
+def wrong_filter(sink: str, kept: str | None, wanted: str | None) -> InvalidSetting:
+    """The error for a relay with another filter than the sink."""
+    return InvalidSetting(
+        f"sink {sink!r} takes {SinkFilter.of_text(kept)}, and this relay would take {SinkFilter.of_text(wanted)}; give "
+        "it the same filter (topics, exclude_topics, types, sources), or give the sink this one, after stopping its "
+        f"relays: postroad sink filter {sink}"
+    )
+
+
 def still_served(sink: str, relays: int) -> NotFound:
     """The error for a sink that can't be moved or removed while relays serve it."""
     return NotFound(
@@ -91,6 +102,8 @@ class RelayIdentity(msgspec.Struct, frozen=True):
     version: str
     destination: str
     """What its publisher calls its destination. The relay gets lanes only while the sink has the same one."""
+    filter: str | None = None
+    """Its filter, see `SinkFilter.text`. The relay gets lanes only while the sink has the same one."""
 
 
 class Peer(msgspec.Struct, frozen=True):
@@ -127,6 +140,8 @@ class SinkSnapshot(msgspec.Struct, frozen=True):
     peers: Sequence[Peer]
     """All live relays of the sink, including the asking one, in the order in which they were started."""
     suspects: Sequence[Suspect]
+    filter: str | None = None
+    """Which messages the sink takes; None: all."""
     lock_held: bool = True
     """The server confirms that the given session holds its lock; also True when no session was given."""
 
@@ -189,12 +204,14 @@ class Heartbeat(msgspec.Struct, frozen=True):
 class Leases(Protocol):
     """Lane ownership and lease expiry. Raises StoreUnavailable when the database is unavailable."""
 
-    async def create(self, sink: str, destination: str, *, lanes: int, start: Start) -> None:
-        """Create a sink with its destination and lanes. An existing sink stays as it is; one without a destination,
-        which was created by a version that kept none, gets this one, unless it is NOWHERE.
+    async def create(
+        self, sink: str, destination: str, *, lanes: int, start: Start, filter: SinkFilter = EVERYTHING
+    ) -> None:
+        """Create a sink with its destination, filter and lanes. An existing sink stays as it is; one without a
+        destination, which was created by a version that kept none, gets this one, unless it is NOWHERE.
 
-        Raises InvalidSetting, and writes nothing, when the sink has another destination. When several relays create a
-        sink at once, the first one decides its destination and the others are checked against it.
+        Raises InvalidSetting, and writes nothing, when the sink has another destination or filter. When several relays
+        create a sink at once, the first one decides these and the others are checked against it.
         """
 
     async def heartbeat(
@@ -237,7 +254,7 @@ class Leases(Protocol):
 
         Lanes of `reclaim` that the relay owns already come first; lanes of `exclude` are left alone. A previous owner
         finds out at its next write. Lanes that another transaction has locked are skipped, never waited for. Takes
-        nothing unless the sink's destination is the relay's.
+        nothing unless the sink's destination and filter are the relay's.
         """
         ...
 

@@ -25,6 +25,7 @@ from postroad.errors import IdTaken
 from postroad.lifecycle import FINAL, Mover, State, may_move
 from postroad.message import StoredMessage
 from postroad.schedule import Cancellation
+from postroad.sink_filter import takes
 from postroad.stores.base import (
     ANY_SIZE,
     FOLLOWERS,
@@ -41,6 +42,7 @@ from postroad.stores.base import (
     key_of,
 )
 from postroad.stores.cursor import Sweep, meet, turn_page
+from postroad.stores.memory_copies import MemoryCopies
 from postroad.stores.memory_leases import MemoryLeases
 from postroad.stores.memory_naps import MemoryNaps
 from postroad.stores.naps import Tick
@@ -110,6 +112,16 @@ class MemoryTransaction:
         """Consumers and ids that enter the inbox."""
         self._processed = processed
         self._store = store
+        self._kept: tuple[list[NewRow], list[Later], dict[tuple[UUID, bool], NewRow]] = ([], [], {})
+        """What was added before the savepoint."""
+
+    def savepoint(self) -> None:
+        """Remember what was added up to now."""
+        self._kept = (self.rows.copy(), self.later.copy(), self._added.copy())
+
+    def rollback_to_savepoint(self) -> None:
+        """Forget what was added since."""
+        self.rows[:], self.later[:], self._added = *self._kept[:2], self._kept[2].copy()
 
     def add(self, rows: Sequence[NewRow], later: Sequence[Later]) -> None:
         """Add messages to the log, and `later` to the scheduled ones. Raises IdTaken."""
@@ -144,8 +156,10 @@ class MemoryStore:
         self._deferred: dict[tuple[str, int], _DeferredRow] = {}
         self._attempts: list[_Attempt] = []
         self._scheduled: dict[UUID, tuple[float, NewRow]] = {}
+        self.copies = MemoryCopies(clock, lambda sink: any(its == sink for its, _ in self._lanes))
         self.naps = MemoryNaps(self)
         self.many = _ManyLanes(self)
+        self.replication = None
         self.tallies: list[Tally] = []
         """What lanes have reported."""
         self._processed: set[tuple[str, str]] = set()
@@ -234,7 +248,7 @@ class MemoryStore:
         for message in self._log:
             if len(rows) == limit.rows or size >= limit.payload_bytes:
                 break
-            if message.position > after and any(each.first_slot <= message.slot <= each.last_slot for each in leases):
+            if message.position > after and any(_reads(each, message) for each in leases):
                 rows.append(message)
                 size += message.size
         return Sweep(rows, [0] * len(rows), None, self._end, [self._version(lease) for lease in leases])
@@ -288,6 +302,9 @@ class MemoryStore:
             self._attempts.append(_Attempt(lease.sink, new.position, new.attempts, now, error or ""))
         if old is not None and error is None:
             error = old.error
+        message = self._message(new.position)
+        if new.copy_to is not None and message is not None:
+            self.copies.add(message, lease.sink, new)
         due_at = None if new.due_in is None else now + new.due_in
         self._deferred[lease.sink, new.position] = _DeferredRow(
             lease.lane, new.position, new.key, new.state, new.attempts, due_at, new.route, error, new.blocks,
@@ -356,7 +373,7 @@ class MemoryStore:
             if any(row.id == id for row in transaction.rows):
                 return Cancellation.TOO_LATE
             return Cancellation.CANCELED if was_scheduled else Cancellation.UNKNOWN
-        lanes = [lane for lane in self._lanes.values() if lane.first_slot <= message.slot <= lane.last_slot]
+        lanes = [lane for lane in self._lanes.values() if _reads(lane, message)]
         rows = [self._deferred.get((lane.sink, message.position)) for lane in lanes]
         if not self._passed(message) or not all(row is not None and _may_be_canceled(row) for row in rows):
             return Cancellation.TOO_LATE
@@ -389,7 +406,7 @@ class MemoryStore:
         old = [message for message in looked_at if message.created_at <= youngest]
         needed = {position for (_, position), row in self._deferred.items() if row.state not in FINAL}
         meant = [message for message in old if key is None or message.key == key]
-        passed = {message.position for message in meant if self._passed(message)} - needed
+        passed = {message.position for message in meant if self._passed(message)} - needed - self.copies.positions
         self._log = [message for message in self._log if message.position not in passed]
         self._deferred = {place: row for place, row in self._deferred.items() if row.position not in passed}
         self._attempts = [attempt for attempt in self._attempts if attempt.position not in passed]
@@ -398,8 +415,8 @@ class MemoryStore:
         return Cleaned(deleted=len(passed), through=through, more=bool(old), behind=behind)
 
     def _passed(self, message: StoredMessage) -> bool:
-        lanes = [lane for lane in self._lanes.values() if lane.first_slot <= message.slot <= lane.last_slot]
-        return bool(lanes) and all(message.position <= lane.cursor.position for lane in lanes)
+        lanes = [lane for lane in self._lanes.values() if _reads(lane, message)]
+        return bool(self._lanes) and all(message.position <= lane.cursor.position for lane in lanes)
 
     async def blocked(self) -> Sequence[Blocker]:
         """There is one writer at a time, and no way to name it."""
@@ -415,9 +432,19 @@ class MemoryStore:
         theirs = [lane for lane in self._lanes.values() if (lane.sink, lane.owner) == (sink, owner)]
         return Tick(
             lanes={lane.lane: (lane.epoch, lane.version) for lane in theirs},
-            has_work=[lane.lane for lane in theirs if lane.cursor.position < self._end],
+            has_work=[
+                lane.lane
+                for lane in theirs
+                if lane.cursor.position < self._end or (lane.lane == 0 and self.copies.waits(sink))
+            ],
             renewed_naps=(),
         )
+
+
+def _reads(lane: Lease, message: StoredMessage) -> bool:
+    """Whether the message is one of the lane's slots, and its sink takes it."""
+    mine = lane.first_slot <= message.slot <= lane.last_slot
+    return mine and takes(lane.filter, message.topic, message.type, message.headers_json)
 
 
 def _may_be_canceled(row: _DeferredRow) -> bool:

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from postroad.message import SLOTS
+from postroad.sink_filter import EVERYTHING
 from postroad.stores.base import Lease
 from postroad.stores.cursor import Cursor
 from postroad.stores.leases import (
@@ -20,11 +21,13 @@ from postroad.stores.leases import (
     SinkSnapshot,
     relay_state,
     wrong_destination,
+    wrong_filter,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from postroad.sink_filter import SinkFilter
     from postroad.stores.base import Start
     from postroad.stores.leases import LivenessLock
 
@@ -55,19 +58,25 @@ class MemoryLeases(Leases):
         self._until: dict[tuple[str, int], float] = {}
         self._relays: dict[UUID, _Row] = {}
         self._destinations: dict[str, str] = {}
+        self._filters: dict[str, str | None] = {}
         self._served_at: dict[str, float] = {}
 
-    async def create(self, sink: str, destination: str, *, lanes: int, start: Start) -> None:
+    async def create(
+        self, sink: str, destination: str, *, lanes: int, start: Start, filter: SinkFilter = EVERYTHING
+    ) -> None:
         kept = self._destinations.setdefault(sink, destination)
         if kept != destination:
             raise wrong_destination(sink, kept, destination)
+        kept_filter = self._filters.setdefault(sink, filter.text)
+        if kept_filter != filter.text:
+            raise wrong_filter(sink, kept_filter, filter.text)
         self._served_at[sink] = self._clock()
         if any(name == sink for name, _ in self._lanes):
             return
         begin = Cursor(self._end() if start == "now" else 0)
         bounds = [n * SLOTS // lanes for n in range(lanes + 1)]
         for n, (first, beyond) in enumerate(pairwise(bounds)):
-            self._lanes[sink, n] = Lease(sink, n, first, beyond - 1, NO_OWNER, 0, 0, begin)
+            self._lanes[sink, n] = Lease(sink, n, first, beyond - 1, NO_OWNER, 0, 0, begin, filter=filter.text)
 
     async def heartbeat(
         self, identity: RelayIdentity, seconds: float, liveness_lock: LivenessLock | None = None
@@ -97,7 +106,8 @@ class MemoryLeases(Leases):
         reclaim: Collection[int] = (),
         exclude: Collection[int] = (),
     ) -> Sequence[Lease]:
-        if self._destinations.get(identity.sink) != identity.destination:
+        kept = self._destinations.get(identity.sink), self._filters.get(identity.sink)
+        if kept != (identity.destination, identity.filter):
             return []
         own = [(identity.sink, lane) for lane in reclaim if (identity.sink, lane) in self._lanes_of(identity.owner)]
         free = [place for place in self._lanes if place[0] == identity.sink and self._is_free(place, identity.owner)]
@@ -155,6 +165,7 @@ class MemoryLeases(Leases):
         return SinkSnapshot(
             lanes=len(places),
             destination=self._destinations.get(identity.sink),
+            filter=self._filters.get(identity.sink),
             mine={lane: self._lanes[sink, lane].epoch for sink, lane in self._lanes_of(identity.owner)},
             renewed=renewed,
             free=[place[1] for place in places if self._is_free(place, identity.owner)],

@@ -27,13 +27,15 @@ from postroad.stores.cursor import Cursor, turn_page, xmax_and_xip
 from postroad.stores.dialects import POSTGRESQL
 from postroad.stores.dialects.postgresql import LAST_XID
 from postroad.stores.migrations import check_version, not_migrated, wrong_schema
-from postroad.stores.postgresql_deferred import PostgreSQLDeferred
+from postroad.stores.postgresql_copies import PostgreSQLCopies
+from postroad.stores.postgresql_deferred import PostgreSQLDeferred, tally_values
 from postroad.stores.postgresql_leases import PostgreSQLLeases
 from postroad.stores.postgresql_lock_waits import LONG_SECONDS, LockWaits
-from postroad.stores.postgresql_many import PostgreSQLManyLanes
+from postroad.stores.postgresql_many import PostgreSQLManyLanes, reading
 from postroad.stores.postgresql_mover import Mover
 from postroad.stores.postgresql_naps import PostgreSQLNaps
 from postroad.stores.postgresql_pool import acquired, in_transaction
+from postroad.stores.postgresql_replication import PostgreSQLReplication
 from postroad.stores.search_path import PIN_SESSION, PIN_TRANSACTION
 from postroad.stores.services import check_service
 from postroad.stores.tls_files import check_tls_files
@@ -50,7 +52,7 @@ try:
 except ImportError as error:
     raise MissingExtra("a postgresql:// database", "postgresql") from error
 
-__all__ = ["PostgreSQLStore", "migrate_postgresql"]
+__all__ = ["CONNECT_SECONDS", "PostgreSQLStore", "bad_url_named", "errors_translated", "migrate_postgresql"]
 
 logger = logging.getLogger("postroad.stores.postgresql")
 
@@ -97,11 +99,13 @@ class PostgreSQLStore:
             connection=self._connection,
             connect=lambda: self._connect_to_stay("postroad liveness"),
             has_sessions=lambda: self._direct is not None or not self._pooled,
-            translated=lambda: _errors_translated(self._schema, self._url),
+            translated=lambda: errors_translated(self._schema, self._url),
             taken=self._taken,
             locked=lambda: self._lock_waits.skipped("lanes"),
         )
         self.many = PostgreSQLManyLanes(self._sql, self._connection, lambda: self._pooled)
+        self.copies = PostgreSQLCopies(self._sql, self._connection)
+        self.replication = PostgreSQLReplication(self._sql, self._connection)
         self._lock_waits = LockWaits()
         self._mover = Mover(self._sql)
         self._connections = connections
@@ -123,7 +127,7 @@ class PostgreSQLStore:
         self._lock_waits = LockWaits()  # it belongs to one event loop
         check_service(self._url)
         check_service(self._direct, "direct")
-        with _errors_translated(self._schema, self._url), _bad_url_named():
+        with errors_translated(self._schema, self._url), bad_url_named():
             check_tls_files(self._url)
             check_tls_files(self._direct, "direct")
             self._pooled = await self._is_pooled()
@@ -169,14 +173,14 @@ class PostgreSQLStore:
             row = await connection.fetchrow(self._sql["load_lane"], *owner)
             if row is None:
                 raise lease.lost()
-            *lane, paused = row
+            *lane, filter, paused = row
             deferred_rows = PostgreSQLDeferred(connection, self._sql, lease)
             blocked_keys, routes = await deferred_rows.make_ready(by_source=by_source)
             skipped = await deferred_rows.skipped()
             log_end = await connection.fetchval(self._sql["log_end"])
             due_in = await deferred_rows.due_in()
             loaded = Loaded(
-                _lease(lane), blocked_keys, list(routes), due_in, skipped, paused, log_end, deferred_rows.locked
+                _lease(lane, filter), blocked_keys, list(routes), due_in, skipped, paused, log_end, deferred_rows.locked
             )
         self._report_locks(deferred_rows)
         self._loaded[lease.sink, lease.lane] = servers
@@ -187,16 +191,23 @@ class PostgreSQLStore:
             late = (cursor.late_position, cursor.late_snapshot)
             values = _page_values(lease, cursor, limit.rows, limit.payload_bytes)
             async with self._connection(lease) as connection:
-                rows = await connection.fetch(self._sql["read_late_page"], *values, *late)
+                rows = await connection.fetch(self._sql[reading("read_late_page", lease)], *values, *late)
         else:
             rows = await self._fetch_page(lease, cursor, limit)
         end = rows.pop()
         log_end, snapshot, version = end["position"], end["topic"], int(end["key"] or 0)
-        horizon = None if end["type"] is None else int(end["type"])
+        horizon, reach = (None if end[name] is None else int(end[name]) for name in ("type", "content_type"))
         lease.check_read(cursor, version or None, log_end)
         messages = list(starmap(StoredMessage, rows))
         return turn_page(
-            cursor, messages, limit=limit, snapshot=snapshot, log_end=log_end, horizon=horizon, version=version
+            cursor,
+            messages,
+            limit=limit,
+            snapshot=snapshot,
+            log_end=log_end,
+            horizon=horizon,
+            version=version,
+            reach=reach,
         )
 
     async def _fetch_page(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> list[Any]:
@@ -210,13 +221,13 @@ class PostgreSQLStore:
         if lane not in self._large:
             values = (*_page_values(lease, cursor, limit.rows, share), horizon)
             async with self._connection(lease) as connection:
-                rows: list[Any] = await connection.fetch(self._sql["read_page"], *values)
+                rows: list[Any] = await connection.fetch(self._sql[reading("read_page", lease)], *values)
             if "" not in map(_HEADERS, rows):
                 return rows
             self._large.add(lane)
         values = (*_page_values(lease, cursor, limit.rows, limit.payload_bytes), horizon)
         async with self._connection(lease) as connection:
-            rows = await connection.fetch(self._sql["read_large_page"], *values)
+            rows = await connection.fetch(self._sql[reading("read_large_page", lease)], *values)
         if len(rows) > 1 and all(0 < len(row["payload"]) + len(row["headers"]) <= share for row in rows[:-1]):
             self._large.remove(lane)
         return rows
@@ -233,7 +244,7 @@ class PostgreSQLStore:
                 changed = await connection.execute(self._sql["settle"], *fence, self._pooled)
             else:
                 query = self._sql["settle_and_note"]
-                changed = await connection.execute(query, *fence, self._pooled, tally.published, tally.refused)
+                changed = await connection.execute(query, *fence, self._pooled, *tally_values(tally))
         if not changed.endswith(" 1"):
             raise lease.changed()
         return lease.settled(cursor)
@@ -298,7 +309,7 @@ class PostgreSQLStore:
         """Sessions for which a statement of ours waits; and, if `longer_than` is given, those that have had rows of
         these tables locked for longer than that, which our statements skip.
         """
-        with _errors_translated(self._schema, self._url):
+        with errors_translated(self._schema, self._url):
             connection = await asyncpg.connect(
                 self._url,
                 timeout=CONNECT_SECONDS,
@@ -322,10 +333,11 @@ class PostgreSQLStore:
         """A connection; for lanes, only if it is to the server from which they were loaded."""
         if self._pool is None:
             raise StoreUnavailable("the store is not open")
-        with _errors_translated(self._schema, self._url):
+        with errors_translated(self._schema, self._url):
             async with acquired(self._pool) as connection, self._session(connection):
                 if any(self._loaded.get((lease.sink, lease.lane)) != self._servers for lease in leases):
-                    raise StoreUnavailable("PostgreSQL: the server was restarted since the lane was loaded")
+                    restarted = "PostgreSQL: the server was restarted since the lane was loaded"
+                    raise StoreUnavailable(restarted, transient=True)
                 with self._lock_waits.watching():
                     yield connection
 
@@ -379,7 +391,7 @@ class PostgreSQLStore:
                 "PostgreSQL is behind a pooler, and LISTEN does not work there; set direct to the server's own URL"
             )
         url, setting = (self._direct, "direct") if self._direct else (self._url, "database")
-        with _errors_translated(self._schema, url), _bad_url_named(setting):
+        with errors_translated(self._schema, url), bad_url_named(setting):
             connection = await asyncpg.connect(
                 url,
                 timeout=CONNECT_SECONDS,
@@ -463,8 +475,8 @@ async def migrate_postgresql(url: str, schema: str = DEFAULT_SCHEMA) -> list[int
     waits for a moment only, gives way, and tries again.
     """
     check_service(url)
-    with _errors_translated(schema, url):
-        with _bad_url_named():
+    with errors_translated(schema, url):
+        with bad_url_named():
             check_tls_files(url)
             # Without prepared statements, which would stay in a pooler's session.
             connection = await asyncpg.connect(driver_url(url), timeout=CONNECT_SECONDS, statement_cache_size=0)
@@ -513,7 +525,7 @@ async def _users(connection: Any, schema: str) -> str:
 
 
 @contextmanager
-def _errors_translated(schema: str, url: str) -> Iterator[None]:
+def errors_translated(schema: str, url: str) -> Iterator[None]:
     """The driver's errors, as the contract names them."""
     try:
         yield
@@ -536,7 +548,7 @@ def _errors_translated(schema: str, url: str) -> Iterator[None]:
 
 
 @contextmanager
-def _bad_url_named(setting: str = "database") -> Iterator[None]:
+def bad_url_named(setting: str = "database") -> Iterator[None]:
     """A URL that can't be parsed is not quoted: the wrong part is often a piece of the password."""
     try:
         yield
@@ -552,9 +564,9 @@ def _bad_url_named(setting: str = "database") -> Iterator[None]:
         ) from None
 
 
-def _lease(row: Any) -> Lease:
+def _lease(row: Any, filter: str | None = None) -> Lease:
     sink, lane, first_slot, last_slot, owner, epoch, version, *cursor = row
-    return Lease(sink, lane, first_slot, last_slot, owner, epoch, version, Cursor(*cursor))
+    return Lease(sink, lane, first_slot, last_slot, owner, epoch, version, Cursor(*cursor), filter=filter)
 
 
 def _page_values(lease: Lease, cursor: Cursor, rows: int, size: int) -> tuple[object, ...]:

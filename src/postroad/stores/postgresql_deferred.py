@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from postroad.message import StoredMessage
+from postroad.message import StoredMessage, new_id
 from postroad.stores.base import FOLLOWERS, PROBES_PER_SECOND, Claimed, key_of
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from postroad.stores.base import Deferred, Held, Lease, Tally
 
-__all__ = ["PostgreSQLDeferred"]
+__all__ = ["PostgreSQLDeferred", "tally_values"]
 
 _NONE_CHANGED: Final = "UPDATE 0"
 _MESSAGE = slice(0, len(StoredMessage.__struct_fields__))
@@ -77,7 +77,7 @@ class PostgreSQLDeferred:
     # -- recording ---------------------------------------------------------------------------------------------------
 
     async def defer(self, deferred: Sequence[Deferred]) -> None:
-        """Write the rows of deferred messages, and the attempts that failed."""
+        """Write the rows of deferred messages, the attempts that failed, and copies of the dead."""
         if not deferred:
             return
         rows = [
@@ -89,6 +89,13 @@ class PostgreSQLDeferred:
         failed = [(each.position, each.attempts, each.error_kept or "") for each in deferred if each.counted]
         if failed:
             await self._connection.execute(self._sql["note_attempts"], self._sink, *_columns(failed))
+        copies = [
+            (each.copy_to, each.position, new_id(), each.attempts, each.error_kept or "")
+            for each in deferred
+            if each.copy_to
+        ]
+        if copies:
+            await self._connection.execute(self._sql["add_copies"], self._sink, *_columns(copies))
 
     async def hold(self, held: Sequence[Held], unsure_through: int) -> None:
         """Write the rows of messages that wait for an earlier one of their key: they may be very many."""
@@ -103,7 +110,7 @@ class PostgreSQLDeferred:
     async def note(self, tally: Tally | None) -> None:
         """Save how far the lane has come by now, and what it did since its last tally."""
         if tally is not None:
-            await self._connection.execute(self._sql["note_progress"], *self._lane, tally.published, tally.refused)
+            await self._connection.execute(self._sql["note_progress"], *self._lane, *tally_values(tally))
 
     async def free(self, keys: Collection[str]) -> dict[str, int]:
         """Make due the first deferred message of each of these keys, if there is one; their positions."""
@@ -141,6 +148,11 @@ class PostgreSQLDeferred:
         """Delete the rows of messages that are no longer in the log; how many there were."""
         deleted: str = await self._connection.execute(self._sql["forget_gone"], *self._lane)
         return int(deleted.split()[1])
+
+
+def tally_values(tally: Tally) -> tuple[object, ...]:
+    """A tally as parameters."""
+    return (tally.published, tally.refused, None if tally.latencies is None else list(tally.latencies))
 
 
 def _columns(rows: Sequence[tuple[object, ...]]) -> Iterable[list[object]]:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from postroad.errors import StoreUnavailable
+from postroad.sink_filter import EVERYTHING
 from postroad.stores.leases import (
     NOWHERE,
     Heartbeat,
@@ -20,6 +21,7 @@ from postroad.stores.leases import (
     Suspect,
     relay_state,
     wrong_destination,
+    wrong_filter,
 )
 from postroad.stores.postgresql_pool import in_transaction
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from uuid import UUID
 
+    from postroad.sink_filter import SinkFilter
     from postroad.stores.base import Lease, Start
     from postroad.stores.leases import LivenessLock, RelayIdentity
 
@@ -65,13 +68,18 @@ class PostgreSQLLeases:
         self._taken = taken
         self._locked = locked
 
-    async def create(self, sink: str, destination: str, *, lanes: int, start: Start) -> None:
+    async def create(
+        self, sink: str, destination: str, *, lanes: int, start: Start, filter: SinkFilter = EVERYTHING
+    ) -> None:
         async with self._connection() as connection, in_transaction(connection):
             # First of all, because it must be read before the transaction has an id: see create_lanes.
             position = await connection.fetchval(self._sql["log_end"]) if start == "now" else 0
-            kept = await connection.fetchval(self._sql["create_sink"], sink, destination, destination != NOWHERE)
+            values = (sink, destination, destination != NOWHERE, *filter.columns)
+            kept, kept_filter = await connection.fetchrow(self._sql["create_sink"], *values)
             if kept != destination:
                 raise wrong_destination(sink, kept, destination)
+            if kept_filter != filter.text:
+                raise wrong_filter(sink, kept_filter, filter.text)
             await connection.execute(self._sql["create_lanes"], sink, lanes, position)
 
     async def heartbeat(
@@ -109,7 +117,7 @@ class PostgreSQLLeases:
     ) -> Sequence[Lease]:
         async with self._connection() as connection:
             lanes = (list(reclaim), list(exclude))
-            values = (identity.sink, identity.owner, at_most, seconds, *lanes, identity.destination)
+            values = (identity.sink, identity.owner, at_most, seconds, *lanes, identity.destination, identity.filter)
             rows = await connection.fetch(self._sql["take_lanes"], *values)
             skipped = len(rows) < at_most and await connection.fetchval(
                 self._sql["has_free_lanes"], identity.sink, list(exclude)
@@ -162,7 +170,7 @@ class PostgreSQLLeases:
     async def unserved(self) -> Mapping[str, float]:
         async with self._connection() as connection:
             rows = await connection.fetch(self._sql["sink_reports"])
-        return {sink: (now - served_at) / 1e6 for sink, _, served_at, _, now in rows}
+        return {sink: (now - served_at) / 1e6 for sink, _, _, served_at, _, now in rows}
 
 
 class PostgreSQLLivenessLock:
@@ -241,6 +249,7 @@ def snapshot(row: Any, identity: RelayIdentity, *, registered: bool) -> SinkSnap
     return SinkSnapshot(
         lanes=row["lanes"],
         destination=row["destination"],
+        filter=row["filter"],
         mine=dict(zip(row["mine"], row["epochs"], strict=True)),
         renewed=row["renewed"],
         free=row["free"],

@@ -17,9 +17,14 @@ if TYPE_CHECKING:
     from postroad.stores.base import Lease, Settlement
     from postroad.stores.cursor import Cursor, PageLimit
 
-__all__ = ["PostgreSQLManyLanes"]
+__all__ = ["PostgreSQLManyLanes", "reading"]
 
 _HEADERS: Final = itemgetter("headers")
+
+
+def reading(query: str, lease: Lease) -> str:
+    """The name of a query that reads the log, for the lane's sink: those with a filter have queries of their own."""
+    return query if lease.filter is None else f"{query}_filtered"
 
 
 class PostgreSQLManyLanes:
@@ -50,7 +55,8 @@ class PostgreSQLManyLanes:
             messages, xids = list(starmap(StoredMessage, rows)), None
         else:
             messages, xids = [StoredMessage(*row[:-1]) for row in rows], [row["xid"] for row in rows]
-        return Sweep(messages, xids, end["topic"], end["position"], versions, int(end["type"]))
+        reach = None if end["content_type"] is None else int(end["content_type"])
+        return Sweep(messages, xids, end["topic"], end["position"], versions, int(end["type"]), reach)
 
     async def _fetch(self, leases: Sequence[Lease], cursors: Sequence[Cursor], limit: PageLimit) -> list[Any]:
         """The rows of a sweep. The cheap statement has no xids, and returns no rows that are larger than their share of
@@ -58,13 +64,14 @@ class PostgreSQLManyLanes:
         as in PostgreSQLStore.
         """
         values, share = _values(leases, cursors), limit.payload_bytes // limit.rows
+        one, apart = (self._sql[reading(name, leases[0])] for name in ("read_many", "read_many_apart"))
         if not self._large and all(cursor == cursors[0] for cursor in cursors):
             async with self._connection(*leases) as connection:
-                rows: list[Any] = await connection.fetch(self._sql["read_many"], *values(limit.rows, share))
+                rows: list[Any] = await connection.fetch(one, *values(limit.rows, share))
             if "" not in map(_HEADERS, rows):
                 return rows
         async with self._connection(*leases) as connection:
-            rows = await connection.fetch(self._sql["read_many_apart"], *values(limit.rows, limit.payload_bytes))
+            rows = await connection.fetch(apart, *values(limit.rows, limit.payload_bytes))
         self._large = any(not 0 < len(row["payload"]) + len(row["headers"]) <= share for row in rows[:-1])
         return rows
 
@@ -94,4 +101,7 @@ def _settlement(asked: Settlement) -> tuple[object, ...]:
     lease, cursor, tally = asked.lease, asked.cursor, asked.tally
     fence = (lease.lane, lease.epoch, lease.version)
     moved = (cursor.position, cursor.snapshot, cursor.late_position, cursor.late_snapshot, cursor.horizon)
-    return (*fence, *moved, *((tally.published, tally.refused) if tally else (None, None)))
+    if tally is None:
+        return (*fence, *moved, None, None, None)
+    latencies = None if tally.latencies is None else f"{{{','.join(map(str, tally.latencies))}}}"
+    return (*fence, *moved, tally.published, tally.refused, latencies)

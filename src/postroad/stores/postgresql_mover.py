@@ -1,7 +1,7 @@
 """Moves scheduled messages that are due into the log, skipping those that another transaction blocks.
 
 To learn whether an id is in the log already, an INSERT waits for every open transaction that has written the same id.
-An application chooses its ids, so it can make a mover wait for as long as it likes. Its blocked messages are skipped,
+An application chooses its ids, so it can make a mover wait for any length of time. Its blocked messages are skipped,
 and the messages of other roles are moved.
 """
 

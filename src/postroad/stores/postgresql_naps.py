@@ -60,7 +60,7 @@ class PostgreSQLNaps:
     async def begin(self, lease: Lease, *, channel: str, seconds: float) -> int | None:
         async with self._connection() as connection:
             slots = (lease.first_slot, lease.last_slot)
-            values = (*slots, marks_of(*slots), channel, seconds, self._listening)
+            values = (*slots, marks_of(*slots), channel, seconds, self._listening, lease.sink, lease.lane)
             nap: int | None = await connection.fetchval(self._sql["begin_nap"], *values)
             return nap
 

@@ -37,9 +37,11 @@ async def acquired(pool: Any) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def in_transaction(connection: Any) -> AsyncIterator[None]:
-    """A transaction, committed unless the block fails."""
-    transaction = connection.transaction()
+async def in_transaction(connection: Any, *, one_snapshot: bool = False) -> AsyncIterator[None]:
+    """A transaction, committed unless the block fails. `one_snapshot`: one that reads only, from a single snapshot."""
+    transaction = (
+        connection.transaction(isolation="repeatable_read", readonly=True) if one_snapshot else connection.transaction()
+    )
     await transaction.start()
     try:
         yield

@@ -18,11 +18,13 @@ from uuid import UUID
 from postroad.config import DEFAULT_SCHEMA, checked_schema
 from postroad.errors import StoreUnavailable
 from postroad.message import StoredMessage
+from postroad.sink_filter import takes
 from postroad.stores.base import ANY_SIZE, Claim, Cleaned, Lease, Loaded, Moved, Recorded, as_held, not_moved
 from postroad.stores.connections.errors import is_transient
 from postroad.stores.cursor import Cursor, turn_page
 from postroad.stores.dialects import SQLITE
 from postroad.stores.migrations import check_version, wrong_schema
+from postroad.stores.sqlite_copies import SQLiteCopies
 from postroad.stores.sqlite_deferred import SQLiteDeferred
 from postroad.stores.sqlite_leases import SQLiteLeases
 from postroad.stores.sqlite_naps import SQLiteNaps
@@ -51,7 +53,9 @@ class SQLiteStore:
         self._busy_timeout = busy_timeout
         self.leases = SQLiteLeases(self._sql, self._run, self._open, self._on_disk, _lease)
         self.naps = SQLiteNaps(self._fetch, self.leases)
+        self.copies = SQLiteCopies(self._sql, self._fetch, self._run, self._on_disk)
         self.many = None  # a file has few lanes
+        self.replication = None
         self._thread: ThreadPoolExecutor | None = None
         self._connection: sqlite3.Connection | None = None
 
@@ -75,14 +79,13 @@ class SQLiteStore:
                 rows = connection.execute(self._sql["load_lane"], owner).fetchall()
                 if not rows:
                     raise lease.lost()
-                *lane, paused, now = rows[0]
+                *lane, filter, paused, now = rows[0]
                 deferred_rows = SQLiteDeferred(connection, self._sql, lease, now)
                 blocked_keys, routes = deferred_rows.make_ready(by_source=by_source)
                 skipped = deferred_rows.skipped()
                 ((log_end,),) = connection.execute(self._sql["log_end"])
-                return Loaded(
-                    _lease(lane), blocked_keys, list(routes), deferred_rows.due_in(), skipped, bool(paused), log_end
-                )
+                due_in = deferred_rows.due_in()
+                return Loaded(_lease(lane, filter), blocked_keys, list(routes), due_in, skipped, bool(paused), log_end)
 
         return await self._run(load)
 
@@ -90,10 +93,12 @@ class SQLiteStore:
         slots = (lease.first_slot, lease.last_slot)
         limits = (limit.rows, limit.payload_bytes)
         lane = (lease.sink, lease.lane, str(lease.owner), lease.epoch, lease.incarnation)
-        *rows, (log_end, _, _, version, *_) = await self._fetch("read_page", *slots, cursor.position, *limits, *lane)
+        query, filter = ("read_page", ()) if lease.filter is None else ("read_page_filtered", (lease.filter,))
+        *rows, end = await self._fetch(query, *slots, cursor.position, *limits, *lane, *filter)
+        log_end, _, _, version, _, _, _, reach, *_ = end
         lease.check_read(cursor, version, log_end)
         messages = [StoredMessage(position, UUID(id), *rest) for position, id, *rest in rows]
-        return turn_page(cursor, messages, limit=limit, snapshot=None, log_end=log_end, version=version)
+        return turn_page(cursor, messages, limit=limit, snapshot=None, log_end=log_end, version=version, reach=reach)
 
     async def is_current(self, lease: Lease) -> bool:
         fence = (lease.sink, lease.lane, str(lease.owner), lease.epoch, lease.version, lease.incarnation)
@@ -221,6 +226,7 @@ class SQLiteStore:
             isolation_level=None,
             check_same_thread=False,
         )
+        _add_functions(self._connection)
         # Moving a cursor need not wait for the disk: after a power cut the last pages are published again.
         self._connection.execute("pragma synchronous = normal")
         check_version(self._connection.execute(self._sql["schema_version"]).fetchone(), self._schema)
@@ -290,6 +296,7 @@ def migrate_sqlite(path: Path | str, schema: str = DEFAULT_SCHEMA) -> list[int]:
     """Apply the missing migrations in one transaction, and return their numbers. Of two at the same time, one waits."""
     try:
         with closing(sqlite3.connect(path, isolation_level=None, timeout=30)) as connection:
+            _add_functions(connection)
             connection.execute("pragma journal_mode = wal")  # writers and the relay must not block each other
             with _Immediate(connection):
                 there = connection.execute(SQLITE.exists_statement(schema)).fetchone()
@@ -320,9 +327,15 @@ def _names_nothing(error: BaseException) -> bool:
     return "no such table" in str(error) or "no such column" in str(error) or "has no column named" in str(error)
 
 
-def _lease(row: Any) -> Lease:
+def _lease(row: Any, filter: str | None = None) -> Lease:
     sink, lane, first_slot, last_slot, owner, epoch, version, position, incarnation = row
-    return Lease(sink, lane, first_slot, last_slot, UUID(owner), epoch, version, Cursor(position), incarnation)
+    place, cursor = (sink, lane, first_slot, last_slot), Cursor(position)
+    return Lease(*place, UUID(owner), epoch, version, cursor, incarnation, filter=filter)
+
+
+def _add_functions(connection: sqlite3.Connection) -> None:
+    """What our own queries need beside SQLite's functions."""
+    connection.create_function("postroad_takes", 4, takes, deterministic=True)
 
 
 def _fence(lease: Lease, cursor: Cursor) -> tuple[object, ...]:

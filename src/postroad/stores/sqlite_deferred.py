@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from postroad.lifecycle import State
-from postroad.message import StoredMessage
+from postroad.message import StoredMessage, new_id
 from postroad.stores.base import FOLLOWERS, PROBES_PER_SECOND, Claimed, key_of
 
 if TYPE_CHECKING:
@@ -91,6 +91,22 @@ class SQLiteDeferred:
                 if each.counted
             ],
         )
+        self._connection.executemany(
+            self._sql["add_copy"],
+            [
+                (
+                    self._sink,
+                    self._now,
+                    each.copy_to,
+                    each.position,
+                    str(new_id()),
+                    each.attempts,
+                    each.error_kept or "",
+                )
+                for each in deferred
+                if each.copy_to
+            ],
+        )
 
     def forget(self, published: Sequence[int]) -> None:
         values = [(self._sink, position) for position in published]
@@ -100,7 +116,10 @@ class SQLiteDeferred:
 
     def note(self, tally: Tally | None) -> None:
         if tally is not None:
-            self._connection.execute(self._sql["note_progress"], (*self._lane, tally.published, tally.refused))
+            latencies = None if tally.latencies is None else str(list(tally.latencies))
+            self._connection.execute(
+                self._sql["note_progress"], (*self._lane, tally.published, tally.refused, latencies)
+            )
 
     def free(self, keys: Collection[str]) -> dict[str, int]:
         blocked_keys = dict(row for key in keys for row in self._fetch("heads_of", *self._lane, key))

@@ -9,13 +9,24 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from postroad.stores.leases import NOWHERE, Leases, Peer, RelayStatus, SinkSnapshot, relay_state, wrong_destination
+from postroad.sink_filter import EVERYTHING
+from postroad.stores.leases import (
+    NOWHERE,
+    Leases,
+    Peer,
+    RelayStatus,
+    SinkSnapshot,
+    relay_state,
+    wrong_destination,
+    wrong_filter,
+)
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from postroad.sink_filter import SinkFilter
     from postroad.stores.base import Lease, Start
     from postroad.stores.leases import LivenessLock, RelayIdentity
 
@@ -42,12 +53,16 @@ class SQLiteLeases(Leases):
         self._writing = writing
         self._lease = lease
 
-    async def create(self, sink: str, destination: str, *, lanes: int, start: Start) -> None:
+    async def create(
+        self, sink: str, destination: str, *, lanes: int, start: Start, filter: SinkFilter = EVERYTHING
+    ) -> None:
         def create(connection: Connection) -> None:
-            values = (sink, destination, destination != NOWHERE)
-            ((kept,),) = connection.execute(self._sql["create_sink"], values).fetchall()
+            values = (sink, destination, destination != NOWHERE, filter.text)
+            ((kept, kept_filter),) = connection.execute(self._sql["create_sink"], values).fetchall()
             if kept != destination:
                 raise wrong_destination(sink, kept, destination)
+            if kept_filter != filter.text:
+                raise wrong_filter(sink, kept_filter, filter.text)
             connection.execute(self._sql["create_lanes"], (sink, lanes, start))
             connection.execute(self._sql["undate_lanes"], (sink,))
 
@@ -88,7 +103,7 @@ class SQLiteLeases(Leases):
     ) -> Sequence[Lease]:
         def take(connection: Connection) -> list[Lease]:
             now = self._now(connection)
-            if self._destination(connection, identity.sink) != identity.destination:
+            if self._kept(connection, identity.sink) != (identity.destination, identity.filter):
                 return []
             every = connection.execute(self._sql["list_lanes"], (identity.sink, now)).fetchall()
             lanes = [row for row in every if row[0] not in exclude]
@@ -129,7 +144,7 @@ class SQLiteLeases(Leases):
 
     async def unserved(self) -> Mapping[str, float]:
         rows = await self._run(lambda: self._connection().execute(self._sql["sink_reports"]).fetchall())
-        return {sink: (now - served_at) / 1e6 for sink, _, served_at, _, now in rows}
+        return {sink: (now - served_at) / 1e6 for sink, _, _, served_at, _, now in rows}
 
     def _status(self, connection: Connection, row: Any, now: int) -> RelayStatus:
         owner, sink, host, pid, version, started_at, heartbeat_seconds, alive = row
@@ -143,10 +158,12 @@ class SQLiteLeases(Leases):
         lanes = connection.execute(self._sql["list_lanes"], (identity.sink, now)).fetchall()
         owners = [owner for _, owner, _, _ in lanes]
         peers = connection.execute(self._sql["peers"], (identity.sink, now)).fetchall()
+        destination, filter = self._kept(connection, identity.sink)
         mine = {lane: epoch for lane, owner, epoch, _ in lanes if owner == str(identity.owner)}
         return SinkSnapshot(
             lanes=len(lanes),
-            destination=self._destination(connection, identity.sink),
+            destination=destination,
+            filter=filter,
             mine=mine,
             renewed=list(mine) if renewed else (),
             free=[lane for lane, owner, _, free in lanes if free and owner != str(identity.owner)],
@@ -154,9 +171,9 @@ class SQLiteLeases(Leases):
             suspects=(),
         )
 
-    def _destination(self, connection: Connection, sink: str) -> str | None:
-        row = connection.execute(self._sql["destination"], (sink,)).fetchone()
-        return row[0] if row else None
+    def _kept(self, connection: Connection, sink: str) -> tuple[str | None, str | None]:
+        """The sink's destination and filter."""
+        return connection.execute(self._sql["destination"], (sink,)).fetchone() or (None, None)
 
     def _now(self, connection: Connection) -> int:
         now: int = connection.execute(self._sql["clock"]).fetchone()[0]

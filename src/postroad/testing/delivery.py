@@ -5,8 +5,6 @@ attempts, dead letters; only the queue is in memory, and retries happen at once.
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
@@ -18,18 +16,16 @@ from postroad.message import Message, StoredMessage, encode
 from postroad.stores.connections.pending import Call, Pending
 from postroad.testing.messages import Messages
 from postroad.testing.outbox import outbox_messages
+from postroad.testing.running import run_in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from postroad.brokers.base import Delivery
     from postroad.consumer import Consumer
     from postroad.errors import Refusal
     from postroad.received import Received
     from postroad.retry import RetryPolicy
     from postroad.stores.connections import AsyncConnection, SyncConnection
 
-__all__ = ["DeadLetter", "Delivered", "deliver"]
+__all__ = ["DeadLetter", "Delivered", "deliver", "stored"]
 
 _DELIVER: Final = Call("deliver", undone="nothing was delivered to")
 SOURCE: Final = "/postroad.testing"
@@ -45,6 +41,10 @@ class DeadLetter(msgspec.Struct, frozen=True):
     message: Received
     reason: str
     """Why its last attempt failed."""
+    consumer: str = ""
+    """The consumer whose dead-letter queue it would be in."""
+    error: Exception | None = None
+    """What its last attempt raised, in `deliveries`."""
 
 
 class Delivered(msgspec.Struct, frozen=True):
@@ -83,15 +83,13 @@ def deliver(consumer: Consumer[Any], /, *events: Any, within: float = WITHIN) ->
     """
     if consumer.is_async:
         return Pending(lambda: _deliver(consumer, events, within), _DELIVER, f"consumer {consumer.name}")
-    # A loop of its own: the test may have one that is running.
-    with ThreadPoolExecutor(1, thread_name_prefix="postroad-deliver") as thread:
-        return thread.submit(copy_context().run, asyncio.run, _deliver(consumer, events, within)).result()
+    return run_in_thread(_deliver(consumer, events, within))
 
 
 async def _deliver(consumer: Consumer[Any], events: tuple[Any, ...], within: float) -> Delivered:
     queue = MemoryQueue()
     for position, event in enumerate(events, start=1):
-        queue.put_stored(_stored(event, position))
+        queue.put_stored(stored(event, position))
     twin = consumer.receiving_from(queue, retry=_AtOnce(consumer.retry))
     try:
         async with asyncio.timeout(within):
@@ -107,7 +105,7 @@ async def _deliver(consumer: Consumer[Any], events: tuple[Any, ...], within: flo
         handled=summary.handled,
         duplicates=summary.duplicates,
         failed=summary.failed,
-        dead=[_dead_letter(*each) for each in queue.dead],
+        dead=[DeadLetter(unwrap(each), notes["postroad-reason"], consumer.name) for each, notes in queue.dead],
         added=added,
     )
 
@@ -117,15 +115,12 @@ async def _log(consumer: Consumer[Any]) -> Messages:
     return read
 
 
-def _stored(event: Any, position: int) -> StoredMessage:
+def stored(event: Any, position: int = 1) -> StoredMessage:
+    """The event as it would stand in the log."""
     if isinstance(event, StoredMessage):
         return event
     message = event if isinstance(event, Message) else Message(event)
     return encode(message, SOURCE).stored(position, datetime.now(UTC))
-
-
-def _dead_letter(delivery: Delivery, notes: Mapping[str, str]) -> DeadLetter:
-    return DeadLetter(unwrap(delivery), notes["postroad-reason"])
 
 
 class _AtOnce:

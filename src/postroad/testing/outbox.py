@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 from uuid import UUID
 
+from postroad.codecs.chain import Decoder
 from postroad.config import DEFAULT_SCHEMA, checked_schema
 from postroad.message import StoredMessage
 from postroad.stores.connections.pending import Call
@@ -13,31 +14,114 @@ from postroad.testing.messages import Messages
 from postroad.testing.query import query
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from postroad.codecs.base import Codec
     from postroad.stores.connections import AsyncConnection, Pending, SyncConnection
     from postroad.stores.dialects import SQLDialect
 
-__all__ = ["assert_same_transaction", "outbox_messages", "reset_outbox"]
+__all__ = [
+    "Contents",
+    "Scheduled",
+    "assert_same_transaction",
+    "contents",
+    "outbox_messages",
+    "reset_outbox",
+    "scheduled_messages",
+]
 
 _READ = Call("outbox_messages", undone="nothing was read from")
+_LATER = Call("scheduled_messages", undone="nothing was read from")
 _RESET = Call("reset_outbox", undone="nothing was deleted from")
 _CHECK = Call("assert_same_transaction", undone="nothing was checked about")
+_COLUMNS = 10  # of the log
+
+
+class Scheduled(NamedTuple):
+    """A message that is to be sent later."""
+
+    message: StoredMessage
+    due: int
+    """In microseconds since 1970."""
+
+
+class Contents(NamedTuple):
+    """What a connection sees of the outbox."""
+
+    log: list[StoredMessage]
+    scheduled: list[Scheduled]
+    """In the order in which they are due."""
 
 
 @overload
-def outbox_messages(connection: SyncConnection, /, *, schema: str = ...) -> Messages: ...
+def outbox_messages(connection: SyncConnection, /, *, schema: str = ..., codecs: Iterable[Codec] = ...) -> Messages: ...
 @overload
-def outbox_messages(connection: AsyncConnection, /, *, schema: str = ...) -> Pending[Messages]: ...
-def outbox_messages(connection: Any, /, *, schema: str = DEFAULT_SCHEMA) -> Messages | Pending[Messages]:
-    """Every message in the log that this connection sees, in order. Await it on an async connection."""
-    schema = checked_schema(schema)
+def outbox_messages(
+    connection: AsyncConnection, /, *, schema: str = ..., codecs: Iterable[Codec] = ...
+) -> Pending[Messages]: ...
+def outbox_messages(
+    connection: Any, /, *, schema: str = DEFAULT_SCHEMA, codecs: Iterable[Codec] = ()
+) -> Messages | Pending[Messages]:
+    """Every message in the log that this connection sees, in order. Await it on an async connection.
+
+    `codecs` are those of the outbox, for `assert_added` to compare payloads that are encrypted or stored elsewhere.
+    """
+    schema, decoders = checked_schema(schema), [Decoder(codecs)]
 
     def read(rows: list[tuple[Any, ...]]) -> Messages:
-        return Messages(
-            StoredMessage(position, UUID(id), topic, key, slot, type, bytes(payload), content_type, headers, created)
-            for position, id, topic, key, slot, type, payload, content_type, headers, created in rows
-        )
+        return Messages((_stored(row) for row in rows), decoders=decoders)
 
-    return query(connection, lambda dialect: [dialect.log_statement(schema)], read, _READ, f"schema {schema}")
+    return query(
+        connection, lambda dialect: [dialect.log_statement(schema)], read, _READ, f"schema {schema}", schema=schema
+    )
+
+
+@overload
+def scheduled_messages(
+    connection: SyncConnection, /, *, schema: str = ..., codecs: Iterable[Codec] = ...
+) -> Messages: ...
+@overload
+def scheduled_messages(
+    connection: AsyncConnection, /, *, schema: str = ..., codecs: Iterable[Codec] = ...
+) -> Pending[Messages]: ...
+def scheduled_messages(
+    connection: Any, /, *, schema: str = DEFAULT_SCHEMA, codecs: Iterable[Codec] = ()
+) -> Messages | Pending[Messages]:
+    """Every message that is to be sent later, as far as this connection sees them, in the order in which they are due.
+    Await it on an async connection.
+    """
+    schema, decoders = checked_schema(schema), [Decoder(codecs)]
+
+    def read(rows: list[tuple[Any, ...]]) -> Messages:
+        return Messages((_stored(row) for row in rows), decoders=decoders)
+
+    return query(
+        connection,
+        lambda dialect: [dialect.scheduled_statement(schema)],
+        read,
+        _LATER,
+        f"schema {schema}",
+        schema=schema,
+    )
+
+
+def contents(connection: Any, schema: str, *, move: UUID | None = None) -> Contents | Pending[Contents]:
+    """The log and the scheduled messages; `move` is one of the latter, to be moved into the log first."""
+
+    def sql(dialect: SQLDialect) -> list[str]:
+        moving = [] if move is None else dialect.move_statements(schema, move)
+        return [*moving, dialect.log_statement(schema), dialect.scheduled_statement(schema)]
+
+    def read(rows: list[tuple[Any, ...]]) -> Contents:
+        log = [_stored(row) for row in rows if len(row) == _COLUMNS]
+        return Contents(log, [Scheduled(_stored(row), row[-1]) for row in rows if len(row) > _COLUMNS])
+
+    return query(connection, sql, read, _READ, f"schema {schema}", schema=schema)
+
+
+def _stored(row: tuple[Any, ...]) -> StoredMessage:
+    position, id, topic, key, slot, type, payload, content_type, headers, created = row[:_COLUMNS]
+    return StoredMessage(position, UUID(id), topic, key, slot, type, bytes(payload), content_type, headers, created)
 
 
 @overload
@@ -52,7 +136,7 @@ def reset_outbox(connection: Any, /, *, schema: str = DEFAULT_SCHEMA) -> Pending
     """
     schema = checked_schema(schema)
     statements = methodcaller("empty_statements", schema)
-    return query(connection, statements, lambda _: None, _RESET, f"schema {schema}")
+    return query(connection, statements, lambda _: None, _RESET, f"schema {schema}", schema=schema)
 
 
 @overload
@@ -90,4 +174,4 @@ def assert_same_transaction(
                 f"and message {message.id} ({message.type}) by transaction {ours[1]}"
             )
 
-    return query(connection, sql, check, _CHECK, f"message {message.id}")
+    return query(connection, sql, check, _CHECK, f"message {message.id}", schema=schema)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from postroad.errors import NoTransaction, UnsupportedConnection
+from postroad.stores.connections import OurErrors
 from postroad.stores.connections.kinds import adapter_for
 from postroad.stores.connections.pending import Pending
 from postroad.stores.dialects import SQLDialect
@@ -23,11 +24,17 @@ T = TypeVar("T")
 
 
 def query(
-    connection: Any, sql: Callable[[SQLDialect], Iterable[str]], result: Callable[[Rows], T], call: Call, about: object
+    connection: Any,
+    sql: Callable[[SQLDialect], Iterable[str]],
+    result: Callable[[Rows], T],
+    call: Call,
+    about: object,
+    *,
+    schema: str,
 ) -> T | Pending[T]:
     """Run SQL without values, in the dialect of this connection, and make a result of all rows; now or when awaited.
 
-    Nothing is committed. Raises UnsupportedConnection.
+    Nothing is committed. Raises UnsupportedConnection, or NotMigrated.
     """
     cls: type = type(connection)
     adapter = adapter_for(cls)
@@ -37,16 +44,18 @@ def query(
     texts = [text.replace("%", "%%") if style.placeholders == "%s" else text for text in sql(_sql_dialect(style))]
     statements = [Statement(text, ()) for text in texts]
     if not adapter.is_async:
-        return result(_all(adapter.fetch(target, statements)))
+        with OurErrors(schema):
+            return result(_all(adapter.fetch(target, statements)))
 
     async def run() -> T:
         target = _target(adapter, connection)
-        try:
-            return result(_all(await adapter.fetch(target, statements)))
-        except NoTransaction:
-            if adapter.fetch_unchecked is None:
-                raise
-        return result(_all(await adapter.fetch_unchecked(target, statements)))
+        with OurErrors(schema):
+            try:
+                return result(_all(await adapter.fetch(target, statements)))
+            except NoTransaction:
+                if adapter.fetch_unchecked is None:
+                    raise
+            return result(_all(await adapter.fetch_unchecked(target, statements)))
 
     return Pending(run, call, about)
 

@@ -9,9 +9,11 @@ import attrs
 import msgspec
 import pydantic
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from postroad.brokers.base import Delivery
-from postroad.brokers.cloudevents import unwrap, wrap
+from postroad.brokers.cloudevents import Envelope, percent_decoded, unwrap, wrap
 from postroad.message import Message, encode
 from postroad.received import Unreadable, decoder_for, identity_of, is_readable, received
 from tests.destinations import stored
@@ -148,3 +150,72 @@ def test_json_that_is_nested_too_deeply_is_unreadable(field: str) -> None:
     body = b'{"type": "t", "source": "/s", "%s": %s}' % (field.encode(), b"[" * 100_000 + b"]" * 100_000)
     with pytest.raises(Unreadable, match="nested too deeply"):
         unwrap(delivered(body, message_id="1", content_type="application/cloudevents+json"))
+
+
+# -- what brokers add, and what transports do to headers -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["binary", "structured"])
+@pytest.mark.parametrize("prefix", ["ce-", "ce_", "cloudEvents:"])
+def test_a_tombstone_is_opened(mode: Any, prefix: str) -> None:
+    message = stored(payload=b"", content_type="", key="7", headers={"tenant": "acme"})
+    wire = wrap(message, mode, prefix)
+    found = unwrap(delivered(wire.body, content_type=wire.content_type or None, headers=wire.headers))
+    assert (found.is_tombstone, found.key, found.type) == (True, "7", "order.created")
+    assert (found.payload, found.content_type, found.headers) == (b"", "", {"tenant": "acme"})
+    assert b"data" not in wire.body
+
+
+def test_only_what_has_no_content_is_a_tombstone() -> None:
+    for body, content_type in [(b"", "text/plain"), (b"", "application/octet-stream"), (b"x", None)]:
+        assert not unwrap(delivered(body, content_type=content_type, message_id="1")).is_tombstone
+    document = b'{"specversion":"1.0","id":"1","source":"/s","type":"t"%s}'
+    for more in (b',"data":null', b',"data_base64":""', b',"datacontenttype":"application/json"'):
+        found = unwrap(delivered(document % more, content_type="application/cloudevents+json"))
+        assert not found.is_tombstone
+
+
+def test_a_record_of_another_program_is_known_by_what_its_broker_tells() -> None:
+    found = unwrap(delivered(b"x", key="k", message_id="topic/3/17", type="topic"))
+    assert (found.id, found.type, found.key, found.source) == ("topic/3/17", "topic", "k", None)
+
+
+def test_the_key_of_the_record_counts_unless_the_event_has_one() -> None:
+    attributes = {"ce_id": "1", "ce_source": "/s", "ce_type": "t", "ce_subject": "about"}
+    assert unwrap(delivered(headers=attributes, key="k")).key == "k"
+    assert unwrap(delivered(headers=attributes)).key == "about"
+    assert unwrap(delivered(headers={**attributes, "ce_partitionkey": "own"}, key="k")).key == "own"
+
+
+@pytest.mark.parametrize("change", [str.upper, str.title, str.lower, str.swapcase])
+@pytest.mark.parametrize("prefix", ["ce-", "ce_", "cloudEvents:", "cloudEvents_"])
+def test_names_of_attributes_in_any_case(prefix: str, change: Any) -> None:
+    message = everything()
+    wire = wrap(message, "binary", prefix)
+    headers = {change(name) if name.startswith(prefix) else name: value for name, value in wire.headers.items()}
+    found = unwrap(delivered(wire.body, content_type=wire.content_type, headers=headers))
+    assert found == unwrap(delivered(wire.body, content_type=wire.content_type, headers=wire.headers))
+    assert found.headers == {"tenant": "acme", **TRACE}
+
+
+VALUES = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+@given(
+    st.dictionaries(st.text("abc", min_size=1), VALUES), VALUES.filter(bool), st.sampled_from(["binary", "structured"])
+)
+def test_percent_encoded_values_are_printable_ascii_and_come_back(headers: Any, key: str, mode: Any) -> None:
+    message = stored(headers=headers, key=key)
+    wire = Envelope(mode, percent_encoded=True).wrap(message)
+    for value in wire.headers.values():
+        assert value.isascii()
+        assert value.isprintable()
+        assert not {" ", '"'} & set(value)
+    plain = Envelope(mode).wrap(message)
+    assert percent_decoded(wire.headers) == plain.headers
+    assert (wire.body, wire.content_type) == (plain.body, plain.content_type)
+
+
+def test_what_is_not_percent_encoded_stays_as_it_is() -> None:
+    headers = {"a": "100%", "b": "%ff", "c": "%zz", "d": "Euro%20%E2%82%AC%20%F0%9F%98%80"}
+    assert percent_decoded(headers) == {"a": "100%", "b": "%ff", "c": "%zz", "d": "Euro € 😀"}

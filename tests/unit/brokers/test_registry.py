@@ -28,8 +28,11 @@ from postroad.stores.sqlite import migrate_sqlite
 
 
 def test_the_brokers_of_postroad_itself() -> None:
-    assert [broker.name for broker in all_brokers()][:4] == ["rabbitmq", "null", "memory", "local"]
-    assert known_schemes()[:5] == ["amqp", "amqps", "null", "memory", "local"]
+    names = [broker.name for broker in all_brokers()]
+    assert names[:8] == ["rabbitmq", "kafka", "nats", "http", "redis", "null", "memory", "local"]
+    assert known_schemes()[:6] == ["amqp", "amqps", "kafka", "kafkas", "nats", "tls"]
+    assert known_schemes()[6:10] == ["http", "https", "redis", "rediss"]
+    assert known_schemes()[10:15] == ["redis+sentinel", "rediss+sentinel", "null", "memory", "local"]
     assert broken_brokers() == {}
     assert broker_for("amqp://host") is broker_for("amqps://host")
 
@@ -61,9 +64,9 @@ def test_no_error_quotes_a_password(url: Any) -> None:
     assert wrong.value.settings == ("to",)
 
 
-@pytest.mark.parametrize("url", ["http://host", "host"])
+@pytest.mark.parametrize("url", ["gopher://host", "host"])
 def test_the_error_about_a_wrong_source_lists_what_can_be_consumed_from(url: str) -> None:
-    with pytest.raises(InvalidSetting, match=r"amqps://user@host/vhost or memory://name") as wrong:
+    with pytest.raises(InvalidSetting, match=r"amqps://user@host/vhost, .* or memory://name") as wrong:
         subscriber_settings(url, {})
     assert "null://" not in str(wrong.value)
 

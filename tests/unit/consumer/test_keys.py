@@ -90,3 +90,41 @@ def test_no_order_of_finishing_disturbs_a_key(keys_of: list[str], chance: object
     assert sorted(done) == sorted(items)
     for key in "abc":
         assert [item for item in done if item[0] == key] == [item for item in items if item[0] == key]
+
+
+def test_what_is_discarded_leaves_its_place_to_what_is_behind_it() -> None:
+    keys = with_items("a1", "a2 gone", "b1 gone", "b2", "c1 gone", "-1", "-2 gone", "d1")
+    assert keys.take() == ["a1"]
+    assert sorted(keys.discard(lambda item: "gone" in item)) == ["-2 gone", "a2 gone", "b1 gone", "c1 gone"]
+    keys.add("c", "c2")
+    keys.add("a", "a3")
+    assert taken(keys) == ["b2", "-1", "d1", "c2"]
+    keys.finish("a")
+    assert taken(keys) == ["a3"]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc-"), st.booleans())), st.integers(0, 8), st.randoms(use_true_random=False)
+)
+def test_discarding_disturbs_no_other_item(of: list[tuple[str, bool]], before: int, chance: object) -> None:
+    """Whatever is under way then: the rest comes in order, of each key one at a time, and nothing is left behind."""
+    items = [f"{key}{number}{' gone' * gone}" for number, (key, gone) in enumerate(of)]
+    keys = with_items(*items)
+    done: list[str] = []
+    open_: list[str] = []
+    removed: list[str] | None = None
+    while keys.ready or open_ or removed is None:
+        if removed is None and (len(done) >= before or not (keys.ready or open_)):
+            removed = keys.discard(lambda item: "gone" in item)
+            assert not any("gone" in item for _, item in keys.ready)
+        open_ += taken(keys) if keys.ready and chance.random() < 0.7 else []  # type: ignore[attr-defined]
+        assert len({item[0] for item in open_ if item[0] != "-"}) == len([item for item in open_ if item[0] != "-"])
+        if open_:
+            done.append(item := open_.pop(chance.randrange(len(open_))))  # type: ignore[attr-defined]
+            keys.finish(None if item[0] == "-" else item[0])
+    assert sorted(done + removed) == sorted(items)
+    assert all("gone" in item for item in removed)
+    for key in "abc":
+        left = [item for item in items if item[0] == key and item not in removed]
+        assert [item for item in done if item[0] == key] == left
+    assert not keys._behind

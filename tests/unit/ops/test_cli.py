@@ -279,9 +279,9 @@ def test_what_a_relay_prints_at_its_end(capsys: pytest.CaptureFixture[str]) -> N
     from postroad.ops.commands.relay import _end
 
     with pytest.raises(typer.Exit) as end:
-        _end(Outcome(Summary(3, 1, 0.5, 2, 1, 0), stopped=False, until_empty=True))
+        _end([str(Summary(3, 1, 0.5, 2, 1, 0)), "b: 4"], 1)
     assert end.value.exit_code == 1
-    assert capsys.readouterr().out == "3 published, 2 attempts failed, 1 dead in 0.50 s (6/s)\n"
+    assert capsys.readouterr().out == "3 published, 2 attempts failed, 1 dead in 0.50 s (6/s)\nb: 4\n"
 
 
 # -- errors ----------------------------------------------------------------------------------------------------------
@@ -334,7 +334,7 @@ def test_what_a_relay_prints_at_its_end(capsys: pytest.CaptureFixture[str]) -> N
         ),
         ("CONFIG=/nowhere/x.toml", ["status"], 2, "config is '/nowhere/x.toml', which cannot be read: No such file"),
         ("TO=null://", ["fly"], 2, "No such command 'fly'; see: postroad --help"),
-        ("TO=null://", ["status", "--fast"], 2, "No such option: --fast; see: postroad status --help"),
+        ("TO=null://", ["status", "--quick"], 2, "No such option: --quick; see: postroad status --help"),
         (
             "TO=null://",
             ["status", f"amqp://me:{SECRET}@roof"],

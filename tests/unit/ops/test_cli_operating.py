@@ -14,7 +14,8 @@ import select
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,8 +25,9 @@ import pytest
 from rich.cells import cell_len
 from typer.main import get_command
 
-from postroad import Outbox, StoredMessage
+from postroad import Outbox, StoredMessage, Tombstone
 from postroad.brokers.local import LocalPublisher
+from postroad.codecs import ClaimCheck, Codec, Encrypt, KeyRing, Zlib
 from postroad.config import RelaySettings
 from postroad.message import new_id
 from postroad.ops.cli import app
@@ -63,9 +65,9 @@ class Shop:
             logging.getLogger().handlers = before
         return Output(code, *self._capsys.readouterr())
 
-    def add(self, event: Any, type: str = "order.placed", **fields: Any) -> UUID:
+    def add(self, event: Any, type: str = "order.placed", codecs: Sequence[Codec] = (), **fields: Any) -> UUID:
         with closing(sqlite3.connect(self.file)) as connection, connection:
-            return Outbox(source="/shop").add(connection, event, type=type, **fields)
+            return Outbox(source="/shop", codecs=codecs).add(connection, event, type=type, **fields)
 
     def run_relay(self, refused: Callable[[StoredMessage], bool] = lambda _: False, sink: str = "default") -> None:
         async def deliver(message: StoredMessage) -> None:
@@ -151,6 +153,34 @@ def test_a_message_is_shown_with_its_history(shop: Shop, orders: Orders) -> None
     assert "no relay has read it yet" in shop.postroad("message", "show", str(orders.waiting)).out
 
 
+def test_a_tombstone_is_shown_as_one(shop: Shop) -> None:
+    gone = shop.add(Tombstone(), type="customer", key=7)
+    for options in ((), ("--payload",)):
+        output = shop.postroad("message", "show", str(gone), *options)
+        assert (output.code, "payload  none: it is a tombstone\n" in output.out) == (0, True)
+    assert shop.postroad("message", "show", str(gone), "--json").json["payload_size"] == 0
+
+
+@pytest.mark.parametrize(
+    ("codec", "says"),
+    [
+        (Zlib(above=10), "compressed (deflate)"),
+        (Encrypt(KeyRing({"2026-11": bytes(32)}, current="2026-11")), "encrypted with the key 2026-11"),
+        (ClaimCheck("memory:///", above=10), "stored elsewhere"),
+    ],
+    ids=["compressed", "encrypted", "elsewhere"],
+)
+def test_what_codecs_made_of_a_payload_is_named_and_not_shown(shop: Shop, codec: Codec, says: str) -> None:
+    id = shop.add("secret " * 100, codecs=[codec])
+    assert f", {says}\n" in shop.postroad("message", "show", str(id)).out
+    shop.run_relay(lambda _: True)
+    output = shop.postroad("dead", "show", str(id), "--payload").out
+    assert f"  | not shown: it is {says}\n" in output
+    assert "secret" not in output
+    stored = b64decode(shop.postroad("message", "show", str(id), "--payload", "--json").json["payload"])
+    assert b"secret secret" not in stored
+
+
 def test_a_payload_is_shown_when_it_is_asked_for(shop: Shop, orders: Orders) -> None:
     assert "total" not in shop.postroad("message", "show", str(orders.dead)).out
     assert '  |   "total": 2\n' in shop.postroad("dead", "show", str(orders.dead), "--payload").out
@@ -169,6 +199,7 @@ def test_a_payload_is_shown_when_it_is_asked_for(shop: Shop, orders: Orders) -> 
     [
         ["messages"], ["messages", "--json"], ["dead", "list"], ["message", "show", "{odd}", "--payload"],
         ["message", "show", "{odd}", "--json", "--payload"], ["status"], ["status", "--by-lane"], ["status", "--json"],
+        ["why", "{odd}"], ["why", "{odd}", "--json"], ["why", "--key", HOSTILE],
         ["audit"], ["audit", "--json"], ["messages", "--key", HOSTILE], ["key", "hold", HOSTILE, "--reason", HOSTILE],
         ["key", "release", HOSTILE], ["key", "skip", HOSTILE, "--yes", "--reason", HOSTILE], ["pause", HOSTILE],
         ["dead", "list", "--state", HOSTILE], ["message", "show", HOSTILE], ["messages", "--since", HOSTILE],
@@ -184,7 +215,13 @@ def test_nothing_hostile_reaches_the_terminal(shop: Shop, orders: Orders, comman
 
 def test_status_says_what_needs_a_person(shop: Shop, orders: Orders) -> None:
     output = shop.postroad("status").out
-    assert "! sink 'default': 2 dead messages; see `postroad dead list`" in output
+    assert re.search(
+        r"^! sink 'default': 2 dead messages, since .* ago\); see `postroad dead list`$", output, re.MULTILINE
+    )
+    assert re.search(
+        r"^! sink 'default': no relay serves it since .* ago\); 1 message waits; start one with "
+        "`postroad relay --sink default`$", output, re.MULTILINE,
+    )  # fmt: skip
     totals = shop.postroad("status", "--json").json["totals"]
     assert totals | {"lag_seconds": 0, "oldest_unsent_seconds": 0} == {
         "sinks": 1, "lanes": 2, "pending": 1, "exact": True, "lag_seconds": 0, "oldest_unsent_seconds": 0,
@@ -194,9 +231,10 @@ def test_status_says_what_needs_a_person(shop: Shop, orders: Orders) -> None:
     shop.postroad("key", "hold", "customer-1", "--who", "anna", "--reason", "customs")
     output = shop.postroad("status").out
     assert "PAUSED" in output
-    assert "! sink 'default' is paused; `postroad resume default` resumes it" in output
+    assert "! sink 'default' is paused, by " in output
+    assert "; resume it with `postroad resume default`\n" in output
     assert "! sink 'default': key 'customer-1' is held by anna since " in output
-    assert ": customs\n" in output
+    assert ": customs; release it with `postroad key release customer-1`\n" in output
 
 
 def test_a_column_for_the_sink_is_there_when_there_are_several(shop: Shop, orders: Orders) -> None:
@@ -266,6 +304,23 @@ def test_what_was_done_is_printed_and_audited(shop: Shop, orders: Orders) -> Non
     assert "anna" in listed
     assert "it is back" in listed
     assert len(shop.postroad("audit", "--limit", "1", "--json").json) == 1
+
+
+def test_a_drop_is_undone(shop: Shop, orders: Orders) -> None:
+    done = shop.postroad("dead", "drop", "--error", "odd", "--yes", "--reason", "no use")
+    assert done == (0, "dropped 1 dead message\n", "")
+    would = shop.postroad("dead", "restore", "--all", "--dry-run")
+    assert would == (0, "1 dropped message would be restored. Nothing was changed.\n", "")
+    done = shop.postroad("dead", "restore", str(orders.odd), "--yes")
+    assert done == (0, "restored 1 dropped message; retry them with `postroad dead retry`\n", "")
+    assert states(shop)[orders.odd] == "dead"
+    again = shop.postroad("dead", "restore", "--error-pattern", "no <n>", "--yes")
+    assert (again.code, again.err) == (
+        1,
+        "postroad: no dropped message matches; `postroad messages --state dropped` shows all dropped messages\n",
+    )
+    assert "only a message that is dropped can be restored" in shop.postroad("dead", "restore", str(orders.odd)).err
+    assert "--all selects every dropped message" in shop.postroad("dead", "restore", "--all", "--key", "k").err
 
 
 def test_a_hold_of_an_unknown_key_needs_a_yes_and_suggests_a_known_one(shop: Shop, orders: Orders) -> None:

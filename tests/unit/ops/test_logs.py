@@ -115,7 +115,7 @@ def hostile(hint: Any) -> Any:
 
 
 def test_the_fields_of_an_event_keep_what_they_were_given(record_of: RecordOf) -> None:
-    made = record_of(BrokerUnavailable("audit", reason="two\nlines", retry_ms=1.0))
+    made = record_of(BrokerUnavailable("audit", reason="two\nlines", retry_ms=1.0, waited_s=0.0, retries=0))
     assert vars(made)["reason"] == "two\nlines"
 
 
@@ -129,7 +129,7 @@ def test_what_is_no_unicode_is_escaped() -> None:
 
 def test_passwords_are_hidden_wherever_they_are(record_of: RecordOf) -> None:
     url = "amqp://me:geheim@host/x"
-    made = record_of(BrokerUnavailable("audit", reason=f"{url} is out", retry_ms=1.0))
+    made = record_of(BrokerUnavailable("audit", reason=f"{url} is out", retry_ms=1.0, waited_s=0.0, retries=0))
     for line in (Lines(debug=False).format(made), JsonLines(debug=False).format(made)):
         assert "geheim" not in line
         assert "amqp://me:***@host/x is out" in line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -14,9 +15,13 @@ import pytest
 
 from postroad import InvalidSetting
 from postroad.brokers import publisher_for
+from postroad.brokers.http.settings import PublisherSettings as HTTPSettings
+from postroad.brokers.kafka.settings import PublisherSettings as KafkaSettings
+from postroad.brokers.nats.settings import PublisherSettings as NATSSettings
 from postroad.brokers.null import NullPublisher
 from postroad.brokers.rabbitmq.publisher import RabbitMQPublisher
 from postroad.brokers.rabbitmq.settings import PublisherSettings
+from postroad.brokers.redis.settings import PublisherSettings as RedisSettings
 from postroad.config import RelaySettings
 from postroad.events import FileReadable, PasswordInArguments
 from postroad.ops.settings import Origin, Settings, all_settings, shown
@@ -69,7 +74,13 @@ def test_with_nothing_given_all_is_as_the_library_has_it() -> None:
     assert set(settings.origins.values()) == {Origin("default")}
     assert (settings.relay, settings.brokers, settings.file) == (
         RelaySettings(),
-        {"rabbitmq": PublisherSettings()},
+        {
+            "rabbitmq": PublisherSettings(),
+            "kafka": KafkaSettings(),
+            "nats": NATSSettings(),
+            "http": HTTPSettings(),
+            "redis": RedisSettings(),
+        },
         None,
     )
 
@@ -78,7 +89,8 @@ def test_every_setting_can_be_given_in_the_file_and_in_the_environment() -> None
     given = {
         "database": "sqlite:///a.db", "direct": "postgresql://h/d",
         "schema": "s", "to": "null://", "sink": "audit", "app": "shop:stock", "log_level": "debug",
-        "log_format": "json", "lanes": 2, "start": "now", "ordering": "none", "batch_size": 7, "page_bytes": 8,
+        "log_format": "json", "tracing": "off", "metrics_port": 9464, "metrics_host": "::1",
+        "lanes": 2, "start": "now", "ordering": "none", "batch_size": 7, "page_bytes": 8,
         "wakeup": "off", "linger": "22ms", "tick": "23s",
         "poll_interval": "9ms", "max_idle_backoff": "9s", "settle_interval": "10ms", "outage_backoff": "11s",
         "grace": "12s", "report_interval": "13s", "until_empty_timeout": "14s",
@@ -87,12 +99,37 @@ def test_every_setting_can_be_given_in_the_file_and_in_the_environment() -> None
         "retain": "16d", "cleanup_interval": "2m",
         "lease": "17s", "lock_id": -17, "channel": "c", "rabbitmq.exchange": "e", "rabbitmq.declare": "check",
         "rabbitmq.envelope": "plain", "rabbitmq.envelope_prefix": "ce_", "rabbitmq.routing_key": "{type}",
-        "rabbitmq.cluster": "prod",
+        "rabbitmq.cluster": "prod", "rabbitmq.partitioned": True,
         "rabbitmq.username": "me", "rabbitmq.password": "geheim", "rabbitmq.confirm_timeout": "18s",
         "rabbitmq.connect_timeout": "19s", "rabbitmq.heartbeat": "20s", "rabbitmq.max_message_size": 21,
+        "kafka.username": "me", "kafka.password": "geheim", "kafka.mechanism": "PLAIN",
+        "kafka.token_url": "https://login/token", "kafka.token_scope": "kafka", "kafka.ca_file": "ca.pem",
+        "kafka.cert_file": "cert.pem", "kafka.key_file": "key.pem", "kafka.connect_timeout": "21s",
+        "kafka.topic": "{type}", "kafka.envelope": "plain", "kafka.compression": "zstd", "kafka.cluster": "prod",
+        "kafka.linger": "5ms", "kafka.confirm_timeout": "20s", "kafka.max_message_size": 2000,
+        "kafka.transactional_id": "shop",
+        "http.envelope": "binary", "http.batch_messages": 7, "http.concurrency": 3, "http.connect_timeout": "9s",
+        "http.answer_timeout": "19s", "http.max_message_size": 9, "http.max_answer_size": 8,
+        "http.allow_plaintext": True, "http.ca_file": "ca.pem", "http.cert_file": "cert.pem",
+        "http.key_file": "key.pem",
+        "nats.username": "me", "nats.password": "geheim", "nats.ca_file": "ca.pem", "nats.cert_file": "cert.pem",
+        "nats.key_file": "key.pem", "nats.tls_first": True, "nats.connect_timeout": "21s", "nats.heartbeat": "20s",
+        "nats.domain": "hub", "nats.inbox_prefix": "_MINE", "nats.subject": "{type}", "nats.envelope": "plain",
+        "nats.stream": "SHOP", "nats.declare": "check", "nats.cluster": "prod", "nats.confirm_timeout": "20s",
+        "redis.username": "me", "redis.password": "geheim", "redis.ca_file": "ca.pem", "redis.cert_file": "cert.pem",
+        "redis.key_file": "key.pem", "redis.connect_timeout": "21s", "redis.stream": "{type}", "redis.partitions": 4,
+        "redis.declare": "check", "redis.envelope": "plain", "redis.max_length": 9, "redis.max_age": "9d",
+        "redis.trim": "acked", "redis.replicas": 1, "redis.fsync": True, "redis.cluster": "prod",
+        "redis.confirm_timeout": "20s",
     }  # fmt: skip
-    assert set(given) | {"rabbitmq.password_file", "database_password_file"} == set(all_settings())
-    lines = [f"{name} = {value!r}" for name, value in given.items()]
+    elsewhere = {"rabbitmq.password_file", "database_password_file", "kafka.password_file", "kafka.token_file"}
+    elsewhere |= {"dead_letter_sink"}  # not together with dead_letter_topic
+    lists = {"topics", "exclude_topics", "types", "sources", "kafka.options"}  # tests of their own
+    elsewhere |= {"http.secrets", "http.secrets_file", "http.allow_networks", "http.proxy"}
+    elsewhere |= {"redis.password_file", "nats.password_file", "nats.token", "nats.token_file"}
+    elsewhere |= {"nats.credentials_file", "nats.nkey_file", "nats.subjects", "nats.stream_config"}
+    assert set(given) | elsewhere | lists == set(all_settings())
+    lines = [f"{name} = {json.dumps(value)}" for name, value in given.items()]
     from_file = load("\n".join(lines))
     variables = {all_settings()[name].variable: str(value) for name, value in given.items()}
     from_environment = Settings.load(environment=variables)
@@ -101,6 +138,16 @@ def test_every_setting_can_be_given_in_the_file_and_in_the_environment() -> None
             assert shown(all_settings()[name], settings.value(name)) == ("***" if "password" in name else value)
             assert settings.origins[name].source == source
     assert from_file.relay.retain == timedelta(days=16)
+
+
+def test_a_table_as_a_value() -> None:
+    wanted = {"client.rack": "a", "batch.size": "1000"}
+    assert load("[kafka]\noptions = {'client.rack' = 'a', 'batch.size' = '1000'}").value("kafka.options") == wanted
+    environment = {"POSTROAD_KAFKA_OPTIONS": "client.rack=a,batch.size=1000"}
+    assert Settings.load(environment=environment).value("kafka.options") == wanted
+    for wrong in ("", "x", "a=1,b"):
+        with pytest.raises(InvalidSetting, match="it must be a mapping of names to values"):
+            Settings.load(environment={"POSTROAD_KAFKA_OPTIONS": wrong})
 
 
 def test_tables_may_be_written_in_any_way_that_toml_has() -> None:
@@ -243,11 +290,17 @@ def test_an_option_that_is_no_setting() -> None:
     [
         "POSTROAD_SERVICE_HOST", "POSTROAD_SERVICE_PORT", "POSTROAD_SERVICE_PORT_METRICS", "POSTROAD_PORT",
         "POSTROAD_PORT_8000_TCP", "POSTROAD_PORT_8000_TCP_ADDR", "POSTROAD_DB_SERVICE_HOST", "POSTROAD_DB_PORT",
+        "POSTROAD_METRICS_PORT", "POSTROAD_METRICS_SERVICE_HOST",
         "POSTROAD_DEBUG", "POSTROADS", "PATH",
     ],
 )  # fmt: skip
 def test_what_others_put_into_the_environment_is_left_alone(variable: str) -> None:
     assert set(load(environment={variable: "tcp://10.0.0.1:8000"}).origins.values()) == {Origin("default")}
+
+
+def test_a_setting_with_a_name_like_those_of_kubernetes_is_read() -> None:
+    assert load(environment={"POSTROAD_METRICS_PORT": "9464"}).command.metrics_port == 9464
+    assert "metrics_port is 'ninety'" in refused(environment={"POSTROAD_METRICS_PORT": "ninety"})
 
 
 def test_what_must_be_given_says_how() -> None:
@@ -374,7 +427,7 @@ def test_the_publisher_is_that_of_the_url() -> None:
     [
         (
             "pigeon://roof",
-            "^to is a URL that begins with 'pigeon'; it must look like amqp://user@host/vhost, .*null:// or memory://name$",
+            "^to is a URL that begins with 'pigeon'; it must look like amqp://user@host/vhost, .*memory://name or slot://",
         ),
         ("ampq://roof", "^to is a URL that begins with 'ampq'; did you mean amqp://[?] it must look like amqp://user@"),
         ("local://x", "^to begins with local://, and handlers in this process have no URL; pass LocalPublisher"),

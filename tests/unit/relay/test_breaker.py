@@ -53,7 +53,8 @@ class Calls:
 
     async def begin(self, number: int, *, alone: bool = False) -> asyncio.Task[Sequence[Refusal]]:
         message = StoredMessage(number, new_id(), "t", None, 0, "t", b"", "text/plain", "{}", 0)
-        call = asyncio.create_task(self.breaker.publish([message], self.owned, self.stopping, alone=alone))
+        publishing = self.breaker.publish([message], self.broker, self.owned, self.stopping, alone=alone)
+        call = asyncio.create_task(publishing)
         await self.turn()
         return call
 

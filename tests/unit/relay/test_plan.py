@@ -273,6 +273,13 @@ def test_until_empty_takes_what_is_free_until_the_others_have_shown_that_they_ar
     assert (alive.take, alive.started, alive.look_again_in) == (0, True, AT_HEARTBEAT)
 
 
+@pytest.mark.parametrize("free", [[], [0, 1, 2]])
+def test_until_empty_waits_for_the_lanes_of_a_relay_that_is_no_peer_any_more(free: list[int]) -> None:
+    waiting = planned(snapshot(0, free=free), until_empty=True, started=False)
+    assert (waiting.started, waiting.look_again_in) == (False, EAGER_SECONDS)
+    assert planned(snapshot(0), until_empty=True, started=False).started
+
+
 def test_until_empty_releases_nothing_and_once_started_takes_nothing() -> None:
     todo = planned(snapshot(3, 0, 0, 0), until_empty=True)
     assert (todo.release, todo.take) == ((), 0)

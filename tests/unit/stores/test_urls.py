@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import sqlalchemy
 from sqlalchemy.engine import make_url
 
 from postroad import InvalidSetting, StoreUnavailable
@@ -83,6 +84,8 @@ def test_others_are_not(url: str) -> None:
     ],
 )
 def test_a_url_names_the_file_that_sqlalchemy_would_open(url: str) -> None:
+    if "%" in url and sqlalchemy.__version__.startswith("2.0."):
+        pytest.skip("SQLAlchemy 2.0 does not decode the name of a file, and 2.1 does")
     assert str(sqlite_path(url)) == make_url(url).database
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from postroad.brokers.rabbitmq.checks import CHECKS
 from postroad.brokers.rabbitmq.settings import PublisherSettings, SubscriberSettings, url_warnings
 from postroad.brokers.registry import Broker
 
 if TYPE_CHECKING:
     from postroad.brokers.base import Publisher, Subscriber
     from postroad.brokers.registry import Subscription
+    from postroad.findings import Facts
 
 __all__ = ["BROKER"]
 
@@ -27,6 +29,12 @@ def _subscriber(url: str, settings: SubscriberSettings, subscription: Subscripti
     return RabbitMQSubscriber(url, settings.completed(subscription), connection_name=name)
 
 
+async def _facts(url: str, settings: PublisherSettings, known: Facts) -> Facts:
+    from postroad.brokers.rabbitmq.facts import gather
+
+    return await gather(url, settings, known)
+
+
 BROKER = Broker(
     name="rabbitmq",
     title="RabbitMQ",
@@ -36,6 +44,8 @@ BROKER = Broker(
     subscriber=_subscriber,
     subscriber_settings=SubscriberSettings,
     url_warnings=url_warnings,
+    facts=_facts,
+    checks=tuple(CHECKS.all),
     extra="rabbitmq",
     drivers=frozenset({"aiormq", "pamqp", "yarl"}),
 )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID, uuid4
 
 from aiormq.abc import ChannelFrame
 from aiormq.channel import Channel
@@ -21,13 +22,12 @@ from pamqp.header import ContentHeader
 
 from postroad.brokers.rabbitmq.confirms import Confirms
 from postroad.errors import BrokerUnavailable, LoginRefused
+from postroad.message import StoredMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from yarl import URL
-
-    from postroad.message import StoredMessage
 
 __all__ = ["CLOSE_SECONDS", "AlarmConnection", "ConfirmChannel", "LinkLost", "translated"]
 
@@ -38,6 +38,9 @@ _FORCED: Final = "CONNECTION_FORCED"
 """How the reason begins when the broker is shut down, or when an operator closes the connection."""
 _MESSAGE_UNRELATED: Final = frozenset({403, 404})
 """Reply codes of a channel that was closed for no fault of a message: no permission, no exchange."""
+
+
+PROBE: Final = StoredMessage(0, UUID(int=0), "", None, 0, "", b"", "", "{}", 0)
 
 
 class LinkLost(Exception):
@@ -129,6 +132,19 @@ class ConfirmChannel(Channel):
         self.confirms = Confirms(self.confirms.next_tag)
         return self.confirms
 
+    async def provoke_alarm(self) -> None:
+        """Publish an empty message that no queue takes. Raises LinkLost if the broker blocks publishers: it tells a
+        connection only after a message was written to it.
+        """
+        frames: list[Any] = [commands.Basic.Publish(routing_key=f"postroad.alarm.{uuid4()}"), ContentHeader()]
+        self.begin()
+        try:
+            await self.write([PROBE], ChannelFrame.marshall(self.number, frames).payload)
+            await self.wait_until_answered()
+        except LinkLost as lost:
+            if lost.code is None:  # else the user may not publish there; but the broker has read it
+                raise
+
     async def write(self, messages: Sequence[StoredMessage], frames: bytes) -> None:
         """Write the frames of these messages, and wait until there is room for more."""
         room = self._new_wait()
@@ -217,11 +233,14 @@ class AlarmConnection(Connection):
         self.confirm_timeout = confirm_timeout
         self.blocked: str | None = None
         """The alarm, while there is one."""
+        self.alarm_is_likely = False
+        """The connection before this one was blocked, and on this one nothing was confirmed yet."""
         self.declared = False
         """The exchange was declared or checked, and no channel was closed since."""
         self.largest_message: int | None = None
         """The broker's own limit, once it has refused a message for its size."""
         self._kept: list[ConfirmChannel] = []
+        self._writer: asyncio.StreamWriter | None = None
         self._last_number = 0
 
     def check_alarm(self) -> None:
@@ -246,6 +265,20 @@ class AlarmConnection(Connection):
         """Keep the channel. If answers are still to come, it is used again only after them."""
         self._kept.append(channel)
 
+    @property
+    def has_unsent(self) -> bool:
+        """Whether this process may still hold bytes that were written: they would be sent some time."""
+        if self._writer is None or not self.write_queue.empty():
+            return True
+        # Over TLS, asyncio does not tell how much the transport below holds.
+        transport = self._writer.transport
+        return transport.get_extra_info("sslcontext") is not None or transport.get_write_buffer_size() > 0
+
+    def discard_unsent(self) -> None:
+        """Send nothing any more of what was written. The connection can't be used after that."""
+        if self.has_unsent and self._writer is not None:
+            self._writer.transport.abort()
+
     async def disconnect(self, reason: str, seconds: float) -> None:
         """Close the connection, in good order if there is time for it. Calls that wait fail with the reason."""
         self._fail_all(reason)
@@ -266,8 +299,13 @@ class AlarmConnection(Connection):
                 return self._last_number
         raise LinkLost(f"all {most:,} channels of the connection are in use")
 
-    # These two replace handlers of aiormq that only log. Their names are private to aiormq, which has no other hook; if
-    # they change, a blocked connection still ends in the confirm timeout, and the tests notice the change.
+    # These replace handlers of aiormq that only log, and see which stream it writes to. Their names are private to
+    # aiormq, which has no other hook; if they change, a blocked connection still ends in the confirm timeout, one whose
+    # stream is not known counts as one with unsent bytes, and the tests notice the change.
+
+    async def _Connection__writer(self, writer: asyncio.StreamWriter) -> None:  # noqa: N802
+        self._writer = writer
+        await super()._Connection__writer(writer)  # type: ignore[misc]
 
     async def _Connection__handle_connection_blocked(self, frame: commands.Connection.Blocked) -> None:  # noqa: N802
         self.blocked = f"the broker blocks publishers because of an alarm: {frame.reason or 'it gives no reason'}"

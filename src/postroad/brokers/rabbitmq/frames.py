@@ -30,8 +30,9 @@ _END: Final = b"\xce"
 _FRAME_OVERHEAD: Final = 8  # type, channel, size and end
 _PERSISTENT: Final = b"\x02"
 
-# The properties that are always there: content type, headers, delivery mode, message id, timestamp, type.
-_FLAGS: Final = 1 << 15 | 1 << 13 | 1 << 12 | 1 << 7 | 1 << 6 | 1 << 5
+# The properties that are always there: headers, delivery mode, message id, timestamp, type.
+_FLAGS: Final = 1 << 13 | 1 << 12 | 1 << 7 | 1 << 6 | 1 << 5
+_CONTENT_TYPE_FLAG: Final = 1 << 15
 _CORRELATION_FLAG: Final = 1 << 10
 
 
@@ -39,12 +40,15 @@ class Properties(NamedTuple):
     """The AMQP properties of a message that is persistent."""
 
     content_type: str
+    """Empty for a message that has none."""
     headers: Mapping[str, str]
     message_id: str
     timestamp: int
     """In seconds since 1970."""
     type: str
     correlation_id: str | None = None
+    more_headers: bytes = b""
+    """Further headers, encoded as fields of a table."""
 
 
 def publish_frames(
@@ -85,9 +89,11 @@ def publish_frames(
 
 def _encoded(properties: Properties) -> tuple[int, bytes]:
     """The property flags, and the properties in the order of their flags."""
-    headers = table(properties.headers)
-    parts = [_repeated("the content type", properties.content_type), _LENGTH(len(headers)), headers, _PERSISTENT]
-    flags = _FLAGS
+    headers = table(properties.headers) + properties.more_headers
+    flags, parts = _FLAGS, [_LENGTH(len(headers)), headers, _PERSISTENT]
+    if properties.content_type:
+        flags |= _CONTENT_TYPE_FLAG
+        parts.insert(0, _repeated("the content type", properties.content_type))
     if properties.correlation_id is not None:
         flags |= _CORRELATION_FLAG
         parts.append(short_string("the correlation id", properties.correlation_id))

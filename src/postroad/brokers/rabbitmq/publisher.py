@@ -11,14 +11,17 @@ import asyncio
 import re
 from typing import TYPE_CHECKING, Final
 
+from postroad.brokers.base import Durability
 from postroad.brokers.cloudevents import CannotEncode, Envelope
+from postroad.brokers.connecting import Connecting
 from postroad.brokers.rabbitmq.address import Address
-from postroad.brokers.rabbitmq.channel import CLOSE_SECONDS, AlarmConnection, ConfirmChannel, LinkLost, translated
+from postroad.brokers.rabbitmq.channel import CLOSE_SECONDS, AlarmConnection, ConfirmChannel, LinkLost
 from postroad.brokers.rabbitmq.confirms import NACKED
 from postroad.brokers.rabbitmq.frames import Properties, publish_frames, short_string
+from postroad.brokers.rabbitmq.partitions import BCC_HEADERS, SLOTS_PER_PORTION
 from postroad.brokers.rabbitmq.settings import PublisherSettings
 from postroad.brokers.routing import RoutingKey
-from postroad.errors import BrokerUnavailable, InvalidSetting, Refusal
+from postroad.errors import BrokerUnavailable, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,11 +29,16 @@ if TYPE_CHECKING:
     from postroad.brokers.rabbitmq.confirms import Confirms
     from postroad.message import StoredMessage
 
-__all__ = ["RabbitMQPublisher"]
+__all__ = ["RabbitMQPublisher", "limit_named_in"]
 
 WRITE_BYTES: Final = 64 * 1024
 """A write is sent when it has grown to this. Larger ones are not faster, and each call holds one in memory."""
 CLOSED: Final = "the publisher was closed"
+UNSENT: Final = "another call ended before all that it had written was sent"
+DURABLE: Final = (
+    "stored by every queue that takes it: on disk if the queue is durable, by a majority of its nodes if it is a "
+    "quorum queue"
+)
 
 # RabbitMQ takes these headers for lists of further routing keys, and closes the channel when they hold a text.
 _TAKEN_HEADERS: Final = ("CC", "BCC")
@@ -55,8 +63,10 @@ class RabbitMQPublisher:
         self._confirm_timeout = settings.seconds("confirm_timeout")
         self._connect_timeout = settings.seconds("connect_timeout")
         self._connection: AlarmConnection | None = None
-        self._connecting: asyncio.Task[AlarmConnection] | None = None
+        self._connecting = Connecting(self._connect)
         self._closing: set[asyncio.Task[None]] = set()
+        self._alarm_is_likely = False
+        """The last connection was blocked when it was dropped."""
 
     @property
     def name(self) -> str:
@@ -70,13 +80,14 @@ class RabbitMQPublisher:
 
     # -- the contract ------------------------------------------------------------------------------------------------
 
-    async def open(self) -> None:
+    async def open(self) -> Durability:
         """Connect, and declare or check the exchange. See `Publisher`."""
         try:
             connection, channel = await self._channel()
         except LinkLost as lost:
             raise lost.outage(f"{self.name}: {lost}") from lost
         connection.give_back(channel)
+        return Durability(DURABLE)
 
     async def publish(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
         """Publish the messages to the exchange, in this order, and wait for all confirms. See `Publisher`."""
@@ -97,9 +108,7 @@ class RabbitMQPublisher:
 
     async def close(self) -> None:
         """Close the connection. A `publish` that still waits raises BrokerUnavailable."""
-        if self._connecting is not None:
-            self._connecting.cancel()
-            await asyncio.wait((self._connecting,))
+        await self._connecting.end()
         if self._connection is not None:
             self._drop(self._connection, CLOSED)
         if self._closing:
@@ -111,16 +120,20 @@ class RabbitMQPublisher:
         """Send once. Returns when every message has its answer, or when the broker closed the channel to refuse one."""
         connection, channel = await self._channel()
         confirms = channel.begin()
+        closed = False
         try:
             for sent, frames in self._writes(messages, connection, channel, answers):
                 await channel.write(sent, frames)
             await channel.wait_until_answered()
         except LinkLost as lost:
+            closed = lost.code is not None  # the broker ignores what is still on its way to that channel
             if not self._blame(lost, connection, confirms.unanswered, answers):
                 raise self._abandon(lost, connection) from lost
         finally:
             answers.add(confirms, self._routing_key)
             connection.give_back(channel)
+            if not closed and not confirms.answered and connection.has_unsent:
+                self._drop(connection, UNSENT)
 
     def _writes(
         self, messages: Sequence[StoredMessage], connection: AlarmConnection, channel: ConfirmChannel, answers: _Answers
@@ -164,6 +177,7 @@ class RabbitMQPublisher:
             timestamp=message.created_us // 1_000_000,
             type=message.type,
             correlation_id=message.correlation_id,
+            more_headers=BCC_HEADERS[message.slot // SLOTS_PER_PORTION] if self._settings.partitioned else b"",
         )
         return publish_frames(
             channel, self._exchange, self._routing_key.of(message), properties, body, frame_max=frame_max
@@ -174,8 +188,8 @@ class RabbitMQPublisher:
     ) -> bool:
         """Whether the broker closed the channel because of certain messages; they are refused, and the others go on."""
         before = len(answers.refusals)
-        if too_large := _TOO_LARGE.search(str(lost)):
-            connection.largest_message = limit = int(too_large[1])
+        if (limit := limit_named_in(str(lost))) is not None:
+            connection.largest_message = limit
             for message in unanswered:
                 if len(unanswered) == 1 or len(self._envelope.wrap(message).body) > limit:
                     answers.refuse(message, str(lost), permanent=True)
@@ -207,6 +221,8 @@ class RabbitMQPublisher:
         try:
             async with asyncio.timeout(self._connect_timeout):
                 channel = await connection.take()
+                if connection.alarm_is_likely:
+                    channel = await self._without_alarm(connection, channel)
                 if not connection.declared:
                     await self._ensure_exchange(channel)
                     connection.declared = True
@@ -214,6 +230,15 @@ class RabbitMQPublisher:
             timeout = f"it did not open a channel within {self._connect_timeout:g} seconds"
             raise self._abandon(LinkLost(connection.blocked or timeout), connection) from error
         return connection, channel
+
+    async def _without_alarm(self, connection: AlarmConnection, channel: ConfirmChannel) -> ConfirmChannel:
+        """A channel, after the broker has shown that there is no alarm any more."""
+        try:
+            await channel.provoke_alarm()
+        finally:
+            connection.give_back(channel)
+        connection.alarm_is_likely = False
+        return await connection.take()
 
     async def _ensure_exchange(self, channel: ConfirmChannel) -> None:
         if self._settings.declare == "no":
@@ -226,34 +251,28 @@ class RabbitMQPublisher:
     async def _connected(self) -> AlarmConnection:
         if self._connection is not None and self._connection.is_opened:
             return self._connection
-        # All calls that need a connection wait for the same attempt, and share its failure.
-        if self._connecting is None or self._connecting.done():
-            self._connecting = asyncio.create_task(self._connect())
-            self._connecting.add_done_callback(_retrieve_exception)
-        connecting = self._connecting
-        await asyncio.wait((connecting,))
-        if connecting.cancelled():
+        connection = await self._connecting.wait()
+        if connection is None:
             raise LinkLost(CLOSED)
-        return connecting.result()
+        return connection
 
     async def _connect(self) -> AlarmConnection:
-        try:
-            connection = AlarmConnection(self._address.url(), self._confirm_timeout)
-        except InvalidSetting as error:
-            raise LinkLost(str(error)) from error
-        try:
-            async with asyncio.timeout(self._connect_timeout):
-                with translated():
-                    await connection.connect()
-        except TimeoutError as error:
-            raise LinkLost(f"no connection within {self._connect_timeout:g} seconds") from error
+        connection = await self._address.connect(
+            lambda url: AlarmConnection(url, self._confirm_timeout), self._connect_timeout
+        )
+        connection.alarm_is_likely, self._alarm_is_likely = self._alarm_is_likely, False
         self._connection = connection
         return connection
 
     def _drop(self, connection: AlarmConnection, reason: str) -> None:
-        """Close a connection in the background, because an unavailable broker may take long to answer."""
+        """Close a connection in the background, because an unavailable broker may take long to answer.
+
+        What it has not sent yet is discarded now: the call that wrote it ends, and another relay may publish it.
+        """
+        connection.discard_unsent()
         if self._connection is connection:
             self._connection = None
+            self._alarm_is_likely = connection.blocked is not None or connection.alarm_is_likely
         task = asyncio.create_task(connection.disconnect(reason, CLOSE_SECONDS))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -278,6 +297,12 @@ class _Answers:
 
     def missing(self, messages: Sequence[StoredMessage]) -> list[StoredMessage]:
         return [m for m in messages if m.position not in self.confirmed and m.position not in self.refusals]
+
+
+def limit_named_in(reason: str) -> int | None:
+    """The size of the largest message that the broker takes, if that is why it closed the channel."""
+    too_large = _TOO_LARGE.search(reason)
+    return None if too_large is None else int(too_large[1])
 
 
 def _why_not_declared(lost: LinkLost, exchange: str, user: str) -> str:
@@ -306,9 +331,3 @@ def _why_not_published(lost: LinkLost, exchange: str, user: str) -> str:
             return f"user {user!r} may not publish to the exchange {exchange!r}; grant it write permission ({lost})"
         case _:
             return str(lost)
-
-
-def _retrieve_exception(task: asyncio.Task[AlarmConnection]) -> None:
-    """Keep asyncio from logging a failure that no call waits for any more."""
-    if not task.cancelled():
-        task.exception()

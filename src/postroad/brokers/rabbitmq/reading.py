@@ -2,7 +2,7 @@
 
 A delivery is three frames or more: basic.deliver, content header, content bodies. aiormq waits three times for each
 frame and hands each from task to task, which is an eighth of all that a consumer does. Here they are assembled
-directly; properties are decoded by pamqp, and every other frame is passed on as it came.
+directly, `decoding` decodes their properties, and every other frame is passed on as it came.
 
 Messages are not trusted: a delivery whose properties can't be decoded becomes a dead letter, because an error of the
 connection would make it come again for ever. A body that is larger than allowed is never kept in memory: it goes into a
@@ -15,15 +15,14 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pamqp.header import ContentHeader
-
+from postroad.brokers.rabbitmq.decoding import decoded
 from postroad.brokers.rabbitmq.settings import LARGEST_BODY
 from postroad.brokers.rabbitmq.spool import Spool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pamqp.commands import Basic
+    from postroad.brokers.rabbitmq.decoding import Known
 
 __all__ = ["Arrival", "BrokenFrame", "FrameReader"]
 
@@ -47,7 +46,7 @@ class Arrival(NamedTuple):
 
     tag: int
     redelivered: bool
-    properties: Basic.Properties
+    properties: Known
     """Those that could be decoded."""
     raw: bytes
     """All properties, as they came."""
@@ -56,6 +55,7 @@ class Arrival(NamedTuple):
     """Why the properties can't be decoded, or the body was not kept in memory."""
     spool: Spool | None = None
     """The body, if it is too large for memory."""
+    channel: int = 1
 
     @property
     def body_size(self) -> int:
@@ -75,20 +75,21 @@ class Arrival(NamedTuple):
 
 
 class FrameReader:
-    """Reads a connection with one channel and one consumer. Whole deliveries are put into `arrived`."""
+    """Reads a connection whose channels up to `last` have consumers. Whole deliveries are put into `arrived`."""
 
-    def __init__(self, channel: int, *, largest: int = LARGEST_BODY) -> None:
+    def __init__(self, last: int = 1, *, largest: int = LARGEST_BODY) -> None:
         """A body of more than `largest` bytes is kept in a file."""
         self._largest = largest
         self.arrived: list[Arrival] = []
         self.others: deque[bytes] = deque()
         """All other frames, whole."""
-        self._channel = channel
+        self._last = last
         self._pieces: list[bytes] = []
         self._have = 0
         self._need = _HEADER_SIZE
         """How many bytes must have come before the next frame is whole."""
-        self._delivery: _Unfinished | None = None
+        self._unfinished: dict[int, _Unfinished] = {}
+        """By channel: a broker may send frames of another channel between those of a delivery."""
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes. Raises BrokenFrame."""
@@ -108,14 +109,14 @@ class FrameReader:
                 break
             if data[end] != _END:
                 raise BrokenFrame("a frame does not end where it should")
-            if channel != self._channel or not self._take(kind, data[at + _HEADER_SIZE : end]):
+            if not 0 < channel <= self._last or not self._take(kind, channel, data[at + _HEADER_SIZE : end]):
                 self.others.append(data[at : end + 1])
             at = end + 1
         self._pieces, self._have, self._need = [data[at:]], have - at, need
 
-    def _take(self, kind: int, frame: bytes) -> bool:
+    def _take(self, kind: int, channel: int, frame: bytes) -> bool:
         """Add the frame to the delivery that it is a part of. False if it is a part of none."""
-        delivery = self._delivery
+        delivery = self._unfinished.get(channel)
         try:
             if kind == _METHOD:
                 if not frame.startswith(_DELIVER):
@@ -123,7 +124,8 @@ class FrameReader:
                 if delivery is not None:
                     raise BrokenFrame("a delivery begins before the one before it has ended")
                 at = len(_DELIVER)
-                self._delivery = _Unfinished(*_TAG(frame, at + 1 + frame[at]))  # after the consumer's tag
+                tag, redelivered = _TAG(frame, at + 1 + frame[at])  # after the consumer's tag
+                self._unfinished[channel] = _Unfinished(channel, tag, redelivered)
                 return True
             if delivery is None:
                 return False
@@ -137,16 +139,27 @@ class FrameReader:
             raise BrokenFrame(f"a frame is too short for what it is: {error}") from error
         if delivery.missing == 0:
             self.arrived.append(delivery.finished())
-            self._delivery = None
+            del self._unfinished[channel]
         return True
 
 
 class _Unfinished:
     """A delivery of which not all has come."""
 
-    __slots__ = ("_bodies", "_properties", "_raw", "_redelivered", "_spool", "_tag", "_unreadable", "missing")
+    __slots__ = (
+        "_bodies",
+        "_channel",
+        "_properties",
+        "_raw",
+        "_redelivered",
+        "_spool",
+        "_tag",
+        "_unreadable",
+        "missing",
+    )
 
-    def __init__(self, tag: int, redelivered: bool) -> None:
+    def __init__(self, channel: int, tag: int, redelivered: bool) -> None:
+        self._channel = channel
         self._tag = tag
         self._redelivered = redelivered
         self._unreadable: str | None = None
@@ -163,12 +176,7 @@ class _Unfinished:
             raise BrokenFrame(f"a body of {size:,} bytes was announced")
         self.missing = size
         self._raw = frame[_PROPERTIES_AT:]
-        header = ContentHeader()
-        self._properties = header.properties
-        try:
-            header.unmarshal(frame)
-        except Exception as error:  # pamqp's own errors, and those of what it calls, such as an invalid timestamp
-            self._unreadable = f"{type(error).__name__}: {error}"
+        self._properties, self._unreadable = decoded(frame, _PROPERTIES_AT)
         if size > largest:
             self._spool = Spool()
             self._unreadable = f"its body has {size:,} bytes, and max_message_size is {largest:,}"
@@ -184,4 +192,13 @@ class _Unfinished:
 
     def finished(self) -> Arrival:
         body = self._bodies[0] if len(self._bodies) == 1 else b"".join(self._bodies)
-        return Arrival(self._tag, self._redelivered, self._properties, self._raw, body, self._unreadable, self._spool)
+        return Arrival(
+            self._tag,
+            self._redelivered,
+            self._properties,
+            self._raw,
+            body,
+            self._unreadable,
+            self._spool,
+            self._channel,
+        )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 from postroad.brokers.cloudevents import MODES, PREFIXES, Mode
+from postroad.brokers.rabbitmq.partitions import PORTIONS
 from postroad.errors import InvalidSetting
 from postroad.events import CertificateUnverified
 from postroad.kinds import (
@@ -98,6 +99,12 @@ class PublisherSettings(ConnectionSettings):
     routing_key: str = setting(
         "{topic}", TEMPLATE, "The template of the routing key: {topic}, {type}, {key}, {source}, or any header."
     )
+    partitioned: bool = setting(
+        False,
+        FLAG,
+        "Send each message with a second routing key that is made of the hash of its key, and removed by the broker: "
+        "consumers with `partitions` divide messages by it.",
+    )
     cluster: str | None = setting(
         None,
         NAME,
@@ -128,6 +135,12 @@ class SubscriberSettings(ConnectionSettings):
         choice("create", "check", "no"),
         "On a new connection: declare exchange, queues and bindings; check that both queues exist; or neither.",
     )
+    partitions: int | None = setting(
+        None,
+        whole_number(1, PORTIONS),
+        "Divide the queue into so many, by the hash of the key, each with one active consumer: several processes share "
+        "them, and keep the order of each key. Publishers must be `partitioned`.",
+    )
     single_active: bool | None = setting(
         None,
         FLAG,
@@ -143,7 +156,8 @@ class SubscriberSettings(ConnectionSettings):
     prefetch: int | None = setting(
         None,
         whole_number(1, _MOST_PREFETCH),
-        "The most messages that are received and not acked yet. Unset: 200, or twice the largest group.",
+        "The most messages that are received and not acked yet, for each queue. Unset: 200, or twice the largest "
+        "group.",
     )
     max_message_size: int = setting(
         _MAX_MESSAGE_SIZE,
@@ -162,6 +176,11 @@ class SubscriberSettings(ConnectionSettings):
             raise InvalidSetting(
                 "ordering is 'key' and single_active is False, so two processes could have messages of one key at "
                 "once; set ordering='none', or leave single_active out"
+            )
+        if self.partitions is not None and not subscription.in_order:
+            raise InvalidSetting(
+                f"partitions is {self.partitions} and ordering is 'none'; without order, processes share one queue, so "
+                "leave partitions out"
             )
         ttl = subscription.message_ttl
         expiry = {} if ttl is None else {"x-message-ttl": int(ttl / timedelta(milliseconds=1))}

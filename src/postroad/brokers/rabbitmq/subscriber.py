@@ -1,67 +1,71 @@
-"""RabbitMQ as a source: one queue, its bindings, and a queue for dead letters.
+"""RabbitMQ as a source: one queue or its partitions, their bindings, and a queue for dead letters.
 
-Deliveries come by one connection and dead letters go by another: RabbitMQ stops reading from connections that publish
-while it has an alarm, and acks must get through. What aiormq raises becomes BrokerUnavailable here.
+Deliveries come by one connection, with a channel for each queue, and dead letters go by another: RabbitMQ stops reading
+from connections that publish while it has an alarm, and acks must get through. What aiormq raises becomes
+BrokerUnavailable here.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 from aiormq.connection import Connection
 
 from postroad.brokers.rabbitmq.address import Address
 from postroad.brokers.rabbitmq.channel import CLOSE_SECONDS, LinkLost, translated
+from postroad.brokers.rabbitmq.dead_letter_box import QUEUE_HEADER, RabbitMQDeadLetters
 from postroad.brokers.rabbitmq.dead_letters import DeadLetterChannel
-from postroad.brokers.rabbitmq.deliveries import DeliveryChannel, DeliveryConnection
+from postroad.brokers.rabbitmq.deliveries import DeliveryConnection
+from postroad.brokers.rabbitmq.members import Members
 from postroad.brokers.rabbitmq.properties import dead_letter
 from postroad.brokers.rabbitmq.settings import DEFAULT_PREFETCH
-from postroad.errors import BrokerUnavailable, InvalidSetting
-from postroad.kinds import NAME
+from postroad.brokers.rabbitmq.sharing import Sharing
+from postroad.brokers.rabbitmq.topology import Topology
+from postroad.errors import BrokerUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from aiormq.channel import Channel
-    from yarl import URL
 
-    from postroad.brokers.base import Delivery
+    from postroad.brokers.base import Delivery, Revoked
+    from postroad.brokers.rabbitmq.delivery_channel import DeliveryChannel
     from postroad.brokers.rabbitmq.settings import SubscriberSettings
 
 __all__ = ["RabbitMQSubscriber"]
 
-C = TypeVar("C", bound=Connection)
-
 NO_LIMIT: Final = 1 << 32
 HEADER_FRAME: Final = 20  # bytes of a content header's frame beside the properties
+QUEUE_SECONDS: Final = 0.5
+"""How much longer a new connection may take for each queue."""
+CONTROL: Final = 1  # the number of the channel for questions; those of the queues follow
 
 
 class RabbitMQSubscriber:
     """Receives from one queue of a RabbitMQ server. Credentials of the settings replace the URL's, see `Address`."""
 
     def __init__(self, url: str, settings: SubscriberSettings, *, connection_name: str = "postroad") -> None:
-        if settings.queue is None:
-            raise InvalidSetting("queue is not set; it must be the name of the queue to receive from")
+        self._url = url
         self._settings = settings
         self._address = Address(url, settings, connection_name=connection_name)
+        self._topology = Topology(settings, self._address.user)
         self.warnings = tuple(self._address.warnings())
-        self.queue = settings.queue
+        self.queue = self._topology.queue
         self.exchange = settings.exchange
-        self.dead_letter_queue: str = NAME.check(
-            "dead_letter_queue", settings.dead_letter_queue or f"{settings.queue}.dead"
-        )
-        self.single_active = settings.single_active is not False
-        self._arguments: dict[str, Any] = {"x-single-active-consumer": True} if self.single_active else {}
-        self._arguments |= settings.arguments or {}
+        self.dead_letter_queue = self._topology.dead_letter_queue
+        self.single_active = self._topology.single_active
         self._connect_timeout = settings.seconds("connect_timeout")
-        self._channel: DeliveryChannel | None = None
+        self._session: _Session | None = None
         self._dead_letters: DeadLetterChannel | None = None
         self._one_dead_letter = asyncio.Lock()
 
     @property
     def name(self) -> str:
-        return f"{self._address.name} queue {self.queue}"
+        partitions = self._settings.partitions
+        return f"{self._address.name} queue {self.queue}" + (f" in {partitions} partitions" if partitions else "")
 
     def __repr__(self) -> str:
         return f"RabbitMQSubscriber({self._address.name!r}, {self.queue!r})"
@@ -70,44 +74,71 @@ class RabbitMQSubscriber:
 
     async def open(self) -> None:
         """Connect, declare or check the queues, and begin to receive."""
-        await self._close_channel(self._channel)
-        self._channel = None
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
         try:
-            connection = await self._connect(
+            connection = await self._address.connect(
                 lambda url: DeliveryConnection(
-                    url, largest=self._settings.max_message_size, most_bytes=self._settings.max_held_bytes
-                )
+                    url,
+                    last=CONTROL + len(self._topology.queues),
+                    largest=self._settings.max_message_size,
+                    most_bytes=self._settings.max_held_bytes,
+                ),
+                self._connect_timeout,
             )
             try:
-                async with asyncio.timeout(self._connect_timeout):
-                    channel = await connection.open_channel()
-                    await self._ensure_queues(channel)
-                    await channel.consume(self.queue, self._settings.prefetch or DEFAULT_PREFETCH)
+                async with asyncio.timeout(self._connect_timeout + QUEUE_SECONDS * len(self._topology.queues)):
+                    self._session = await _open_session(connection, self._topology, self._settings)
             except BaseException:
                 await _close(connection)
                 raise
         except (LinkLost, TimeoutError) as lost:
             raise self._unavailable(lost) from lost
-        self._channel = channel
 
-    async def receive(self) -> Sequence[Delivery]:
-        if self._channel is None:
-            raise BrokerUnavailable(f"{self.name}: the subscriber is not open")
+    async def receive(self) -> Sequence[Delivery] | Revoked:
+        session = self._opened()
+        inflow = session.connection.inflow
         try:
-            return await self._channel.arrivals()
+            while True:
+                if session.sharing is not None and session.sharing.revoked:
+                    return session.sharing.revoked.pop(0)
+                if inflow.arrived:
+                    return inflow.take()
+                await inflow.change()
         except LinkLost as lost:
             raise self._unavailable(lost) from lost
 
     def ack(self, deliveries: Collection[Delivery]) -> None:
-        if self._channel is not None:
-            self._channel.ack([each for each in deliveries if each.session is self._channel])
+        for channel, own in self._by_channel(deliveries):
+            channel.ack(own)
 
     def give_back(self, deliveries: Collection[Delivery]) -> None:
-        if self._channel is not None:
-            self._channel.give_back([each for each in deliveries if each.session is self._channel])
+        for channel, own in self._by_channel(deliveries):
+            channel.give_back(own)
 
     async def dead_letter(self, delivery: Delivery, notes: Mapping[str, str]) -> None:
         """Publish to the queue for dead letters, persistent, mandatory and confirmed."""
+        queue = getattr(delivery.session, "queue", None) or self.queue
+        await self.store(self.dead_letter_queue, delivery, {**notes, QUEUE_HEADER: queue})
+
+    def dead_letters(self) -> RabbitMQDeadLetters:
+        return RabbitMQDeadLetters(self)
+
+    def of_dead_letters(self, most: int) -> RabbitMQSubscriber:
+        """A subscriber to the queue of dead letters, which holds up to so many of them; it declares nothing."""
+        settings = replace(
+            self._settings,
+            queue=self.dead_letter_queue,
+            declare="no",
+            partitions=None,
+            single_active=False,
+            prefetch=most,
+        )
+        return RabbitMQSubscriber(self._url, settings, connection_name="postroad dead letters")
+
+    async def store(self, queue: str, delivery: Delivery, notes: Mapping[str, str]) -> None:
+        """Publish a delivery to a queue, with these additional headers: persistent, mandatory and confirmed."""
         async with self._one_dead_letter:
             try:
                 async with asyncio.timeout(self._connect_timeout) as limit:
@@ -117,7 +148,7 @@ class RabbitMQSubscriber:
                     letter = dead_letter(delivery.original.raw, notes, room=room if room > 0 else NO_LIMIT)
                     with translated():
                         await self._dead_letters.publish(
-                            self.dead_letter_queue,
+                            queue,
                             letter,
                             delivery.original,
                             progress=lambda: limit.reschedule(_now() + self._connect_timeout),
@@ -125,52 +156,57 @@ class RabbitMQSubscriber:
             except (LinkLost, TimeoutError) as lost:
                 dead_letters, self._dead_letters = self._dead_letters, None
                 await self._close_channel(dead_letters)
-                raise self._unavailable(lost, f"the dead-letter queue {self.dead_letter_queue!r}") from lost
+                what = "the dead-letter queue" if queue == self.dead_letter_queue else "the queue"
+                raise self._unavailable(lost, f"{what} {queue!r}") from lost
 
     async def waiting(self) -> int:
-        if self._channel is None:
-            raise BrokerUnavailable(f"{self.name}: the subscriber is not open")
+        session = self._opened()
         try:
             async with asyncio.timeout(self._connect_timeout):
-                return await self._channel.waiting(self.queue)
+                counts = [await session.asking(queue).count(queue) for queue in self._topology.queues]
         except (LinkLost, TimeoutError) as lost:
             raise self._unavailable(lost) from lost
+        return sum(messages for messages, _ in counts) + len(session.connection.inflow.arrived)
 
     async def pause(self) -> None:
-        if self._channel is not None:
+        session = self._session
+        if session is not None:
+            session.connection.inflow.keep_reading()
             try:
                 async with asyncio.timeout(CLOSE_SECONDS):
-                    await self._channel.cancel_consumer()
+                    for channel in session.channels.values():
+                        await channel.cancel_consumer()
             except (LinkLost, TimeoutError) as lost:
                 raise self._unavailable(lost) from lost
 
     async def close(self) -> None:
         """Send the acks that are due, and close both connections."""
-        channel, self._channel = self._channel, None
+        session, self._session = self._session, None
         dead_letters, self._dead_letters = self._dead_letters, None
-        if channel is not None:
-            channel.discard()
-            channel.flush()
-        await self._close_channel(channel)
+        if session is not None:
+            await session.close()
         await self._close_channel(dead_letters)
+
+    def _opened(self) -> _Session:
+        if self._session is None:
+            raise BrokerUnavailable(f"{self.name}: the subscriber is not open")
+        return self._session
+
+    def _by_channel(self, deliveries: Collection[Delivery]) -> Iterator[tuple[DeliveryChannel, list[Delivery]]]:
+        """Those of channels that are still open. Of the others, the broker has requeued all that was not acked."""
+        if self._session is None:
+            return
+        by_channel: dict[object, list[Delivery]] = defaultdict(list)
+        for each in deliveries:
+            by_channel[each.session].append(each)
+        for channel in self._session.channels.values():
+            if channel in by_channel:
+                yield channel, by_channel[channel]
 
     # -- connecting --------------------------------------------------------------------------------------------------
 
-    async def _connect(self, make: Callable[[URL], C]) -> C:
-        try:
-            connection = make(self._address.url())
-        except InvalidSetting as error:
-            raise LinkLost(str(error)) from error
-        try:
-            async with asyncio.timeout(self._connect_timeout):
-                with translated():
-                    await connection.connect()
-        except TimeoutError as error:
-            raise LinkLost(f"no connection within {self._connect_timeout:g} seconds") from error
-        return connection
-
     async def _dead_letter_channel(self) -> DeadLetterChannel:
-        connection = await self._connect(Connection)
+        connection = await self._address.connect(Connection, self._connect_timeout)
         try:
             channel = DeadLetterChannel(connection)
             connection.channels[channel.number] = channel
@@ -180,23 +216,6 @@ class RabbitMQSubscriber:
             await _close(connection)
             raise
         return channel
-
-    async def _ensure_queues(self, channel: DeliveryChannel) -> None:
-        if self._settings.declare == "no":
-            return
-        passive = self._settings.declare == "check"
-        try:
-            with translated():
-                if not passive:
-                    await channel.exchange_declare(self.exchange, exchange_type="topic", durable=True)
-                await channel.queue_declare(self.dead_letter_queue, durable=True, passive=passive)
-                arguments = None if passive else self._arguments
-                await channel.queue_declare(self.queue, durable=True, passive=passive, arguments=arguments)
-                for binding in () if passive else self._settings.bindings or ():
-                    await channel.queue_bind(self.queue, self.exchange, routing_key=binding)
-        except LinkLost as lost:
-            ended = channel.ended or lost
-            raise LinkLost(_why_not(ended, self.queue, self.exchange, self._address.user)) from lost
 
     def _unavailable(self, lost: BaseException, place: str | None = None) -> BrokerUnavailable:
         reason = str(lost) or "it did not answer in time"
@@ -220,24 +239,55 @@ async def _close(channel_or_connection: Any) -> None:
         pass  # it is closed all the same
 
 
-def _why_not(lost: LinkLost, queue: str, exchange: str, user: str) -> str:
-    match lost.code:
-        case 404:
-            return (
-                f"the queue {queue!r} or its dead-letter queue is missing; create it, or set declare='create' ({lost})"
-            )
-        case 403:
-            return (
-                f"user {user!r} may not declare the queue {queue!r} or the exchange {exchange!r}; grant it configure "
-                f"permission, or create them yourself and set declare='check' ({lost})"
-            )
-        case 406:
-            return (
-                f"the queue {queue!r} or the exchange {exchange!r} exists with other properties; "
-                f"set declare='check' to use it as it is ({lost})"
-            )
-        case _:
-            return str(lost)
+class _Session:
+    """An open connection, with its channels."""
+
+    def __init__(
+        self,
+        connection: DeliveryConnection,
+        control: DeliveryChannel,
+        channels: dict[str, DeliveryChannel],
+        sharing: Sharing | None,
+    ) -> None:
+        self.connection = connection
+        self.control = control
+        self.channels = channels
+        """By queue."""
+        self.sharing = sharing
+
+    def asking(self, queue: str) -> DeliveryChannel:
+        """The channel on which a queue is asked about: its own, so that what was sent on it before is counted."""
+        channel = self.channels.get(queue)
+        return self.control if channel is None or channel.finished or channel.is_closed else channel
+
+    async def close(self) -> None:
+        """Send the acks that are due, and close all."""
+        if self.sharing is not None:
+            await self.sharing.close()
+        self.connection.inflow.keep_reading()
+        for channel in self.channels.values():
+            channel.finish()
+        # The broker answers after it has read the acks, which a closing connection may not send.
+        await asyncio.gather(*map(_close, self.channels.values()))
+        await _close(self.connection)
+
+
+async def _open_session(connection: DeliveryConnection, topology: Topology, settings: SubscriberSettings) -> _Session:
+    prefetch = settings.prefetch or DEFAULT_PREFETCH
+    control = await connection.open_channel(CONTROL)
+    await topology.ensure(connection, control)
+    channels: dict[str, DeliveryChannel] = {}
+    for number, queue in enumerate(topology.queues, CONTROL + 1):
+        channels[queue] = await connection.open_channel(number)
+        await channels[queue].consume(queue, prefetch)
+    if topology.names is None:
+        return _Session(connection, control, channels, None)
+    members = Members(
+        connection, CONTROL + len(channels) + 1, topology.names.members, declare=settings.declare == "create"
+    )
+    await members.count()  # from now on, this process is one of them
+    sharing = Sharing(connection, channels, topology.names, members, prefetch=prefetch)
+    return _Session(connection, control, channels, sharing)
 
 
 def _now() -> float:

@@ -12,7 +12,10 @@ from postroad.ops.settings import all_settings, shown
 from postroad.ops.terminal import as_json as in_json
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from postroad.ops.settings import Settings
+    from postroad.ops.sink_settings import SinkSettings
 
 __all__ = ["config"]
 
@@ -38,7 +41,15 @@ def _config_report(settings: Settings) -> dict[str, object]:
             }
             for name, setting in all_settings().items()
         },
+        "sinks": {name: {each: value for each, value, _ in _own(sink)} for name, sink in settings.sinks.items()},
     }
+
+
+def _own(sink: SinkSettings) -> Iterator[tuple[str, str | int | None, str]]:
+    """The settings of a sink that it has itself, with their values and where they come from."""
+    for name, origin in sink.own.items():
+        setting = all_settings()[name]
+        yield name, shown(setting, sink.value(name)), str(origin)
 
 
 def _show_config(settings: Settings) -> None:
@@ -48,6 +59,8 @@ def _show_config(settings: Settings) -> None:
         value = shown(setting, settings.value(name))
         note = "" if setting.used else " (checked, not used yet)"
         rows.append((name, "(not set)" if value is None else str(value), f"{settings.origins[name]}{note}"))
+    for sink in settings.sinks.values():
+        rows += [(f"sinks.{sink.name}.{name}", str(value), origin) for name, value, origin in _own(sink)]
     names, values = (max(len(row[column]) for row in rows) for column in (0, 1))
     for name, text, origin in rows:
         typer.echo(f"{name:<{names}}  {text:<{values}}  {origin}")

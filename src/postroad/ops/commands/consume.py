@@ -8,7 +8,8 @@ import typer
 
 from postroad.ops.apps import consumer_named
 from postroad.ops.options import takes
-from postroad.ops.process import end_process, run_consumer, run_in_loop
+from postroad.ops.process import end_process, metrics_server, run_consumer, run_in_loop
+from postroad.ops.tracing import tracing_for
 
 if TYPE_CHECKING:
     from postroad.ops.settings import Settings
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["consume"]
 
 
-@takes("app", "log_level", "log_format")
+@takes("app", "metrics_port", "metrics_host", "log_level", "log_format", "tracing")
 def consume(
     *,
     settings: Settings,
@@ -30,9 +31,14 @@ def consume(
     at once.
     """
     consumer = consumer_named(settings.needed("app"))
-    summary, all_ended = run_in_loop(run_consumer(consumer, relay=settings.relay, until_empty=until_empty))
+    consumer.tracing = consumer.tracing or tracing_for(settings.command.tracing)
+    server = metrics_server(settings)
+    if server is not None:
+        consumer.add_listener(server.metrics)
+    running = run_consumer(consumer, relay=settings.relay, until_empty=until_empty, server=server)
+    summary, all_ended = run_in_loop(running)
     typer.echo(str(summary))
     code = 1 if until_empty and summary.dead else 0
-    if summary.abandoned or not all_ended:
+    if summary.abandoned or consumer.unfinished or not all_ended:
         end_process(code)
     raise typer.Exit(code)

@@ -1,4 +1,4 @@
-"""`postroad dead`: inspect, retry and drop dead messages."""
+"""`postroad dead`: inspect, retry and drop dead messages, and restore dropped ones."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from postroad.ops.parsing import (
     OfType,
     OlderThan,
     WithError,
+    WithPattern,
     WithPayload,
     parse_filter,
     parse_id_digits,
@@ -42,7 +43,11 @@ __all__ = ["dead"]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="The ids of messages, or their last digits.")]
 All = Annotated[bool, typer.Option("--all", help="Every dead message.")]
 
-dead = typer.Typer(cls=Group, no_args_is_help=True, help="Inspect, retry or drop dead messages.")
+AllDropped = Annotated[bool, typer.Option("--all", help="Every dropped message.")]
+
+dead = typer.Typer(
+    cls=Group, no_args_is_help=True, help="Inspect, retry or drop dead messages, or restore dropped ones."
+)
 
 
 @dead.command("list", cls=Command)
@@ -54,13 +59,16 @@ def list_dead(
     type: OfType = None,
     topic: OfTopic = None,
     error: WithError = None,
+    pattern: WithPattern = None,
     older: OlderThan = None,
     sink: OfSink = None,
     limit: Limit = 100,
     as_json: AsJson = False,
 ) -> None:
     """List dead messages, newest first."""
-    which = parse_filter(state=State.DEAD, key=key, type=type, topic=topic, error=error, older=older, sink=sink)
+    which = parse_filter(
+        state=State.DEAD, key=key, type=type, topic=topic, error=error, pattern=pattern, older=older, sink=sink
+    )
     listing = with_admin(settings, lambda admin: list_messages(admin, which, limit))
     show_listing(listing, "dead message", as_json=as_json)
 
@@ -82,12 +90,13 @@ def retry(
     type: OfType = None,
     topic: OfTopic = None,
     error: WithError = None,
+    pattern: WithPattern = None,
     older: OlderThan = None,
     sink: OfSink = None,
     all: All = False,
 ) -> Planning:
     """Retry dead messages, at once and with all their attempts."""
-    which = parse_filter(key=key, type=type, topic=topic, error=error, older=older, sink=sink)
+    which = parse_filter(key=key, type=type, topic=topic, error=error, pattern=pattern, older=older, sink=sink)
     digits = _checked(which, ids, all=all)
 
     async def plan(admin: Admin) -> Plan:
@@ -116,12 +125,13 @@ def drop(
     type: OfType = None,
     topic: OfTopic = None,
     error: WithError = None,
+    pattern: WithPattern = None,
     older: OlderThan = None,
     sink: OfSink = None,
     all: All = False,
 ) -> Planning:
     """Drop dead messages: they are never published, and retention deletes them."""
-    which = parse_filter(key=key, type=type, topic=topic, error=error, older=older, sink=sink)
+    which = parse_filter(key=key, type=type, topic=topic, error=error, pattern=pattern, older=older, sink=sink)
     digits = _checked(which, ids, all=all)
 
     async def plan(admin: Admin) -> Plan:
@@ -140,14 +150,51 @@ def drop(
     return plan
 
 
+@dead.command("restore", cls=Command)
+@changes(reason_required=False)
+def restore(
+    *,
+    settings: Settings,
+    ids: Ids = None,
+    key: OfKey = None,
+    type: OfType = None,
+    topic: OfTopic = None,
+    error: WithError = None,
+    pattern: WithPattern = None,
+    older: OlderThan = None,
+    sink: OfSink = None,
+    all: AllDropped = False,
+) -> Planning:
+    """Make dropped messages dead again, so that they can be retried, as long as they are in the log."""
+    which = parse_filter(key=key, type=type, topic=topic, error=error, pattern=pattern, older=older, sink=sink)
+    digits = _checked(which, ids, all=all, state=State.DROPPED)
+
+    async def plan(admin: Admin) -> Plan:
+        chosen = replace(which, ids=tuple([await admin.find_id(each) for each in digits]), state=State.DROPPED)
+        number = await admin.preview_restore(chosen)
+        messages = count(number.number, "dropped message")
+        return Plan(
+            changes=number,
+            nothing="no dropped message matches; `postroad messages --state dropped` shows all dropped messages",
+            would=f"{messages} would be restored",
+            question=f"Restore {messages}? They will be dead, and can be retried.",
+            act=lambda admin, by, on_progress: admin.restore(chosen, by, on_progress=on_progress),
+            thing="dropped message",
+            done="restored {}; retry them with `postroad dead retry`".format,
+            progress="restoring",
+        )
+
+    return plan
+
+
 _NOTHING = "no dead message matches; `postroad dead list` shows all dead messages"
 
 
-def _checked(which: Filter, ids: Sequence[str] | None, *, all: bool) -> list[str]:
-    """The digits of the ids. Raises InvalidSetting if all dead messages are selected without --all, or with more."""
+def _checked(which: Filter, ids: Sequence[str] | None, *, all: bool, state: State = State.DEAD) -> list[str]:
+    """The digits of the ids. Raises InvalidSetting if all messages are selected without --all, or with more."""
     selects = bool(ids) or not which.is_empty
     if all and selects:
-        raise InvalidSetting("--all selects every dead message; omit it, or what else selects messages")
+        raise InvalidSetting(f"--all selects every {state} message; omit it, or what else selects messages")
     if not all and not selects:
         raise InvalidSetting("no messages are selected; give ids, options that select messages, or --all")
     return [parse_id_digits(id) for id in ids or ()]

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from postroad.ops.console_server import DEFAULT_PORT
 from postroad.ops.terminal import output
 
 __all__ = ["demo"]
@@ -24,11 +25,23 @@ def demo(
         bool,
         typer.Option("--sabotage", help="Make the classic mistake: publish without an outbox, before the commit."),
     ] = False,
+    console: Annotated[
+        bool,
+        typer.Option("--console", help="Instead, run a shop that has trouble on purpose, and the console on it."),
+    ] = False,
+    port: Annotated[
+        int, typer.Option("--port", metavar="N", min=0, max=65_535, help="The port of the console; 0: any.")
+    ] = DEFAULT_PORT,
     directory: Annotated[
         Path | None, typer.Option("--directory", metavar="DIR", help="Keep the files in this directory.")
     ] = None,
 ) -> None:
     """Run an example: a shop, a relay that is killed twice, and an audit. Needs no server and ends by itself."""
+    if console:
+        from postroad.ops.demo.trouble import run_trouble
+
+        run_trouble(directory, port)
+        return
     from postroad.ops.demo.story import run_demo
 
     raise typer.Exit(run_demo(output(), orders=orders, seed=seed, sabotage=sabotage, directory=directory))

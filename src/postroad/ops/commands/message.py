@@ -11,9 +11,10 @@ from postroad.errors import NotFound
 from postroad.ops.options import FOR_ANY_DATABASE, takes
 from postroad.ops.parsing import AsJson, MessageId, OfSink, WithPayload, parse_id_digits
 from postroad.ops.rendering.messages import history_as_json, show_history
-from postroad.ops.rendering.text import LARGEST_SHOWN, one_line
+from postroad.ops.rendering.text import one_line
 from postroad.ops.runner import Plan, Planning, changes, with_admin
 from postroad.ops.terminal import Command, Group
+from postroad.payload_view import LARGEST_SHOWN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

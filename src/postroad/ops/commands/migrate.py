@@ -29,8 +29,8 @@ def migrate(
         typer.Option(
             "--grants",
             metavar="[KIND=]ROLE",
-            help="Print the grants that a PostgreSQL role needs as an application, relay, operator or reader, or to "
-            "read payloads, and change nothing. Repeatable.",
+            help="Print the grants that a PostgreSQL role needs as an application, relay, operator or reader, to read "
+            "payloads, or as debezium, and change nothing. Repeatable.",
         ),
     ] = None,
 ) -> None:

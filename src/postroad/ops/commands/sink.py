@@ -1,4 +1,4 @@
-"""`postroad sink`: list, retarget or remove sinks."""
+"""`postroad sink`: list, retarget, filter or remove sinks, or adopt their replication slots."""
 
 from __future__ import annotations
 
@@ -22,18 +22,22 @@ from postroad.ops.terminal import as_json as in_json
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from postroad.admin import Admin, SinkReport
+    from postroad.admin import Admin, FilterPreview, SinkReport
     from postroad.ops.settings import Settings
+    from postroad.ops.sink_settings import SinkSettings
 
 __all__ = ["sink"]
 
 sink = typer.Typer(
-    cls=Group, no_args_is_help=True, help="List sinks and their destinations; retarget or remove a sink."
+    cls=Group,
+    no_args_is_help=True,
+    help="List sinks and their destinations; retarget, filter or remove a sink, or adopt its replication slot.",
 )
 
 _SINKS = (
     Column("sink"),
     Column("destination"),
+    Column("takes"),
     *(Column(name, right=True, whole=True) for name in ("lanes", "relays", "last served", "undelivered")),
 )
 _UNKNOWN = "(unknown)"
@@ -55,7 +59,8 @@ def list_sinks(*, settings: Settings, as_json: AsJson = False) -> None:
 def _cells(report: SinkReport, now: datetime) -> list[str]:
     served = "now" if report.relays else f"{age((now - report.served_at).total_seconds())} ago"
     lanes, relays = str(len(report.lanes)), str(report.relays)
-    return [one_line(report.sink), _destination(report), lanes, relays, served, number_text(_undelivered(report))]
+    takes, undelivered = one_line(str(report.filter)), number_text(_undelivered(report))
+    return [one_line(report.sink), _destination(report), takes, lanes, relays, served, undelivered]
 
 
 @sink.command("retarget", cls=Command)
@@ -74,7 +79,7 @@ def retarget(
     ],
 ) -> Planning:
     """Change where a sink delivers to: its undelivered messages go there. Its relays must be stopped."""
-    destination = _destination_of(settings, to)
+    destination = _destination_of(settings.sink(sink), to)
 
     async def plan(admin: Admin) -> Plan:
         report = await admin.preview_retarget(sink, destination)
@@ -94,7 +99,7 @@ def retarget(
     return plan
 
 
-def _destination_of(settings: Settings, to: str) -> str:
+def _destination_of(settings: SinkSettings, to: str) -> str:
     """The destination that a publisher for this URL, with its settings, reports.
 
     The destination is stored and shown. A URL that is not understood is neither, nor is it quoted in the error,
@@ -111,6 +116,71 @@ def _destination_of(settings: Settings, to: str) -> str:
         f"{url_examples('local:NAME')}",
         settings=("to",),
     )
+
+
+@sink.command("filter", cls=Command)
+@changes("topics", "exclude_topics", "types", "sources", reason_required=True)
+def filter_sink(*, settings: Settings, sink: SinkName) -> Planning:
+    """Give a sink the filter that the settings have for it. Its relays must be stopped.
+
+    Messages that it has passed are not sent, and `postroad rewind` sends them.
+    """
+    filter = settings.sink(sink).filter
+
+    async def plan(admin: Admin) -> Plan:
+        preview = await admin.preview_refilter(sink, filter)
+        change = f"sink {one_line(sink)!r} take {one_line(str(filter))} instead of {one_line(str(preview.before))}"
+        effect = _effect(preview)
+        return Plan(
+            changes=Count(1),
+            would=f"would make {change}; {effect}",
+            question=f"Make {change}? {effect[0].upper()}{effect[1:]}.",
+            act=lambda admin, by, _: admin.refilter(sink, filter, by),
+            thing="lane",
+            done=lambda _: f"sink {one_line(sink)!r} takes {one_line(str(filter))} now; {effect}",
+        )
+
+    return plan
+
+
+@sink.command("adopt-slot", cls=Command)
+@changes(reason_required=True)
+def adopt_slot(*, settings: Settings, sink: SinkName) -> Planning:
+    """Let a sink whose replication slot was lost follow the slot that has its name now, and resume the sink.
+
+    First make sure that the messages which the sink has not passed are carried, such as by a snapshot of Debezium.
+    """
+
+    async def plan(admin: Admin) -> Plan:
+        slot = await admin.preview_adopt_slot(sink)
+        pending = about(_undelivered(await admin.sink(sink)), "message")
+        adopted = f"the replication slot {one_line(slot.name)!r} as it is now"
+        return Plan(
+            changes=Count(1),
+            would=f"sink {one_line(sink)!r} would follow {adopted}, and {pending} would count as carried by it",
+            question=f"Let sink {one_line(sink)!r} follow {adopted}? {pending} will count as carried by it.",
+            act=lambda admin, by, _: admin.adopt_slot(sink, by),
+            thing="lane",
+            done=lambda _: f"sink {one_line(sink)!r} follows {adopted}",
+        )
+
+    return plan
+
+
+def _effect(preview: FilterPreview) -> str:
+    """What happens to messages that are in the log already."""
+    which = "in the log" if preview.all_searched else f"among the newest {preview.searched:,} in the log"
+    passed, dropped = about(Count(preview.passed), "message"), about(Count(preview.dropped), "message")
+    parts = []
+    if preview.passed:
+        rewind = f"postroad rewind --sink {preview.sink} --to {preview.first_passed}"
+        parts.append(
+            f"{passed} {which} that it takes from now on, and has passed, will not be sent, unless you send them "
+            f"afterwards with everything else that it has had since: {rewind}"
+        )
+    if preview.dropped:
+        parts.append(f"{dropped} {which} that wait for it, and that it does not take any more, will not be sent")
+    return "; ".join(parts) or f"no message {which} is affected"
 
 
 @sink.command("remove", cls=Command)

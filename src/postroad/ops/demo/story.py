@@ -8,26 +8,25 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
-from contextlib import contextmanager
 from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 import msgspec
 
-from postroad.errors import InvalidSetting, PostroadError
+from postroad.errors import PostroadError
 from postroad.ops.demo import shop, warehouse
 from postroad.ops.demo.audit import audit, count, read_books
+from postroad.ops.demo.folder import folder_for
 from postroad.ops.demo.plan import Plan
 from postroad.ops.demo.report import show_audit, show_title
 from postroad.ops.demo.screen import screen_for
 from postroad.stores.sqlite import migrate_sqlite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from rich.console import Console
 
@@ -44,7 +43,7 @@ _KILLED: Final = -signal.SIGKILL if sys.platform != "win32" else 1
 
 def run_demo(console: Console, *, orders: int, seed: int | None, sabotage: bool, directory: Path | None) -> int:
     """Run the demo and show it; 0 when the audit passed, 1 when it did not."""
-    with _folder(directory) as folder:
+    with folder_for(directory) as folder:
         plan = Plan(str(folder), orders, SystemRandom().randrange(100_000) if seed is None else seed, sabotage)
         show_title(console, plan, kept=directory is not None)
         shop.create_tables(plan)
@@ -183,19 +182,3 @@ class Stage:
 
 class DemoFailed(PostroadError):
     """A process of the demo failed."""
-
-
-@contextmanager
-def _folder(directory: Path | None) -> Iterator[Path]:
-    if directory is None:
-        with tempfile.TemporaryDirectory(prefix="postroad-demo-") as temporary:
-            yield Path(temporary).resolve()
-        return
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        used = any(directory.iterdir())
-    except OSError as error:
-        raise InvalidSetting(f"directory is {str(directory)!r}, which can't be used: {error.strerror}") from error
-    if used:
-        raise InvalidSetting(f"directory is {str(directory)!r}, which is not empty; choose another")
-    yield directory.resolve()

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import typer
 
+from postroad.codecs.description import by_codecs
 from postroad.lifecycle import State
+from postroad.ops.rendering.payloads import show_payload
 from postroad.ops.rendering.tables import Column, Row, show_facts, show_rows
-from postroad.ops.rendering.text import age, count, one_line, payload_view, time_text, without_secrets
+from postroad.ops.rendering.text import age, count, one_line, time_text, without_secrets
 from postroad.ops.terminal import as_json as in_json
 
 if TYPE_CHECKING:
@@ -97,7 +99,7 @@ def show_history(message: MessageHistory, *, payload: bool) -> None:
     typer.echo(f"message {message.id}")
     show_facts(list(_facts(message)), indent="  ")
     if payload:
-        _show_payload(message)
+        show_payload(message.payload, message.content_type, message.headers, size=message.payload_size)
     for each in message.sinks:
         typer.echo(f"\nat sink {one_line(each.row.sink)!r}, lane {each.row.lane}")
         show_facts(list(_history(message, each)), indent="  ")
@@ -131,17 +133,13 @@ def _facts(message: MessageHistory) -> Iterator[tuple[str, str]]:
         yield one_line(name, 30), one_line(value)
     for id, type in message.caused:
         yield "caused", f"{id} {one_line(type)}"
+    if message.is_tombstone:
+        yield "payload", "none: it is a tombstone"
+        return
     size = message.payload_size
     shown = "not readable by this role;" if size is None else f"{count(size, 'byte')} of"
-    yield "payload", f"{shown} {one_line(message.content_type, 100)}"
-
-
-def _show_payload(message: MessageHistory) -> None:
-    view = payload_view(message.payload, message.content_type, size=message.payload_size)
-    for line in view.lines:
-        typer.echo(f"  | {line}")
-    if view.shown < view.size:
-        typer.echo(f"  | ... cut: {view.shown:,} of {view.size:,} bytes shown; --json has all of it, in Base64")
+    done = by_codecs(message.headers)
+    yield "payload", f"{shown} {one_line(message.content_type, 100)}{done and f', {done}'}"
 
 
 def _history(message: MessageHistory, there: MessageAtSink) -> Iterator[tuple[str, str]]:

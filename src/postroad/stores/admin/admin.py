@@ -7,30 +7,62 @@ from uuid import UUID
 
 from postroad.errors import InvalidSetting, NotFound
 from postroad.lifecycle import State
-from postroad.stores.admin import change, cleanup, inspect, preview, rewind, status
-from postroad.stores.admin.contract import Filter
+from postroad.stores.admin import (
+    audit,
+    caused,
+    change,
+    cleanup,
+    consumers,
+    dead_letters,
+    inspect,
+    latency_matrix,
+    numbers,
+    payloads,
+    preview,
+    rewind,
+    slots,
+    status,
+    trouble,
+    why,
+)
+from postroad.stores.admin.contract import DeadLetterFilter, Filter
 from postroad.stores.admin.names import check_sink
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import timedelta
+    from datetime import datetime, timedelta
     from types import TracebackType
 
+    from postroad.codecs.payload_store import PayloadStore
+    from postroad.dead_letters import DeadLetter, DeadLetterBox
+    from postroad.sink_filter import SinkFilter
+    from postroad.stores.admin.answers import Explanation, KeyExplanation, KeyWindow
+    from postroad.stores.admin.causation import Causation
     from postroad.stores.admin.contract import (
         AuditEntry,
+        AuditFilter,
         By,
+        ConsumerStatus,
         Count,
+        DatabaseNumbers,
+        DeadLetterPage,
+        DeadLetterRow,
         Done,
+        FilterPreview,
+        FollowedSlot,
         HeldKey,
         KeyCount,
         KeyPreview,
+        LatencyMatrix,
         MessageHistory,
         MessagePage,
         MessageRow,
         OnProgress,
         Rewind,
+        RewindPreview,
         SinkReport,
         StatusReport,
+        TroubleGroup,
     )
     from postroad.stores.admin.session import AdminDatabase
     from postroad.stores.base import Blocker
@@ -49,6 +81,12 @@ class Admin:
     `x` would do, for a confirmation. A change locks the lanes concerned, obeys `lifecycle.TRANSITIONS`, and writes its
     audit line and the lanes' new versions in the same transaction, so that the relays that own the lanes reload them.
     A change that finds nothing left to change, because another was faster, returns `Done(0)`.
+
+    `expected` of a change is the number that its preview has shown. If more match when the change begins, it raises
+    CountGrown and changes nothing; it never changes more. Messages and sinks are counted in the transaction that makes
+    the change, with the lanes locked; what is deleted in batches (`cleanup`, `forget`, `sweep_payloads`), and dead
+    letters, right before the first batch. The number may grow by itself while relays run (`rewind`, `cleanup`): give it
+    some room there.
 
     Raises StoreUnavailable, NotMigrated, ClientTooOld or LogNotReadable as a store does; InvalidSetting for an unknown
     sink or a filter that selects nothing; NotFound for a message or key that does not exist or has no such state.
@@ -79,6 +117,19 @@ class Admin:
         async with self._database.read() as query:
             return await status.status_report(query)
 
+    async def numbers(self) -> DatabaseNumbers:
+        """The numbers for metrics. Cheaper than `status`, and bounded however much is deferred."""
+        relays = await self._database.relays()
+        async with self._database.read() as query:
+            return await numbers.database_numbers(query, relays)
+
+    async def latency(self, sink: str, since: datetime, until: datetime) -> LatencyMatrix:
+        """How long the messages that were published in this time had been on their way, in buckets by time: for a
+        heatmap. As long as progress is kept; a long time of many lanes is cut at its beginning.
+        """
+        async with self._database.read() as query:
+            return await latency_matrix.latency_matrix(query, sink, since, until)
+
     async def sink(self, name: str) -> SinkReport:
         """The state of one sink."""
         async with self._database.read() as query:
@@ -96,6 +147,13 @@ class Admin:
             await check_sink(query, which.sink)
             return await inspect.count_messages(query, which)
 
+    async def trouble(self, sink: str | None = None, limit: int = 50) -> Sequence[TroubleGroup]:
+        """What fails: deferred messages with an error, grouped by sink and by the error without ids and values; the
+        largest groups first.
+        """
+        async with self._database.read() as query:
+            return await trouble.trouble_groups(query, sink, limit)
+
     async def message(self, id: UUID, *, payload_bytes: int = 65_536) -> MessageHistory:
         """Everything about a message, with the beginning of its payload."""
         async with self._database.read() as query:
@@ -103,6 +161,38 @@ class Admin:
         if found is None:
             raise preview.no_message(id)
         return found
+
+    async def causation(self, id: UUID, *, identity: str | None = None) -> Causation:
+        """The neighbourhood of a message in this database: its cause, what it caused here, and which consumers here
+        have handled it. Also for a message of another database, of which only the inbox here may know.
+
+        `identity` is `Causation.identity` of the database that has the message: with it the inbox is asked by index,
+        without it only recent messages are searched. `join` makes a graph of the answers of several databases.
+        """
+        async with self._database.snapshot() as query:
+            return await caused.causation(query, id, identity)
+
+    async def why(self, id: UUID, sink: str | None = None) -> Explanation:
+        """Why a message has not been sent to a sink, or what became of it: one answer per sink, with its evidence.
+
+        Also for an id that no message has: the answer then says what can have happened.
+        """
+        async with self._database.snapshot() as query:
+            return await why.why_message(query, id, sink)
+
+    async def why_key(self, key: str, sink: str | None = None) -> KeyExplanation | None:
+        """What the messages of a key wait for: one answer per sink, about the message that goes next. None if there is
+        no sink yet. Messages that no lane has read are searched up to a bound.
+        """
+        async with self._database.snapshot() as query:
+            return await why.why_key(query, key, sink)
+
+    async def key_window(self, sink: str, key: str, limit: int = 50) -> KeyWindow:
+        """A key's messages at a sink, in order: the first that wait, with the head that blocks the others, and the
+        newest in the log, which is searched up to a bound; and who holds the key, and what it waits for.
+        """
+        async with self._database.snapshot() as query:
+            return await why.key_window(query, sink, key, limit)
 
     async def find_id(self, digits: str) -> UUID:
         """The id that begins with these hexadecimal digits or, among the newest messages, ends with them.
@@ -135,10 +225,22 @@ class Admin:
         """The relays of all sinks, including those that died within the last day."""
         return await self._database.relays()
 
-    async def audit(self, limit: int = 100) -> Sequence[AuditEntry]:
-        """What operators changed, newest first."""
+    async def consumers(self) -> Sequence[ConsumerStatus]:
+        """The consumers that use this database, including those that died within the last week."""
         async with self._database.read() as query:
-            return await inspect.audit_entries(query, limit)
+            return await consumers.list_consumers(query)
+
+    async def audit(self, limit: int = 100, *, which: AuditFilter | None = None) -> Sequence[AuditEntry]:
+        """What operators changed, newest first. A filter searches the newest 20,000 lines, below `which.below`."""
+        async with self._database.read() as query:
+            return await inspect.audit_entries(query, limit, which)
+
+    async def record_view(self, id: UUID | str, by: By, *, consumer: str | None = None) -> None:
+        """Write into the audit, as the command "view_payload", that a message's payload was looked at; or that of a
+        dead letter of a consumer. Call it before the payload is shown.
+        """
+        async with self._database.write() as query:
+            await audit.record_view(query, str(id), consumer, by)
 
     # -- dead messages -----------------------------------------------------------------------------------------------
 
@@ -147,13 +249,91 @@ class Admin:
         async with self._database.read() as query:
             return await preview.preview_dead(query, which)
 
-    async def retry(self, which: Filter, by: By, *, on_progress: OnProgress | None = None) -> Done:
+    async def retry(
+        self, which: Filter, by: By, *, expected: int | None = None, on_progress: OnProgress | None = None
+    ) -> Done:
         """Retry dead messages, at once and with all their attempts; after earlier messages that block their keys."""
-        return await change.change_dead(self._database, "retry", which, by, on_progress)
+        return await change.change_dead(self._database, "retry", which, by, on_progress, expected=expected)
 
-    async def drop(self, which: Filter, by: By, *, on_progress: OnProgress | None = None) -> Done:
-        """Drop dead messages: they are never published, and retention may delete them."""
-        return await change.change_dead(self._database, "drop", which, by, on_progress)
+    async def drop(
+        self, which: Filter, by: By, *, expected: int | None = None, on_progress: OnProgress | None = None
+    ) -> Done:
+        """Drop dead messages: they are never published, and retention deletes them. Until then `restore` undoes it."""
+        return await change.change_dead(self._database, "drop", which, by, on_progress, expected=expected)
+
+    async def preview_restore(self, which: Filter) -> Count:
+        """How many messages `restore` would change. Raises NotFound if one that is named by id is not dropped."""
+        async with self._database.read() as query:
+            return await preview.preview_restore(query, which)
+
+    async def restore(
+        self, which: Filter, by: By, *, expected: int | None = None, on_progress: OnProgress | None = None
+    ) -> Done:
+        """Make dropped messages dead again, as long as they are in the log; then `retry` publishes them. Also what the
+        relay dropped because no consumer had subscribed. They hold no later messages of their keys.
+        """
+        return await change.restore(self._database, which, by, on_progress, expected=expected)
+
+    # -- dead letters of consumers -----------------------------------------------------------------------------------
+
+    async def dead_letters(self, which: DeadLetterFilter, limit: int = 100) -> DeadLetterPage:
+        """What consumers have given up, newest first, as their database has recorded it: index look-ups, no broker.
+
+        A record is deleted when its letter is retried or dropped, or when the inbox's `retain` is over.
+        """
+        async with self._database.read() as query:
+            return await dead_letters.list_letters(query, which, limit)
+
+    async def find_dead_letter(self, ending: str, consumer: str | None = None) -> DeadLetterRow:
+        """The dead letter whose id is this, or ends with it. Raises NotFound, and InvalidSetting if there are several.
+
+        `read_dead_letter` gets its contents.
+        """
+        async with self._database.read() as query:
+            return await dead_letters.find_letter(query, DeadLetterFilter(consumer=consumer), ending)
+
+    async def read_dead_letter(self, box: DeadLetterBox, row: DeadLetterRow) -> DeadLetter | None:
+        """The letter with its headers and its payload, from the consumer's broker; None if it is not there any more.
+
+        `box` is `Consumer.dead_letters()`. Raises BrokerUnavailable.
+        """
+        return await dead_letters.read_letter(box, row.consumer, row.id)
+
+    async def preview_dead_letters(self, which: DeadLetterFilter) -> Count:
+        """How many letters `retry_dead_letters` or `drop_dead_letters` would change, as far as the database knows."""
+        async with self._database.read() as query:
+            return await dead_letters.count_letters(query, which)
+
+    async def retry_dead_letters(
+        self,
+        box: DeadLetterBox,
+        which: DeadLetterFilter,
+        by: By,
+        *,
+        expected: int | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> Done:
+        """Move letters of one consumer back to where it receives from: RabbitMQ's queue, the partition of a topic of
+        Kafka, the subject of NATS, the stream of Redis. The consumer handles them with all their attempts.
+
+        `box` is `Consumer.dead_letters()` of the consumer that `which` names. `Done.unchanged` counts letters that the
+        broker does not have. Up to 10,000 at a time. Raises BrokerUnavailable; what was moved until then is recorded.
+        """
+        return await dead_letters.retry_letters(self._database, box, which, by, on_progress, expected=expected)
+
+    async def drop_dead_letters(
+        self,
+        box: DeadLetterBox,
+        which: DeadLetterFilter,
+        by: By,
+        *,
+        expected: int | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> Done:
+        """Delete letters of one consumer, and their records, also of letters that the broker does not have any more.
+        Kafka keeps its records until its own retention deletes them.
+        """
+        return await dead_letters.drop_letters(self._database, box, which, by, on_progress, expected=expected)
 
     # -- any messages ------------------------------------------------------------------------------------------------
 
@@ -162,12 +342,14 @@ class Admin:
         async with self._database.read() as query:
             return await preview.preview_move(query, id, sink, State.SKIPPED, "skipped")
 
-    async def skip(self, which: Filter, by: By, *, on_progress: OnProgress | None = None) -> Done:
+    async def skip(
+        self, which: Filter, by: By, *, expected: int | None = None, on_progress: OnProgress | None = None
+    ) -> Done:
         """Never publish messages that are waiting, retrying, held or dead, because they were published by other means.
 
         Messages that are waiting must be named by id.
         """
-        return await change.skip(self._database, which, by, on_progress)
+        return await change.skip(self._database, which, by, on_progress, expected=expected)
 
     async def preview_poison(self, id: UUID, sink: str | None = None) -> Sequence[MessageRow]:
         """The message at each sink where it can be poisoned. Raises NotFound if there is none."""
@@ -175,14 +357,20 @@ class Admin:
             return await preview.preview_move(query, id, sink, State.DEAD, "poisoned")
 
     async def poison(
-        self, which: Filter, by: By, *, holds_key: bool = False, on_progress: OnProgress | None = None
+        self,
+        which: Filter,
+        by: By,
+        *,
+        holds_key: bool = False,
+        expected: int | None = None,
+        on_progress: OnProgress | None = None,
     ) -> Done:
         """Make messages dead that are waiting, retrying or held. `by.reason` becomes their error.
 
         Messages that are waiting must be named by id. `holds_key`: later messages of their keys are held, as with the
         setting on_dead = "hold".
         """
-        return await change.poison(self._database, which, by, on_progress, holds_key=holds_key)
+        return await change.poison(self._database, which, by, on_progress, holds_key=holds_key, expected=expected)
 
     # -- keys --------------------------------------------------------------------------------------------------------
 
@@ -191,9 +379,11 @@ class Admin:
         async with self._database.read() as query:
             return await preview.preview_hold(query, sink, key)
 
-    async def hold(self, sink: str, key: str, by: By) -> Done:
-        """Publish no message of this key to the sink until it is released. `changed` is 0 if it was held already."""
-        return await change.hold_or_release(self._database, sink, key, by, hold=True)
+    async def hold(self, sink: str, key: str, by: By, *, expected: int | None = None) -> Done:
+        """Publish no message of this key to the sink until it is released. `changed` is 0 if it was held already.
+        `expected` is of messages that wait, as `KeyPreview.waiting`.
+        """
+        return await change.hold_or_release(self._database, sink, key, by, hold=True, expected=expected)
 
     async def release(self, sink: str, key: str, by: By) -> Done:
         """Publish the messages of a held key again, in order. `changed` is 0 if it was not held."""
@@ -204,9 +394,11 @@ class Admin:
         async with self._database.read() as query:
             return await preview.preview_skip_key(query, sink, key)
 
-    async def skip_key(self, sink: str, key: str, by: By) -> Done:
+    async def skip_key(self, sink: str, key: str, by: By, *, expected: int | None = None) -> Done:
         """Skip the messages of a key that are retrying, held or dead. A hold on the key remains."""
-        return await change.skip(self._database, Filter(sink=sink, key=key), by, None, command="skip_key")
+        return await change.skip(
+            self._database, Filter(sink=sink, key=key), by, None, command="skip_key", expected=expected
+        )
 
     # -- sinks -------------------------------------------------------------------------------------------------------
 
@@ -217,6 +409,20 @@ class Admin:
     async def resume(self, sink: str, by: By) -> Done:
         """Resume a paused sink. `changed` is the number of lanes, or 0 if it was not paused."""
         return await change.pause_or_resume(self._database, sink, by, pause=False)
+
+    async def preview_adopt_slot(self, sink: str) -> FollowedSlot:
+        """The replication slot that `adopt_slot` would adopt. Raises NotFound if there is none, or none was lost."""
+        async with self._database.read() as query:
+            return await slots.preview_adopt_slot(query, sink)
+
+    async def adopt_slot(self, sink: str, by: By) -> Done:
+        """Let a sink whose replication slot was lost follow the slot that has its name now, and resume it. `changed` is
+        the number of lanes.
+
+        Every message that the sink has not passed counts as carried once that slot has confirmed the present end of
+        the log. So this is for an operator who has had them carried by other means.
+        """
+        return await slots.adopt_slot(self._database, sink, by)
 
     async def preview_retarget(self, sink: str, destination: str) -> SinkReport:
         """The sink that `retarget` would change. Raises as `retarget` does, and NotFound if it delivers there."""
@@ -231,16 +437,30 @@ class Admin:
         """
         return await change.retarget(self._database, sink, destination, by)
 
+    async def preview_refilter(self, sink: str, filter: SinkFilter) -> FilterPreview:
+        """What `refilter` would change. Raises as it does, and NotFound if the sink has this filter."""
+        async with self._database.read() as query:
+            return await preview.preview_refilter(query, sink, filter)
+
+    async def refilter(self, sink: str, filter: SinkFilter, by: By) -> Done:
+        """Change which messages the sink takes, from now on: what its cursors have passed is not sent (`rewind` sends
+        it), and deferred messages stay as they are. `changed` is the number of lanes, or 0 if it has this filter.
+
+        Raises NotFound while a relay serves the sink.
+        """
+        return await change.refilter(self._database, sink, filter, by)
+
     async def preview_remove_sink(self, sink: str) -> SinkReport:
         """The sink that `remove_sink` would delete. Raises NotFound while a relay serves it."""
         async with self._database.read() as query:
             return await preview.unserved_sink(query, sink)
 
-    async def remove_sink(self, sink: str, by: By) -> Done:
+    async def remove_sink(self, sink: str, by: By, *, expected: int | None = None) -> Done:
         """Delete the sink and everything about it: what it has not delivered is not delivered there, and retention does
-        not wait for it. `changed` is the number of lanes. Raises NotFound while a relay serves the sink.
+        not wait for it. `changed` is the number of lanes. Raises NotFound while a relay serves the sink. `expected` is
+        of messages that are not delivered, as `Totals.undelivered`.
         """
-        return await change.remove_sink(self._database, sink, by)
+        return await change.remove_sink(self._database, sink, by, expected)
 
     # -- the log -----------------------------------------------------------------------------------------------------
 
@@ -249,29 +469,61 @@ class Admin:
         async with self._database.read() as query:
             return await cleanup.preview_cleanup(query, older_than)
 
-    async def cleanup(self, older_than: timedelta, by: By, *, on_progress: OnProgress | None = None) -> Done:
+    async def cleanup(
+        self, older_than: timedelta, by: By, *, expected: int | None = None, on_progress: OnProgress | None = None
+    ) -> Done:
         """Delete messages that every sink has had and that are older than this, in small batches."""
-        return await cleanup.cleanup(self._database, older_than, by, on_progress)
+        return await cleanup.cleanup(self._database, older_than, by, on_progress, expected)
 
     async def preview_forget(self, key: str) -> KeyCount:
         """How many messages of a key `forget` would delete, and how many it would leave. Scans the log, in batches."""
         async with self._database.read() as query:
             return await cleanup.count_of_key(query, key)
 
-    async def forget(self, key: str, by: By, *, on_progress: OnProgress | None = None) -> Done:
+    async def forget(
+        self, key: str, by: By, *, expected: int | None = None, on_progress: OnProgress | None = None
+    ) -> Done:
         """Delete the messages of a key that every sink has had, whatever their age, and their failed attempts. The
         audit keeps what operators did to the key, without the key.
         """
-        return await cleanup.forget(self._database, key, by, on_progress)
+        return await cleanup.forget(self._database, key, by, on_progress, expected)
+
+    async def preview_sweep_payloads(self, store: PayloadStore, older_than: timedelta) -> Count:
+        """How many payloads `sweep_payloads` would delete, if no transaction is open that refers to one."""
+        return await payloads.preview_sweep(self._database, store, older_than)
+
+    async def sweep_payloads(
+        self,
+        store: PayloadStore,
+        older_than: timedelta,
+        by: By,
+        *,
+        expected: int | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> Done:
+        """Delete payloads that were stored elsewhere longer ago than this and that no message in the log refers to.
+
+        Waits for transactions that were open when the payloads were listed. Raises PayloadsUnavailable.
+        """
+        return await payloads.sweep(self._database, store, older_than, by, on_progress, expected=expected)
 
     async def preview_rewind(self, which: Rewind) -> Count:
         """How many messages `rewind` would publish again now."""
         async with self._database.read() as query:
             return await rewind.preview_rewind(query, which)
 
-    async def rewind(self, which: Rewind, by: By, *, on_progress: OnProgress | None = None) -> Done:
+    async def preview_rewind_details(self, which: Rewind) -> RewindPreview:
+        """What `rewind` would publish again now: how many, of which types and keys, and how many of them the consumers
+        of this database would ignore; estimated from the first messages if there are many.
+        """
+        async with self._database.snapshot() as query:
+            return await rewind.preview_details(query, which)
+
+    async def rewind(
+        self, which: Rewind, by: By, *, expected: int | None = None, on_progress: OnProgress | None = None
+    ) -> Done:
         """Have messages published again that the sink has delivered: in order per key, with a header that marks them.
 
         Messages that were canceled, dropped or skipped are not published; deferred ones stay as they are.
         """
-        return await rewind.rewind_sink(self._database, which, by, on_progress)
+        return await rewind.rewind_sink(self._database, which, by, on_progress, expected)

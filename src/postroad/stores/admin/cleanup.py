@@ -42,8 +42,16 @@ async def preview_cleanup(query: Query, older_than: timedelta) -> Count:
     return estimate(matching, looked_at=through - first + 1, of=end - first + 1, exact=False)
 
 
-async def cleanup(database: AdminDatabase, older_than: timedelta, by: By, on_progress: OnProgress | None) -> Done:
-    change = AuditedChange("cleanup", {"older_than_seconds": older_than.total_seconds()}, by)
+async def cleanup(
+    database: AdminDatabase, older_than: timedelta, by: By, on_progress: OnProgress | None, expected: int | None = None
+) -> Done:
+    change = AuditedChange("cleanup", {"older_than_seconds": older_than.total_seconds()}, by, expected)
+
+    async def count() -> int:
+        async with database.read() as query:
+            return (await preview_cleanup(query, older_than)).number
+
+    await change.confirm(count)
     return await _delete(database, change, older_than, on_progress=on_progress)
 
 
@@ -58,8 +66,16 @@ async def count_of_key(query: Query, key: str) -> KeyCount:
         after = through
 
 
-async def forget(database: AdminDatabase, key: str, by: By, on_progress: OnProgress | None) -> Done:
-    change = AuditedChange("forget", {}, by)
+async def forget(
+    database: AdminDatabase, key: str, by: By, on_progress: OnProgress | None, expected: int | None = None
+) -> Done:
+    change = AuditedChange("forget", {}, by, expected)
+
+    async def count() -> int:
+        async with database.read() as query:
+            return (await count_of_key(query, key)).delivered
+
+    await change.confirm(count)
     async with database.write() as query:
         await query("forget_in_audit", key, await change.add_line(query, 0))
     return await _delete(database, change, timedelta(0), key, on_progress=on_progress)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from postroad.sink_filter import EVERYTHING, SinkFilter
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import datetime
+    from datetime import datetime, timedelta
     from uuid import UUID
 
     from postroad.lifecycle import State
@@ -17,24 +19,40 @@ if TYPE_CHECKING:
 __all__ = [
     "MINUTES",
     "AuditEntry",
+    "AuditFilter",
+    "BlockedRoutes",
     "By",
+    "ConsumerReport",
+    "ConsumerStatus",
     "Count",
+    "DatabaseNumbers",
+    "DeadLetterFilter",
+    "DeadLetterPage",
+    "DeadLetterRow",
     "Done",
     "FailedAttempt",
     "Filter",
+    "FilterPreview",
+    "FollowedSlot",
     "HeldKey",
     "KeyCount",
     "KeyPreview",
+    "LaneNumbers",
     "LaneReport",
+    "LatencyMatrix",
     "MessageAtSink",
     "MessageHistory",
     "MessagePage",
     "MessageRow",
     "OnProgress",
+    "Pause",
     "Rewind",
+    "RewindPreview",
+    "SinkNumbers",
     "SinkReport",
     "StatusReport",
     "Totals",
+    "TroubleGroup",
     "totals",
 ]
 
@@ -59,6 +77,11 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     topic: str | None = None
     error: str | None = None
     """The last error contains this text, ignoring case."""
+    error_pattern: str | None = None
+    """The last error has this pattern, as `TroubleGroup.pattern` has it. It is compared message by message: a list
+    reads a bounded number of messages and says where it stopped, a count is a lower bound beyond that, and a change
+    reads all.
+    """
     since: datetime | None = None
     """Added at this time or later."""
     before: datetime | None = None
@@ -69,9 +92,43 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_empty(self) -> bool:
         """Whether no field selects messages. A sink alone does not."""
-        return not (
-            self.state or self.ids or self.key or self.type or self.topic or self.error or self.since or self.before
-        )
+        texts = self.key or self.type or self.topic or self.error or self.error_pattern
+        return not (self.state or self.ids or texts or self.since or self.before)
+
+
+class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Selects dead letters of consumers. A letter must match every field that is given."""
+
+    consumer: str | None = None
+    ids: Sequence[str] = ()
+    """Identities, as `DeadLetterRow.id` has them."""
+    type: str | None = None
+    error: str | None = None
+    """The error contains this text, ignoring case."""
+    since: datetime | None = None
+    """Dead since this time or later."""
+    before: datetime | None = None
+    """Dead since before this time."""
+    all: bool = False
+    """Selects every dead letter. Without it, a change with an otherwise empty filter is refused."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no field selects letters. A consumer alone does not."""
+        return not (self.ids or self.type or self.error or self.since or self.before)
+
+
+class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Selects lines of the audit. A line must match every field that is given."""
+
+    who: str | None = None
+    command: str | None = None
+    text: str | None = None
+    """The name, the command, the arguments or the reason contain this text, ignoring case."""
+    since: datetime | None = None
+    before: datetime | None = None
+    below: int | None = None
+    """Lines with a lower number: what comes after a page of the audit."""
 
 
 class By(msgspec.Struct, frozen=True):
@@ -102,6 +159,41 @@ class Count(msgspec.Struct, frozen=True):
     number: int
     exact: bool = True
     """False: an estimate, because an exact count would have to scan the log."""
+
+
+class RewindPreview(msgspec.Struct, frozen=True, kw_only=True):
+    """What `rewind` would publish again now. All but `count` is of the first messages that match."""
+
+    count: Count
+    sampled: int
+    """How many of the first messages the rest is drawn from."""
+    types: Sequence[tuple[str, int]]
+    """The most frequent types, and how many messages of the sample have each."""
+    number_of_keys: int
+    """How many keys the sample has."""
+    keys: Sequence[tuple[str, int]]
+    """The most frequent keys."""
+    ignored: Sequence[tuple[str, Count]]
+    """Each consumer of this database's inbox that has processed some of them, and how many it would ignore, because it
+    knows their ids; with new ids, none.
+    """
+
+    @property
+    def exact(self) -> bool:
+        """Whether the sample has all messages that match."""
+        return self.count.exact and self.sampled == self.count.number
+
+
+class LatencyMatrix(msgspec.Struct, frozen=True, kw_only=True):
+    """How long messages of a sink were on their way, from being added to the confirm of the first attempt, by time."""
+
+    bounds: Sequence[float]
+    """The upper bounds of the buckets in seconds; one more bucket without a bound follows."""
+    step: timedelta
+    times: Sequence[tuple[datetime, Sequence[int]]]
+    """The beginnings of steps in which messages were published, and how many of them are in each bucket: the ages of a
+    few messages of each page stand for all of it.
+    """
 
 
 class KeyCount(msgspec.Struct, frozen=True):
@@ -207,6 +299,33 @@ class MessageHistory(msgspec.Struct, frozen=True, kw_only=True):
     caused: Sequence[tuple[UUID, str]]
     """Ids and types of messages whose causation id is this message, among the SCAN_LIMIT rows after it."""
 
+    @property
+    def is_tombstone(self) -> bool:
+        """It has no content; see `Tombstone`."""
+        return not self.content_type and not self.payload_size
+
+
+class TroubleGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Deferred messages of a sink whose errors have one pattern. `Filter(sink=…, error_pattern=…)` selects them."""
+
+    sink: str
+    pattern: str
+    """The error, with placeholders for ids, numbers, addresses and quoted values."""
+    example: str
+    """The newest error."""
+    count: Count
+    """Not exact: at least so many, because the sink has more deferred messages than were read."""
+    states: Mapping[State, int]
+    """How many of them are retrying, sending, held or dead."""
+    types: Sequence[str]
+    """The types of the newest of them."""
+    first_at: datetime
+    """When the first of them was first refused."""
+    last_at: datetime
+    """When one of them was last refused."""
+    ids: Sequence[UUID]
+    """A few of the newest."""
+
 
 class LaneReport(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a lane."""
@@ -227,6 +346,16 @@ class LaneReport(msgspec.Struct, frozen=True, kw_only=True):
     """Messages dropped because no consumer had subscribed to them, as long as they are in the log."""
     paused: bool
     owner: UUID | None
+    lease_seconds: float | None = None
+    """How long the owner keeps the lane without another heartbeat; negative: the lease has expired."""
+    epoch: int = 0
+    """How often the lane's owner has changed."""
+    nap_seconds: float | None = None
+    """Its owner has nothing to do, and waits so long at most until it looks again; a new message wakes it. None: it
+    does not nap, or the database has no naps.
+    """
+    gap: int = 0
+    """Positions between the lane's and the end of the log, of all lanes' messages."""
     published_last_hour: int
     refused_last_hour: int
 
@@ -265,6 +394,37 @@ class HeldKey(msgspec.Struct, frozen=True):
     reason: str | None
 
 
+class Pause(msgspec.Struct, frozen=True):
+    """Who paused a sink."""
+
+    since: datetime
+    who: str
+    reason: str | None
+
+
+class FollowedSlot(msgspec.Struct, frozen=True, kw_only=True):
+    """The replication slot that a sink follows: another program carries its messages."""
+
+    name: str
+    lost: str | None = None
+    """Why it is not the slot that the sink followed. The sink is paused until an operator adopts the slot."""
+    active: bool | None = None
+    """Whether a program reads it; None: there is no slot of this name."""
+    wal_status: str | None = None
+    behind_bytes: int | None = None
+    """How much of the write-ahead log its reader has not confirmed."""
+
+
+class BlockedRoutes(msgspec.Struct, frozen=True):
+    """Messages of a sink that wait for a blocked route."""
+
+    messages: int
+    route: str
+    """One of the routes."""
+    since: datetime
+    """When the first of these messages was deferred."""
+
+
 class SinkReport(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a sink and its lanes."""
 
@@ -279,11 +439,79 @@ class SinkReport(msgspec.Struct, frozen=True, kw_only=True):
     published_per_minute: Sequence[int]
     """MINUTES numbers, oldest first. The last one is the current minute of the clock."""
     held_keys: Sequence[HeldKey]
+    pause: Pause | None = None
+    slot: FollowedSlot | None = None
+    blocked: BlockedRoutes | None = None
+    failing_since: datetime | None = None
+    """When the first of the messages that are failing was first refused."""
+    dead_since: datetime | None = None
+    """When the first of the dead messages was first refused."""
+    copies: int = 0
+    """Copies of messages that died in other sinks, and that wait for this one; see the setting `dead_letter_sink`."""
+    copies_since: datetime | None = None
+    """When the first of those messages died."""
+    filter: SinkFilter = EVERYTHING
+    """Which messages it takes: all numbers are of those."""
 
     @property
     def paused(self) -> bool:
         """Whether the sink is paused."""
         return any(lane.paused for lane in self.lanes)
+
+
+class FilterPreview(msgspec.Struct, frozen=True, kw_only=True):
+    """What another filter would change for a sink, among the newest messages of the log."""
+
+    sink: str
+    before: SinkFilter
+    after: SinkFilter
+    searched: int
+    """How many of the newest messages were compared."""
+    all_searched: bool
+    """That was the whole log."""
+    passed: int
+    """Messages that the sink did not take, would take now, and has passed: they are not sent by themselves."""
+    first_passed: int | None
+    """The position of the first of those."""
+    dropped: int
+    """Messages that wait for the sink, and that it would not take any more."""
+
+
+class ConsumerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A running consumer, or one that died. The numbers are those since its start."""
+
+    consumer: str
+    instance: UUID
+    """Random, new for each start."""
+    state: Literal["alive", "dead"]
+    source: str
+    """What it receives from."""
+    host: str
+    pid: int
+    version: str
+    started_at: datetime
+    heartbeat_seconds: float
+    """How long ago its last heartbeat was."""
+    handled: int
+    duplicates: int
+    failed: int
+    """Attempts that failed."""
+    dead: int
+    """Messages that went to the dead-letter queue."""
+
+
+class ConsumerReport(msgspec.Struct, frozen=True, kw_only=True):
+    """All processes of one consumer."""
+
+    consumer: str
+    alive: int
+    died: int
+    """Processes whose heartbeats have stopped, without having ended in order, within a week."""
+    last_heartbeat_at: datetime | None
+    """None: no process has a row."""
+    dead_letters: Count
+    """Of the last day."""
+    dead_letters_since: datetime | None
 
 
 class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -295,10 +523,76 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     scheduled: Count
     """Scheduled messages, which are not in the log yet."""
     next_scheduled_at: datetime | None
+    consumers: Sequence[ConsumerReport] = ()
+    """Consumers that run, or died within a week, or had dead letters within a day."""
+
+
+class LaneNumbers(msgspec.Struct, frozen=True):
+    """A lane, for metrics."""
+
+    lane: int
+    pending: int
+    """An estimate where there are many."""
+    lag_seconds: float
+
+
+class SinkNumbers(msgspec.Struct, frozen=True, kw_only=True):
+    """A sink, for metrics."""
+
+    sink: str
+    lanes: Sequence[LaneNumbers]
+    oldest_unsent_seconds: float
+    paused: bool
+    held_keys: int
+    deferred: Mapping[State, int]
+    """By state: retrying, sending, held, dead."""
+    relays: Mapping[str, int]
+    """By state: active, standby, dead."""
+
+
+class DatabaseNumbers(msgspec.Struct, frozen=True, kw_only=True):
+    """The database, for metrics: each number takes a bounded number of index look-ups."""
+
+    sinks: Sequence[SinkNumbers]
+    log_position: int
+    """The highest position of the log, also when its rows have been deleted."""
+    oldest_row_seconds: float
+    scheduled: int
+    """Counted up to a bound."""
+    overdue_seconds: float
+    table_bytes: Mapping[str, int]
+
+
+class DeadLetterRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that a consumer has given up, as its database has recorded it. Its broker has the letter itself."""
+
+    consumer: str
+    id: str
+    """The message's identity in the inbox: its source, a space, and its id."""
+    type: str
+    """Empty for a message that could not be read."""
+    attempts: int
+    crashes: int
+    """How many of these attempts ended with their process."""
+    error: str | None
+    dead_at: datetime
+
+    @property
+    def message_id(self) -> str:
+        """The producer's id of the message, without the source."""
+        return self.id.rpartition(" ")[2]
+
+
+class DeadLetterPage(msgspec.Struct, frozen=True):
+    """The newest dead letters that match."""
+
+    letters: Sequence[DeadLetterRow]
+    total: Count
+    """How many match."""
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A change that an operator made."""
+    """A change that an operator made; or a payload that one has looked at."""
 
     number: int
     at: datetime

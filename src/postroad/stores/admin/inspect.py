@@ -7,34 +7,42 @@ from uuid import UUID
 
 import msgspec
 
-from postroad.lifecycle import STORED, State
+from postroad.lifecycle import FINAL, STORED, State
 from postroad.stores.admin.contract import (
     AuditEntry,
+    AuditFilter,
     Count,
     FailedAttempt,
+    Filter,
     MessageAtSink,
     MessageHistory,
     MessagePage,
     MessageRow,
 )
+from postroad.stores.admin.error_patterns import normalise_error
 from postroad.stores.admin.session import from_microseconds, to_microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from postroad.stores.admin.contract import Filter
     from postroad.stores.admin.session import Query
 
 __all__ = [
+    "NEWEST",
     "SCAN_LIMIT",
     "audit_entries",
     "count_messages",
     "deferred_values",
     "estimate",
+    "find_deferred",
     "find_ids",
+    "has_pattern",
+    "headers_of",
     "list_messages",
     "message_history",
+    "rows_at",
     "rows_by_id",
+    "waiting_of_key",
 ]
 
 SCAN_LIMIT: Final = 10_000
@@ -42,6 +50,12 @@ SCAN_LIMIT: Final = 10_000
 
 SAMPLE: Final = 5_000
 """At most this many deferred messages are looked up in the log, if the filter needs fields that only the log has."""
+
+NEWEST: Final = 1000
+"""A key is searched for among this many of the newest messages."""
+
+AUDIT_SEARCHED: Final = 20_000
+"""A filter of the audit is applied to this many lines."""
 
 _LAST_POSITION: Final = 2**63 - 1
 
@@ -63,7 +77,7 @@ async def message_history(query: Query, id: UUID, payload_bytes: int) -> Message
         topic=topic,
         key=key,
         content_type=content_type,
-        headers=_headers(headers),
+        headers=headers_of(headers),
         payload=payload,
         payload_size=size,
         created_at=from_microseconds(created_at),
@@ -98,7 +112,7 @@ async def _at_sinks(query: Query, id: UUID, position: int) -> list[MessageAtSink
 
 
 async def _caused(query: Query, id: UUID, position: int) -> list[tuple[UUID, str]]:
-    return [(_uuid(other), type) for other, type in await query("caused", position, str(id), SCAN_LIMIT)]
+    return [(_uuid(other), type) for other, type, _ in await query("caused", position, str(id), SCAN_LIMIT)]
 
 
 async def find_ids(query: Query, digits: str, limit: int) -> Sequence[UUID]:
@@ -133,6 +147,11 @@ async def rows_by_id(query: Query, which: Filter) -> list[MessageRow]:
     return [row for row in rows if _matches(row, which)]
 
 
+async def rows_at(query: Query, sink: str, positions: Sequence[int]) -> list[MessageRow]:
+    """The messages at these positions, at one sink."""
+    return [_row(row) for row in await query("list_positions", list(positions), sink)] if positions else []
+
+
 def _matches(row: MessageRow, which: Filter) -> bool:
     return (
         (which.state is None or row.state == which.state)
@@ -140,6 +159,7 @@ def _matches(row: MessageRow, which: Filter) -> bool:
         and (which.type is None or row.type == which.type)
         and (which.topic is None or row.topic == which.topic)
         and (which.error is None or which.error.lower() in (row.error or "").lower())
+        and has_pattern(row.error, which)
         and (which.since is None or row.created_at >= which.since)
         and (which.before is None or row.created_at < which.before)
     )
@@ -147,10 +167,35 @@ def _matches(row: MessageRow, which: Filter) -> bool:
 
 def _only_deferred(which: Filter) -> bool:
     """Whether only messages with a row in `deferred` can match."""
-    return which.error is not None or which.state in STORED
+    return which.error is not None or which.error_pattern is not None or which.state in STORED
+
+
+def has_pattern(error: str | None, which: Filter) -> bool:
+    """Whether an error has the pattern that the filter asks for, if it asks for one."""
+    return which.error_pattern is None or (error is not None and normalise_error(error) == which.error_pattern)
+
+
+async def find_deferred(
+    query: Query, which: Filter, states: Sequence[State], after: tuple[str, int], rows: int
+) -> tuple[list[tuple[str, int]], tuple[str, int] | None]:
+    """Sinks and positions of deferred messages that match, oldest first, among `rows` that match without the pattern.
+
+    Also returns where to continue; None: that were all.
+    """
+    sink, position = after
+    found = await query("find_deferred", *deferred_values(which, states), position, sink, rows)
+    places = [(sink, position) for sink, position, error in found if has_pattern(error, which)]
+    return places, (found[-1][0], found[-1][1]) if len(found) == rows else None
 
 
 async def _list_deferred(query: Query, which: Filter, limit: int, below: int) -> MessagePage:
+    if which.error_pattern is not None:
+        found = [_row(row) for row in await query("list_deferred", *deferred_values(which), below, SAMPLE, SAMPLE)]
+        rows = [row for row in found if has_pattern(row.error, which)]
+        if len(rows) >= limit:
+            return MessagePage(rows[:limit])
+        ((seen, through),) = await query("look_back_deferred", *deferred_values(which)[:4], below, SAMPLE)
+        return MessagePage(rows, through if seen == SAMPLE else None)
     bound = SAMPLE if _needs_log(which) else _LAST_POSITION
     rows = [_row(row) for row in await query("list_deferred", *deferred_values(which), below, bound, limit)]
     if len(rows) == limit or bound == _LAST_POSITION:
@@ -160,6 +205,9 @@ async def _list_deferred(query: Query, which: Filter, limit: int, below: int) ->
 
 
 async def _count_deferred(query: Query, which: Filter) -> Count:
+    if which.error_pattern is not None:
+        places, more = await find_deferred(query, which, STORED, ("", 0), SCAN_LIMIT)
+        return Count(len(places), exact=more is None)
     values = deferred_values(which)
     ((seen, matching),) = await query("count_deferred", *values, SAMPLE if _needs_log(which) else _LAST_POSITION)
     if seen < SAMPLE or not _needs_log(which):
@@ -202,10 +250,18 @@ def estimate(matching: int, *, looked_at: int, of: int, exact: bool) -> Count:
     return Count(matching) if exact else Count(max(matching, round(matching / looked_at * of)), exact=False)
 
 
+async def waiting_of_key(query: Query, sink: str, key: str) -> int:
+    """How many messages of a key are not published and not decided about, among its newest NEWEST messages."""
+    found = await list_messages(query, Filter(sink=sink, key=key), NEWEST, below=None)
+    return sum(row.state not in FINAL and row.state is not State.DEAD for row in found.messages)
+
+
 # -- the audit -------------------------------------------------------------------------------------------------------
 
 
-async def audit_entries(query: Query, limit: int) -> Sequence[AuditEntry]:
+async def audit_entries(query: Query, limit: int, which: AuditFilter | None = None) -> Sequence[AuditEntry]:
+    which = which or AuditFilter()
+    wanted = (which.who, which.command, which.text, *_times(which), which.below, AUDIT_SEARCHED)
     return [
         AuditEntry(
             number=number,
@@ -217,7 +273,7 @@ async def audit_entries(query: Query, limit: int) -> Sequence[AuditEntry]:
             reason=reason,
             changed=changed,
         )
-        for number, at, who, role, command, arguments, reason, changed in await query("audit", limit)
+        for number, at, who, role, command, arguments, reason, changed in await query("audit", limit, *wanted)
     ]
 
 
@@ -240,7 +296,7 @@ def _log_values(which: Filter) -> tuple[Any, ...]:
     return (which.sink, states, which.key, which.type, which.topic, which.error, *_times(which))
 
 
-def _times(which: Filter) -> tuple[int | None, int | None]:
+def _times(which: Filter | AuditFilter) -> tuple[int | None, int | None]:
     return (
         None if which.since is None else to_microseconds(which.since),
         None if which.before is None else to_microseconds(which.before),
@@ -267,7 +323,8 @@ def _row(row: Sequence[Any]) -> MessageRow:
     )
 
 
-def _headers(text: str) -> dict[str, str]:
+def headers_of(text: str) -> dict[str, str]:
+    """A message's headers; none if the stored text is not a JSON object of strings."""
     try:
         return msgspec.json.decode(text, type=dict[str, str])
     except msgspec.MsgspecError:

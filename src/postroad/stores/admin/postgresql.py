@@ -10,6 +10,7 @@ import asyncpg
 
 from postroad.config import DEFAULT_SCHEMA
 from postroad.errors import StoreUnavailable
+from postroad.sink_filter import SinkFilter
 from postroad.stores.admin.session import Rows
 from postroad.stores.dialects import POSTGRESQL
 from postroad.stores.postgresql import PostgreSQLStore
@@ -44,6 +45,11 @@ class PostgreSQLAdminDatabase:
     @asynccontextmanager
     async def read(self) -> AsyncIterator[Query]:
         async with self._pool.borrowed() as connection:
+            yield self._query_on(connection)
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[Query]:
+        async with self._pool.borrowed() as connection, in_transaction(connection, one_snapshot=True):
             yield self._query_on(connection)
 
     @asynccontextmanager
@@ -104,11 +110,13 @@ def _locked(blockers: Sequence[Blocker]) -> StoreUnavailable:
 
 
 def as_parameters(values: Iterable[Any]) -> list[Any]:
-    """Convert values for the driver: `Rows` become one array per column."""
+    """Convert values for the driver: `Rows` become one array per column, and so does a filter."""
     parameters: list[Any] = []
     for value in values:
         if isinstance(value, Rows):
             parameters += (list(column) for column in zip(*value.rows, strict=True))
+        elif isinstance(value, SinkFilter):
+            parameters += value.columns
         else:
             parameters.append(value)
     return parameters

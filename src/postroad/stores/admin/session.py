@@ -55,6 +55,10 @@ class AdminDatabase(Protocol):
         """Borrow a connection for queries that change nothing. Waits while all connections are in use."""
         ...
 
+    def snapshot(self) -> AbstractAsyncContextManager[Query]:
+        """As `read`, and all queries of the block see the database as it was at one moment."""
+        ...
+
     def write(self) -> AbstractAsyncContextManager[Query]:
         """Borrow a connection and run the block as one transaction, durable when the block ends.
 

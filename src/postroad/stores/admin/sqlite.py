@@ -11,6 +11,7 @@ import msgspec
 
 from postroad.config import DEFAULT_SCHEMA
 from postroad.errors import StoreUnavailable
+from postroad.sink_filter import SinkFilter
 from postroad.stores.admin.session import Rows
 from postroad.stores.dialects import SQLITE
 from postroad.stores.sqlite import SQLiteStore
@@ -59,6 +60,14 @@ class SQLiteAdminDatabase:
     async def read(self) -> AsyncIterator[Query]:
         async with self._borrowed() as connection:
             yield connection.query
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[Query]:
+        """Borrow a connection for one transaction without a lock; its first query takes the snapshot."""
+        async with self._borrowed() as connection:
+            await connection.begin_reading()
+            yield connection.query
+            await connection.commit()
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[Query]:
@@ -118,6 +127,10 @@ class Connection(SQLiteStore):
         """Begin a transaction with the write lock, which is on disk once it is committed."""
         await self._run(self._begin)
 
+    async def begin_reading(self) -> None:
+        """Begin a transaction that takes no lock until it writes."""
+        await self._run(lambda: self._open().execute("begin deferred"))
+
     async def commit(self) -> None:
         await self._run(lambda: self._open().commit())
 
@@ -131,6 +144,8 @@ def _as_parameter(value: Any) -> Any:
         return str(value)
     if isinstance(value, Rows):
         return msgspec.json.encode(value.rows).decode()
+    if isinstance(value, SinkFilter):
+        return value.text
     if isinstance(value, list):
         return msgspec.json.encode(value).decode()
     return value

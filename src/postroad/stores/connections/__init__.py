@@ -12,12 +12,14 @@ from postroad.stores.connections.adapter import State
 from postroad.stores.connections.errors import as_ours
 from postroad.stores.connections.kinds import adapter_for
 from postroad.stores.connections.pending import Call, NeverAwaited, Pending
+from postroad.stores.connections.savepoint import run_and_put, run_and_put_async
 from postroad.stores.connections.typed import AsyncConnection, SyncConnection
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from uuid import UUID
 
+    from postroad.codecs.claim_check import Put
     from postroad.message import NewRow
     from postroad.schedule import Cancellation, Later
     from postroad.stores.connections.adapter import ConnectionAdapter
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncConnection",
     "NeverAwaited",
+    "OurErrors",
     "Pending",
     "State",
     "SyncConnection",
@@ -47,10 +50,16 @@ _CANCEL = Call("outbox.cancel", undone="nothing was canceled for")
 
 
 def add_through(
-    connection: Any, schema: str, rows: Sequence[NewRow], result: T, *, later: Sequence[Later] = ()
+    connection: Any,
+    schema: str,
+    rows: Sequence[NewRow],
+    result: T,
+    *,
+    later: Sequence[Later] = (),
+    puts: Sequence[Put] = (),
 ) -> T | Pending[T]:
     """Write rows to the log, and `later` to the scheduled messages, in the connection's own transaction, now or when
-    awaited, and return the result.
+    awaited, and return the result. `puts` are payloads that are stored elsewhere afterwards.
     """
     cls: type = type(connection)
     adapter = adapter_for(cls)
@@ -61,18 +70,30 @@ def add_through(
     elif rows:
         statements = (adapter.sql_style(target).statements(schema).add(rows),)
     if adapter.is_async:
-        return Pending(lambda: _run_async(adapter, connection, statements, schema, result), _ADD, result)
-    with _OurErrors(schema):
+        return Pending(lambda: _run_async(adapter, connection, statements, schema, result, puts=puts), _ADD, result)
+    with OurErrors(schema):
+        if puts:
+            run_and_put(adapter, target, statements, puts)
+            return result
         for statement in statements:
             adapter.run(target, statement)
     return result
 
 
 async def _run_async(
-    adapter: ConnectionAdapter, connection: Any, statements: Sequence[Statement], schema: str, result: T
+    adapter: ConnectionAdapter,
+    connection: Any,
+    statements: Sequence[Statement],
+    schema: str,
+    result: T,
+    *,
+    puts: Sequence[Put],
 ) -> T:
     target = adapter.ready(connection)  # checked again: the transaction may have ended since `add` was called
-    with _OurErrors(schema):
+    with OurErrors(schema):
+        if puts:
+            await run_and_put_async(adapter, target, statements, puts)
+            return result
         for statement in statements:
             await adapter.run(target, statement)
     return result
@@ -96,17 +117,17 @@ def query_through(
     wanted = query(adapter.sql_style(target).statements(schema))
     if adapter.is_async:
         return Pending(lambda: _query_async(adapter, connection, wanted, schema), call, about)
-    with _OurErrors(schema):
+    with OurErrors(schema):
         return wanted.result(adapter.fetch(target, wanted.statements))
 
 
 async def _query_async(adapter: ConnectionAdapter, connection: Any, wanted: Query[T], schema: str) -> T:
     target = adapter.ready(connection)
-    with _OurErrors(schema):
+    with OurErrors(schema):
         return wanted.result(await adapter.fetch(target, wanted.statements))
 
 
-class _OurErrors:
+class OurErrors:
     """Turns a driver's error about our tables, or one that our SQL raised, into an error of postroad. A class and not a
     generator, because `add` is called often.
     """

@@ -53,6 +53,10 @@ class ConnectionAdapter(msgspec.Struct, frozen=True):
     """Runs statements that all return rows, one after the other, and returns the rows of each; an awaitable of them on
     an async connection. Rows are tuples, whatever row type the user has set on the connection.
     """
+    execute: Callable[[Any, str], Any]
+    """Runs SQL about the transaction itself, without values or rows: a savepoint. A driver that would begin a
+    transaction only before the first INSERT begins it here. Returns an awaitable on an async connection.
+    """
     state: Callable[[Any], State]
     """What the driver knows about the connection's transaction, without a round trip."""
     begin_example: str
@@ -65,5 +69,9 @@ class ConnectionAdapter(msgspec.Struct, frozen=True):
     """
     connect: Callable[[Any], Any] | None = None
     """For async connections that connect on first use: returns an awaitable after which `reported` can be asked."""
+    savepoint: Callable[[Any], Any] | None = None
+    """For libraries whose own state must follow a savepoint: returns a context manager for one, async on an async
+    connection. None: a SAVEPOINT by `execute` is enough.
+    """
     fetch_unchecked: Callable[[Any, Sequence[Statement]], Any] | None = None
     """For async connections whose `fetch` raises NoTransaction: the same without that check, for `postroad.testing`."""

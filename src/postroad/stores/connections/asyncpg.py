@@ -43,6 +43,10 @@ async def _fetch(connection: Any, statements: Sequence[Statement]) -> list[Rows]
     ]
 
 
+def _execute(connection: Any, sql: str) -> Any:
+    return connection.execute(sql)
+
+
 def asyncpg_state(connection: Any) -> State:
     """The driver knows whether there is a transaction; it does not know whether an error has aborted it."""
     try:
@@ -64,6 +68,7 @@ ASYNCPG = ConnectionAdapter(
     lambda _: _STYLE,
     _run,
     _fetch,
+    _execute,
     asyncpg_state,
     "@asynccontextmanager async def begin(): async with pool.acquire() as connection, connection.transaction(): "
     "yield connection",

@@ -73,6 +73,13 @@ def _rows(cursor: Any, statement: Statement) -> Rows:
     return list(cursor.fetchall())
 
 
+def _execute(connection: Any, sql: str) -> None:
+    with connection.cursor() as cursor:
+        if _sql_style(connection).dialect.begin_before_savepoint and not connection.connection.in_transaction:
+            cursor.execute("begin")
+        cursor.execute(sql)
+
+
 def _state(connection: Any) -> State:
     if connection.connection is None:
         return State.ENDED
@@ -88,12 +95,20 @@ def _reported(connection: Any) -> bool | None:
     return reported(connection.connection)
 
 
+def _savepoint(connection: Any) -> Any:
+    from django.db import transaction
+
+    return transaction.atomic(using=connection.alias)  # it keeps the flag that the transaction can only be rolled back
+
+
 DJANGO = ConnectionAdapter(
     _check,
     _sql_style,
     _run,
     _fetch,
+    _execute,
     _state,
     "@contextmanager def begin(): with transaction.atomic(): yield connection",
     reported=_reported,
+    savepoint=_savepoint,
 )

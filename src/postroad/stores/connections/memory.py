@@ -98,11 +98,19 @@ def _fetch(transaction: MemoryTransaction, statements: Sequence[Statement]) -> l
     return [[(_run(transaction, statement),)] for statement in statements]
 
 
+def _execute(transaction: MemoryTransaction, sql: str) -> None:
+    if sql.startswith("savepoint"):
+        transaction.savepoint()
+    elif sql.startswith("rollback"):
+        transaction.rollback_to_savepoint()
+
+
 MEMORY = ConnectionAdapter(
     _check,
     lambda _: _STYLE,
     _run,
     _fetch,
+    _execute,
     lambda transaction: State.KEPT if transaction.open else State.ENDED,
     "begin=store.begin",
 )

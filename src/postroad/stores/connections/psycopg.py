@@ -69,6 +69,10 @@ async def _fetch_async(connection: Any, statements: Sequence[Statement]) -> list
         return [await (await cursor.execute(statement.sql, statement.values)).fetchall() for statement in statements]
 
 
+def _execute(connection: Any, sql: str) -> Any:
+    return connection.execute(sql)
+
+
 def psycopg_state(connection: Any) -> State:
     """As the server has reported it to libpq; in a pipeline it has not yet. Also for psycopg 2, below Django."""
     if getattr(connection, "broken", connection.closed == _BROKEN):
@@ -90,12 +94,15 @@ def psycopg_reported(connection: Any) -> bool | None:
 
 
 _BEGIN = "begin=pool.connection, or lambda: psycopg.connect(...), without autocommit"
-PSYCOPG = ConnectionAdapter(check_psycopg, _sql_style, _run, _fetch, psycopg_state, _BEGIN, reported=psycopg_reported)
+PSYCOPG = ConnectionAdapter(
+    check_psycopg, _sql_style, _run, _fetch, _execute, psycopg_state, _BEGIN, reported=psycopg_reported
+)
 PSYCOPG_ASYNC = ConnectionAdapter(
     check_psycopg,
     _sql_style,
     _run,
     _fetch_async,
+    _execute,
     psycopg_state,
     "begin=pool.connection, of an AsyncConnectionPool without autocommit",
     is_async=True,

@@ -6,6 +6,7 @@ connection runs the functions of its sync counterpart, in SQLAlchemy's `run_sync
 
 from __future__ import annotations
 
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from postroad.errors import ConnectionClosed, NoTransaction, UnsupportedConnection
@@ -177,17 +178,44 @@ def _fetch(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
     return [_rows(connection.exec_driver_sql(statement.sql, tuple(statement.values))) for statement in statements]
 
 
+def _execute(connection: Any, sql: str) -> None:
+    if _sql_style(connection).dialect.begin_before_savepoint and not _in_transaction(connection):
+        connection.exec_driver_sql("begin")
+    connection.exec_driver_sql(sql)
+
+
+def _in_transaction(connection: Any) -> bool:
+    return bool(connection.connection.driver_connection.in_transaction)
+
+
 def _rows(result: Any) -> Rows:
     return [tuple(row) for row in result] if result.returns_rows else []
 
 
 _SESSION_BEGIN = "begin=Session.begin, of a sessionmaker Session"
 _CONNECTION_BEGIN = "begin=engine.begin"
+_NESTED = methodcaller("begin_nested")  # a session forgets what a rollback to its savepoint undoes
 CONNECTION = ConnectionAdapter(
-    _ready_connection, _sql_style, _run, _fetch, _state, _CONNECTION_BEGIN, reported=_reported
+    _ready_connection,
+    _sql_style,
+    _run,
+    _fetch,
+    _execute,
+    _state,
+    _CONNECTION_BEGIN,
+    reported=_reported,
+    savepoint=_NESTED,
 )
 SESSION = ConnectionAdapter(
-    _ready_session, _sql_style, _run, _fetch, _state_of_session, _SESSION_BEGIN, reported=_reported_to_session
+    _ready_session,
+    _sql_style,
+    _run,
+    _fetch,
+    _execute,
+    _state_of_session,
+    _SESSION_BEGIN,
+    reported=_reported_to_session,
+    savepoint=_NESTED,
 )
 # A scoped session stands for the session of the thread or task that calls it.
 SCOPED_SESSION = ConnectionAdapter(
@@ -195,9 +223,11 @@ SCOPED_SESSION = ConnectionAdapter(
     _sql_style,
     _run,
     _fetch,
+    _execute,
     lambda scoped: _state_of_session(scoped()),
     _SESSION_BEGIN,
     reported=lambda scoped: _reported_to_session(scoped()),
+    savepoint=_NESTED,
 )
 
 
@@ -239,6 +269,14 @@ def _fetch_async_connection(connection: Any, statements: Sequence[Statement]) ->
     return connection.run_sync(_within_connection, _fetch, statements)
 
 
+def _execute_async_connection(connection: Any, sql: str) -> Any:
+    return connection.run_sync(_within_connection, _execute, sql)
+
+
+def _execute_async_session(session: Any, sql: str) -> Any:
+    return session.run_sync(_within_session, _execute, sql)
+
+
 def _run_async_session(session: Any, statement: Statement) -> Any:
     return session.run_sync(_within_session, _run, statement)
 
@@ -266,10 +304,12 @@ ASYNC_CONNECTION = ConnectionAdapter(
     _sql_style,
     _run_async_connection,
     _fetch_async_connection,
+    _execute_async_connection,
     lambda connection: _state(connection.sync_connection),
     _CONNECTION_BEGIN,
     is_async=True,
     reported=lambda connection: _reported(connection.sync_connection),
+    savepoint=_NESTED,
     fetch_unchecked=_fetch_unchecked_connection,
 )
 ASYNC_SESSION = ConnectionAdapter(
@@ -277,11 +317,13 @@ ASYNC_SESSION = ConnectionAdapter(
     _session_style,
     _run_async_session,
     _fetch_async_session,
+    _execute_async_session,
     lambda session: _state_of_session(session.sync_session),
     _SESSION_BEGIN,
     is_async=True,
     reported=lambda session: _reported_to_session(session.sync_session),
     connect=lambda session: session.connection(),
+    savepoint=_NESTED,
     fetch_unchecked=_fetch_unchecked_session,
 )
 ASYNC_SCOPED_SESSION = ConnectionAdapter(
@@ -289,10 +331,12 @@ ASYNC_SCOPED_SESSION = ConnectionAdapter(
     _session_style,
     _run_async_session,
     _fetch_async_session,
+    _execute_async_session,
     lambda scoped: _state_of_session(scoped().sync_session),
     _SESSION_BEGIN,
     is_async=True,
     reported=lambda scoped: _reported_to_session(scoped().sync_session),
     connect=lambda scoped: scoped().connection(),
+    savepoint=_NESTED,
     fetch_unchecked=_fetch_unchecked_session,
 )

@@ -47,6 +47,13 @@ def _fetch_sqlite3(connection: Any, statements: Sequence[Statement]) -> list[Row
         return [cursor.execute(statement.sql, statement.values).fetchall() for statement in statements]
 
 
+def _execute_sqlite3(connection: Any, sql: str) -> None:
+    # Python begins no transaction before a SAVEPOINT, and SQLite then commits at its RELEASE.
+    if not connection.in_transaction:
+        connection.execute(f"begin {connection.isolation_level or ''}")
+    connection.execute(sql)
+
+
 def _check_aiosqlite(connection: Any) -> Any:
     try:
         connection.in_transaction  # noqa: B018 - asking is the test, as above
@@ -71,6 +78,15 @@ def _check_and_run(connection: Any, statement: Statement) -> None:
 def _fetch_aiosqlite(connection: Any, statements: Sequence[Statement]) -> Awaitable[list[Rows]]:
     within: Awaitable[list[Rows]] = connection._execute(_check_and_fetch, connection._conn, statements)  # noqa: SLF001
     return within
+
+
+def _execute_aiosqlite(connection: Any, sql: str) -> Awaitable[None]:
+    within: Awaitable[None] = connection._execute(_check_and_execute, connection._conn, sql)  # noqa: SLF001
+    return within
+
+
+def _check_and_execute(connection: Any, sql: str) -> None:
+    _execute_sqlite3(check_sqlite3(connection), sql)
 
 
 def _check_and_fetch(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
@@ -101,6 +117,7 @@ SQLITE3 = ConnectionAdapter(
     lambda _: _STYLE,
     _run_sqlite3,
     _fetch_sqlite3,
+    _execute_sqlite3,
     sqlite_state,
     "@contextmanager def begin(): with closing(sqlite3.connect(path)) as connection, connection: yield connection",
 )
@@ -109,6 +126,7 @@ AIOSQLITE = ConnectionAdapter(
     lambda _: _STYLE,
     _run_aiosqlite,
     _fetch_aiosqlite,
+    _execute_aiosqlite,
     sqlite_state,
     "@asynccontextmanager async def begin(): async with aiosqlite.connect(path) as connection: yield connection; "
     "await connection.commit()",

@@ -2,7 +2,8 @@
 
 SQL is in the .sql files of the dialect's folder. A named query begins at `-- name: <name>`; the comment lines below it
 say what it is for. A part of several queries begins at `-- part: <name>`, and they contain it as `{<name>}`. Values are
-always bound. What is put into the text is the schema's name, which `checked_schema` has made sure is a plain
+always bound. What stands in `{? ?}` is for sinks with a filter: such a query has a second form, with it, under the name
+`<name>_filtered`. What is put into the text is the schema's name, which `checked_schema` has made sure is a plain
 identifier, the parts, and the dialect's `expressions`.
 """
 
@@ -10,8 +11,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from functools import cache
-from importlib.resources import files
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from postroad.config import DEFAULT_SCHEMA, checked_schema
@@ -20,17 +20,23 @@ from postroad.errors import InvalidSetting
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from importlib.resources.abc import Traversable
+    from uuid import UUID
 
     from postroad.errors import PostroadError
     from postroad.stores.admin.admin import Admin
     from postroad.stores.base import Store
+    from postroad.stores.facts import FactReader
     from postroad.stores.statements import Placeholders, Statements
 
-__all__ = ["DatabaseErrors", "Dialect", "SQLDialect"]
+__all__ = ["POSITIONS", "DatabaseErrors", "Dialect", "SQLDialect"]
 
+POSITIONS: Final = 50_000
+"""Over so many positions of the log one statement walks at most for a sink with a filter: a few dozen milliseconds."""
 _FILES: Final = ("queries.sql", "leases.sql", "admin.sql")
+_FACTS: Final = "doctor.sql"
 _NAME: Final = re.compile(r"^-- (name|part): (\w+)\n", re.MULTILINE)
 _COMMENT: Final = re.compile(r"^--.*\n", re.MULTILINE)
+_FOR_FILTERS: Final = re.compile(r"\{\?(.*?)\?\}", re.DOTALL)
 _TABLE: Final = re.compile(r"create (?:unlogged )?table if not exists (\S+)")
 _KEPT: Final = ("migrations", "installation", "locks")
 
@@ -40,6 +46,8 @@ class Dialect(ABC):
 
     name: ClassVar[str]
     """As SQLAlchemy and Django call it."""
+    begin_before_savepoint: ClassVar[bool] = False
+    """Outside a transaction, SAVEPOINT begins one that its RELEASE commits, so drivers must begin one before."""
 
     @abstractmethod
     def statements(self, schema: str, placeholders: Placeholders) -> Statements:
@@ -96,21 +104,27 @@ class SQLDialect(Dialect):
     expressions: ClassVar[Mapping[str, str]]
     """Parts of named queries. {size}: what a row of the log counts for in a page; null if it is too large to be read.
     {contents}: what is fetched of it. {next_xid}: the transaction id that the server will assign next, in a transaction
-    that has none. {last_xid}: the highest that there can be.
+    that has none. {last_xid}: the highest that there can be. {positions}: over how many positions of the log one
+    statement walks at most for a sink with a filter.
 
     Characters of headers are counted, not bytes, as `StoredMessage.size` does: a relay that counted less than the
     server would take a page that was cut short for the end of the log.
     """
     sink_tables: ClassVar[Sequence[str]] = (
-        "deferred", "attempts", "progress", "delivered", "holds", "pauses", "ahead", "rewound", "relays", "lanes",
-        "sinks",
+        "deferred", "attempts", "progress", "delivered", "holds", "pauses", "ahead", "rewound", "copies", "relays",
+        "lanes", "sinks",
     )  # fmt: skip
     """The tables with rows of sinks; the query `remove_<table>` deletes those of one sink."""
+    shared_facts: ClassVar[Sequence[str]] = ("schema_version",)
+    """The queries that `postroad doctor` uses beside its own."""
     errors: ClassVar[DatabaseErrors]
 
-    def __init__(self) -> None:
-        self.folder: Traversable = files("postroad.stores") / "sql" / self.name
+    @cached_property
+    def folder(self) -> Traversable:
         """The SQL files."""
+        from importlib.resources import files  # only a process that uses a database needs it
+
+        return files("postroad.stores") / "sql" / self.name
 
     # -- the text ----------------------------------------------------------------------------------------------------
 
@@ -122,20 +136,32 @@ class SQLDialect(Dialect):
     @cache  # noqa: B019 - there is one object per database, which lives as long as the process
     def queries(self, schema: str) -> dict[str, str]:
         """Every named query, for one schema."""
-        queries: dict[str, str] = {}
         parts = dict(self.expressions)
+        queries: dict[str, str] = {}
         for file in _FILES:
-            _, *found = _NAME.split(self.sql_file(file, schema))
-            for kind, name, text in zip(found[::3], found[1::3], found[2::3], strict=True):
-                sql = _COMMENT.sub("", text).strip()
-                for part, expression in parts.items():
-                    sql = sql.replace(part, expression)
-                if kind == "name":
-                    queries[name] = sql
-                else:
-                    parts[f"{{{name}}}"] = sql
+            queries |= self._named(file, schema, parts)
         removals = {f"remove_{table}": parts["{remove}"].replace("{table}", table) for table in self.sink_tables}
-        return queries | removals
+        return _in_both_forms(queries) | removals
+
+    @cache  # noqa: B019 - as above
+    def fact_queries(self, schema: str) -> dict[str, str]:
+        """The queries of `postroad doctor`, for one schema: those of a file of their own, and a few of all others."""
+        shared = {name: sql for name, sql in self.queries(schema).items() if name in self.shared_facts}
+        return shared | self._named(_FACTS, schema, dict(self.expressions))
+
+    def _named(self, file: str, schema: str, parts: dict[str, str]) -> dict[str, str]:
+        """The named queries of a file. The parts that are found in it are added to `parts`."""
+        queries: dict[str, str] = {}
+        _, *found = _NAME.split(self.sql_file(file, schema))
+        for kind, name, text in zip(found[::3], found[1::3], found[2::3], strict=True):
+            sql = _COMMENT.sub("", text).strip()
+            for part, expression in parts.items():
+                sql = sql.replace(part, expression)
+            if kind == "name":
+                queries[name] = sql
+            else:
+                parts[f"{{{name}}}"] = sql
+        return queries
 
     # -- migrations --------------------------------------------------------------------------------------------------
 
@@ -207,6 +233,16 @@ class SQLDialect(Dialect):
         """Returns every row of the log, in order, with the types of StoredMessage but for the id, which is a text."""
 
     @abstractmethod
+    def scheduled_statement(self, schema: str) -> str:
+        """Returns every scheduled message, in the order in which they are due: as `log_statement`, with a number for
+        the position, and then when it is due, in microseconds.
+        """
+
+    @abstractmethod
+    def move_statements(self, schema: str, id: UUID) -> list[str]:
+        """Move one scheduled message into the log, whenever it is due. Each returns rows."""
+
+    @abstractmethod
     def writers_statement(self, schema: str, *, id: Any, table: str, where: str) -> str:
         """Returns the transactions that wrote a message and the rows of a table. Raises InvalidSetting where the
         database does not record that.
@@ -225,3 +261,14 @@ class SQLDialect(Dialect):
     @abstractmethod
     def admin(self, url: str, *, schema: str, connections: int) -> Admin:
         """What an operator works with; it connects when it is entered with `async with`."""
+
+    @abstractmethod
+    def facts(self, url: str, *, schema: str, direct: str | None) -> FactReader:
+        """What `postroad doctor` asks; it connects when it is entered with `async with`, and changes nothing."""
+
+
+def _in_both_forms(queries: Mapping[str, str]) -> dict[str, str]:
+    """A sink without a filter does not pay for filters: its statements are as if there were none."""
+    plain = {name: _FOR_FILTERS.sub("", sql) for name, sql in queries.items()}
+    filtered = {f"{name}_filtered": _FOR_FILTERS.sub(r"\1", sql) for name, sql in queries.items() if "{?" in sql}
+    return plain | filtered

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from postroad.config import DEFAULT_SCHEMA, checked_schema
 from postroad.message import LARGEST_PAYLOAD_OF_ALL, LONGEST_HEADERS, LONGEST_NAME
-from postroad.stores.dialects.base import SQLDialect
+from postroad.stores.dialects.base import POSITIONS, SQLDialect
 from postroad.stores.dialects.postgresql_errors import PostgreSQLErrors
 from postroad.stores.dialects.postgresql_statements import PostgreSQLStatements
 from postroad.stores.search_path import PIN_BORROWED, PIN_TRANSACTION, RESTORE_BORROWED
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from postroad.stores.admin.admin import Admin
     from postroad.stores.base import Store
+    from postroad.stores.facts import FactReader
     from postroad.stores.statements import Placeholders, Statements
 
 __all__ = ["LAST_XID", "POSTGRESQL"]
@@ -37,6 +40,8 @@ class _PostgreSQL(SQLDialect):
     separator = "."
     pin_statements = PIN_BORROWED
     restore_statements = RESTORE_BORROWED
+    sink_tables = ("replication_slots", *SQLDialect.sink_tables)
+    shared_facts = ("schema_version", "server_facts", "blockers")
     errors = PostgreSQLErrors()
     # The stored size of headers comes first in the condition, because it is known without decompressing them.
     expressions = {  # noqa: RUF012 - never changed
@@ -53,6 +58,7 @@ class _PostgreSQL(SQLDialect):
         "{next_xid}": "(pg_snapshot_xmax(pg_current_snapshot())::text::bigint + ((age('3'::xid)::bigint + 3 "
         "- pg_snapshot_xmax(pg_current_snapshot())::text::bigint) & 4294967295))",
         "{last_xid}": str(LAST_XID),
+        "{positions}": str(POSITIONS),
     }
 
     @cache  # noqa: B019 - as in the base class
@@ -107,6 +113,22 @@ $$"""
                    (extract(epoch from created_at) * 1000000)::bigint
               from {checked_schema(schema)}.outbox order by position"""  # noqa: S608 - a checked name
 
+    def scheduled_statement(self, schema: str) -> str:
+        return f"""
+            select number, id::text, topic, key, slot, type, payload, content_type, headers::text,
+                   (extract(epoch from created_at) * 1000000)::bigint, (extract(epoch from due_at) * 1000000)::bigint
+              from {checked_schema(schema)}.scheduled order by due_at, number"""  # noqa: S608 - a checked name
+
+    def move_statements(self, schema: str, id: UUID) -> list[str]:
+        schema = checked_schema(schema)
+        columns = "id, topic, key, slot, type, payload, content_type, headers, added_by"
+        return [
+            f"""
+            with taken as (delete from {schema}.scheduled where id = '{id}' returning *)
+            insert into {schema}.outbox ({columns}) select {columns} from taken
+            on conflict (id) do nothing returning 1"""  # noqa: S608 - checked
+        ]
+
     def writers_statement(self, schema: str, *, id: Any, table: str, where: str) -> str:
         # A row's xmin is the transaction that wrote it, or its savepoint; the log also has the whole transaction.
         return f"""
@@ -129,6 +151,11 @@ $$"""
         from postroad.stores.admin.postgresql import PostgreSQLAdminDatabase
 
         return Admin(PostgreSQLAdminDatabase(url, schema=schema, connections=connections))
+
+    def facts(self, url: str, *, schema: str, direct: str | None) -> FactReader:
+        from postroad.stores.postgresql_facts import PostgreSQLFacts
+
+        return PostgreSQLFacts(url, schema=schema, direct=direct)
 
 
 POSTGRESQL: Final = _PostgreSQL()

@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 from postroad.config import DEFAULT_SCHEMA, checked_schema
 from postroad.errors import IdTaken, InvalidSetting
 from postroad.message import LARGEST_PAYLOAD_OF_ALL, LONGEST_HEADERS, LONGEST_NAME
-from postroad.stores.dialects.base import DatabaseErrors, SQLDialect
+from postroad.stores.dialects.base import POSITIONS, DatabaseErrors, SQLDialect
 from postroad.stores.dialects.sqlite_statements import SQLiteStatements
 from postroad.stores.migrations import not_migrated
 from postroad.stores.urls import sqlite_path
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from postroad.errors import PostroadError
     from postroad.stores.admin.admin import Admin
     from postroad.stores.base import Store
+    from postroad.stores.facts import FactReader
     from postroad.stores.statements import Placeholders, Statements
 
 __all__ = ["SQLITE"]
@@ -60,6 +63,7 @@ class _SQLite(SQLDialect):
     """SQLite, in a file."""
 
     name = "sqlite"
+    begin_before_savepoint = True
     title = "SQLite"
     schemes = ("sqlite",)
     sqlalchemy_drivers = frozenset({"aiosqlite", "pysqlite"})
@@ -68,6 +72,7 @@ class _SQLite(SQLDialect):
     errors = _SQLiteErrors()
     sink_tables = (*SQLDialect.sink_tables, "leases")
     expressions = {  # noqa: RUF012 - never changed
+        "{positions}": str(POSITIONS),
         "{now}": "cast((julianday('now') - 2440587.5) * 86400000000 as integer)",
         "{size}": f"case when length(payload) <= {LARGEST_PAYLOAD_OF_ALL} "
         f"and length(cast(content_type as blob)) <= {LONGEST_NAME} "
@@ -103,6 +108,21 @@ class _SQLite(SQLDialect):
             select position, id, topic, key, slot, type, payload, content_type, headers, created_at
               from {checked_schema(schema)}_outbox order by position"""  # noqa: S608 - a checked name
 
+    def scheduled_statement(self, schema: str) -> str:
+        return f"""
+            select number, id, topic, key, slot, type, payload, content_type, headers, created_at, due_at
+              from {checked_schema(schema)}_scheduled order by due_at, number"""  # noqa: S608 - a checked name
+
+    def move_statements(self, schema: str, id: UUID) -> list[str]:
+        schema = checked_schema(schema)
+        columns = "id, topic, key, slot, type, payload, content_type, headers"
+        return [
+            f"""
+            insert into {schema}_outbox ({columns}) select {columns} from {schema}_scheduled where id = '{id}'
+            on conflict (id) do nothing returning 1""",  # noqa: S608 - checked
+            f"delete from {schema}_scheduled where id = '{id}' returning 1",  # noqa: S608 - checked
+        ]
+
     def writers_statement(self, schema: str, *, id: Any, table: str, where: str) -> str:
         raise InvalidSetting("only PostgreSQL records which transaction wrote a row; this is SQLite")
 
@@ -121,6 +141,11 @@ class _SQLite(SQLDialect):
         from postroad.stores.admin.sqlite import SQLiteAdminDatabase
 
         return Admin(SQLiteAdminDatabase(sqlite_path(url), schema=schema, connections=connections))
+
+    def facts(self, url: str, *, schema: str, direct: str | None) -> FactReader:
+        from postroad.stores.sqlite_facts import SQLiteFacts
+
+        return SQLiteFacts(sqlite_path(url), schema=schema)
 
 
 SQLITE: Final = _SQLite()

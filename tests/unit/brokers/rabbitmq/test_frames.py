@@ -76,7 +76,7 @@ def read_back(header: ContentHeader) -> Properties:
     assert isinstance(found.timestamp, datetime)
     assert isinstance(found.headers, dict)
     return Properties(
-        content_type=str(found.content_type),
+        content_type=found.content_type or "",
         headers={str(name): str(value) for name, value in found.headers.items()},
         message_id=str(found.message_id),
         timestamp=int(found.timestamp.astimezone(UTC).timestamp()),

@@ -19,6 +19,7 @@ from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 from pamqp.heartbeat import Heartbeat
 
+from postroad.brokers.rabbitmq.decoding import Known
 from postroad.brokers.rabbitmq.deliveries import _Receiver
 from postroad.brokers.rabbitmq.reading import Arrival, BrokenFrame, FrameReader
 
@@ -52,10 +53,11 @@ def frames(tag: int, redelivered: bool, known: dict[str, Any], body: bytes, hear
         yield pamqp.frame.marshal(ContentBody(body[begin : begin + BODY_MAX]), CHANNEL)
 
 
-def as_pamqp_reads(known: dict[str, Any]) -> dict[str, Any]:
+def as_pamqp_reads(known: dict[str, Any]) -> Known:
     _, _, header = pamqp.frame.unmarshal(pamqp.frame.marshal(ContentHeader(properties=Basic.Properties(**known)), 1))
     assert isinstance(header, ContentHeader)
-    return dict(header.properties)
+    its = header.properties
+    return Known(its.content_type, its.headers, its.correlation_id, its.message_id, its.message_type)
 
 
 @given(st.lists(deliveries, max_size=4), st.lists(st.integers(0, 4000), max_size=8))
@@ -65,7 +67,7 @@ def test_whatever_pieces_they_come_in(sent: list[Any], cuts: list[int]) -> None:
     for begin, end in pairwise([0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]):
         reader.feed(data[begin:end])
     assert [
-        (arrival.tag, arrival.redelivered, dict(arrival.properties), arrival.body, arrival.unreadable)
+        (arrival.tag, arrival.redelivered, arrival.properties, arrival.body, arrival.unreadable)
         for arrival in reader.arrived
     ] == [(tag, redelivered, as_pamqp_reads(known), body, None) for tag, redelivered, known, body, _ in sent]
     assert list(reader.others) == [pamqp.frame.marshal(Heartbeat(), 0)] * sum(delivery[4] for delivery in sent)

@@ -26,6 +26,8 @@ SECRET = "Tr0ub4dor&3"
         ("http://localhost/", "url does not begin with amqp:// or amqps://; it must look like amqp://"),
         ("localhost:5672", "it must look like amqp://"),
         ("amqp:///orders", "url names no host"),
+        ("amqp://{/orders", "not a URL"),
+        ("amqp://rabbit-1,{x}/orders", "not a URL"),
         ("amqp://localhost:port/", "not a URL"),
         (5672, "not a URL"),
         (f"amqp://me:{SECRET}@localhost:port/", "not a URL"),
@@ -103,12 +105,12 @@ def test_settings_replace_what_the_url_says(tmp_path: Path) -> None:
     assert credentials(to(url, password=SECRET)) == ("somebody", SECRET)
     assert credentials(to(url, username="me", password_file=file)) == ("me", SECRET)
     assert credentials(to("amqp://localhost", password_file=file)) == ("guest", SECRET)
-    assert to(url).url().query["heartbeat"] == "7"
-    assert to(url, heartbeat="20s").url().query["heartbeat"] == "20"
-    assert to("amqp://localhost").url().query["heartbeat"] == "10"
-    assert to("amqp://localhost", heartbeat=0).url().query["heartbeat"] == "0"
-    assert to(url).url().query["name"] == "shop"
-    assert Address("amqp://localhost", ConnectionSettings(), connection_name="relay").url().query["name"] == "relay"
+    assert to(url).urls()[0].query["heartbeat"] == "7"
+    assert to(url, heartbeat="20s").urls()[0].query["heartbeat"] == "20"
+    assert to("amqp://localhost").urls()[0].query["heartbeat"] == "10"
+    assert to("amqp://localhost", heartbeat=0).urls()[0].query["heartbeat"] == "0"
+    assert to(url).urls()[0].query["name"] == "shop"
+    assert Address("amqp://localhost", ConnectionSettings(), connection_name="relay").urls()[0].query["name"] == "relay"
 
 
 def to(url: str, **settings: Any) -> Address:
@@ -116,7 +118,7 @@ def to(url: str, **settings: Any) -> Address:
 
 
 def credentials(address: Address) -> tuple[str | None, str | None]:
-    return address.url().user, address.url().password
+    return address.urls()[0].user, address.urls()[0].password
 
 
 def test_without_its_packages_it_says_what_to_install() -> None:
@@ -134,3 +136,37 @@ except MissingExtra as missing:
     assert done.stdout.strip() == (
         "amqp:// needs a package that is not installed; install it with: pip install 'postroad[rabbitmq]'"
     )
+
+
+# -- several hosts ---------------------------------------------------------------------------------------------------
+
+
+def test_several_hosts_are_tried_in_turn_and_the_password_is_for_all() -> None:
+    address = to("amqp://shop:secret@one,two:5673,[::1]:5674/orders?heartbeat=7")
+    urls = address.urls()
+    assert [(url.host, url.port) for url in urls] == [("one", None), ("two", 5673), ("::1", 5674)]
+    assert {(url.user, url.password, url.path, url.query["heartbeat"]) for url in urls} == {
+        ("shop", "secret", "/orders", "7")
+    }
+    assert address.name == "amqp://one,two:5673,[::1]:5674/orders"
+    assert "secret" not in repr(address)
+
+
+def test_the_destination_has_all_hosts_in_any_order() -> None:
+    here = to("amqp://one,two:5673/orders").destination(None, exchange="e")
+    assert here == to("amqp://shop@two:5673,one:5672/orders").destination(None, exchange="e")
+    assert here == "amqp://one:5672,two:5673/orders?exchange=e"
+    assert to("amqp://one,two/orders").destination("rabbits", exchange="e") == "amqp://rabbits/orders?exchange=e"
+
+
+@pytest.mark.parametrize("url", ["amqp://one,,two/", "amqp://shop:secret@one,/", "amqp://,/", "amqp://one,:5672/"])
+def test_a_host_is_missing_between_commas(url: str) -> None:
+    with pytest.raises(InvalidSetting, match="url names no host between commas"):
+        to(url)
+
+
+@pytest.mark.parametrize("url", ["amqp://one:a,two/", "amqp://shop:secret@one,two:99999/"])
+def test_a_port_of_several_is_wrong(url: str) -> None:
+    with pytest.raises(InvalidSetting, match="url") as error:
+        to(url)
+    assert "secret" not in str(error.value)

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from postroad import InvalidSetting
 from postroad.ops.parsing import parse_id_digits, parse_time, parse_time_or_position
 from postroad.ops.rendering.text import (
-    LARGEST_SHOWN,
     age,
     bars,
     count,
     one_line,
-    payload_view,
+    sentence_lines,
     time_text,
     without_secrets,
 )
 from postroad.ops.terminal import as_json
+from postroad.payload_view import LARGEST_SHOWN, payload_view
 from postroad.stores.admin.names import suggestion
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -173,3 +173,11 @@ def test_the_nearest_name_is_suggested_or_all_there_are() -> None:
     assert suggestion("x", ["default", "audit"]) == "there are 'audit', 'default'"
     assert suggestion("x", ["default"]) == "there is 'default'"
     assert suggestion("x", []) == "there is none yet"
+
+
+def test_a_command_in_a_sentence_stays_on_one_line() -> None:
+    text = "! sink 'default': no relay serves it; start one with `postroad relay --sink default`"
+    assert sentence_lines(text, 66) == [text[:52], "  `postroad relay --sink default`"]
+    assert sentence_lines(text, 200) == [text]
+    assert all(len(line) <= 24 for line in sentence_lines(text, 24)), "it does not fit"
+    assert " ".join(line.strip() for line in sentence_lines(text, 24)) == text

@@ -8,6 +8,7 @@
 
 create schema if not exists {schema};
 
+-- One row per migration that was applied.
 create table if not exists {schema}.migrations (
     version    integer     primary key,
     applied_at timestamptz not null default now()
@@ -69,15 +70,43 @@ create table if not exists {schema}.scheduled (
 );
 create index if not exists scheduled_due on {schema}.scheduled (due_at, number);
 
+-- With lz4, messages of 20 KB are added about twice as fast as with pglz, PostgreSQL's default. It needs PostgreSQL 14, and a
+-- server that was built with it. A column whose storage or compression was set by hand stays as it is.
+do $$
+declare
+    log text;
+begin
+    if not exists (select from pg_settings where name = 'default_toast_compression' and 'lz4' = any(enumvals)) then
+        return;
+    end if;
+    for log in
+        select attrelid::regclass from pg_attribute
+         where attrelid in ('{schema}.outbox'::regclass, '{schema}.scheduled'::regclass)
+           and attname = 'payload' and attstorage = 'x' and attcompression = ''
+    loop
+        execute format('alter table %s alter column payload set compression lz4', log);
+    end loop;
+end
+$$;
+
 
 -- == Sinks and their lanes ============================================================================================
 
--- One row per sink. Whatever gives the sink a destination, takes one of its lanes or removes the sink locks this row, so
--- these never happen at the same time.
+-- One row per sink. Whatever gives the sink a destination or a filter, takes one of its lanes or removes the sink locks this
+-- row, so these never happen at the same time.
+-- `filter` is the filter as its relays have it (sink_filter.py). The columns after it are made of it, for `takes`: a topic is
+-- wanted if it is like one of `topics` and, unless that is null, matches `topics_regex`. Null: the filter does not ask.
 create table if not exists {schema}.sinks (
-    served_at   timestamptz not null default clock_timestamp(), -- when a relay was last started for it, or stopped
-    sink        text        not null primary key,
-    destination text        -- where its relays deliver to, without secrets; null: not known
+    served_at      timestamptz not null default clock_timestamp(), -- when a relay was last started for it, or stopped
+    sink           text        not null primary key,
+    destination    text,       -- where its relays deliver to, without secrets; null: not known
+    filter         text,       -- null: it takes every message
+    topics         text[],
+    topics_regex   text,
+    excluded       text[],
+    excluded_regex text,
+    types          text[],
+    sources        text[]
 );
 
 -- A lane's cursor: it has dealt with every row of its slots with a position up to `position` that `snapshot` shows.
@@ -101,6 +130,19 @@ create table if not exists {schema}.lanes (
     primary key (sink, lane),
     check ((late_position is null) = (late_snapshot is null))
 ) with (fillfactor = 10); -- updated all the time: free space on the page keeps the updates HOT
+
+-- One row per sink that follows a replication slot, by which another program reads the log and carries it. A slot that was
+-- dropped and made anew has the same name, and what was added in between is in neither of the two. PostgreSQL tells slots of
+-- one name apart only by how many transactions they have decoded: a number that falls belongs to another slot, unless the
+-- server has lost its statistics. A server that was promoted has another timeline, and no slot, or another one.
+create table if not exists {schema}.replication_slots (
+    transactions bigint not null,            -- decoded by the slot when the sink's cursor was last moved
+    sink         text   not null primary key,
+    slot         text   not null,
+    timeline     text   not null,
+    statistics   text   not null,            -- since when the server has counted; a crash begins anew
+    lost         text                        -- why the slot is not the one that the sink followed; null: it is
+);
 
 -- One row per relay. A relay deletes its row when it stops; the row of one that died is kept for a day, for operators.
 create table if not exists {schema}.relays (
@@ -127,6 +169,22 @@ language sql immutable parallel safe as
 $$ select $1 operator(pg_catalog.<=) ($3).position and pg_catalog.pg_visible_in_snapshot($2, ($3).snapshot) $$;
 revoke all on function {schema}.passed(bigint, xid8, {schema}.lanes) from public;
 
+-- Whether a sink takes a message. The reading statements have the same rule as {taken}.
+-- ->> fails on a text with a NUL, hence the test for \u0000: the headers may be an application's own.
+create or replace function {schema}.takes(sink {schema}.sinks, topic text, type text, headers json) returns boolean
+language sql immutable parallel safe as
+$$ select ($1).filter is null
+       or (($1).topics is null or $2 operator(pg_catalog.~~) any (($1).topics)
+                                  and (($1).topics_regex is null or $2 operator(pg_catalog.~) ($1).topics_regex))
+          and not (($1).excluded is not null and $2 operator(pg_catalog.~~) any (($1).excluded)
+                   and (($1).excluded_regex is null or $2 operator(pg_catalog.~) ($1).excluded_regex))
+          and (($1).types is null or $3 operator(pg_catalog.=) any (($1).types))
+          and (($1).sources is null
+               or coalesce(case when pg_catalog.json_typeof($4 operator(pg_catalog.->) 'source') operator(pg_catalog.=) 'string'
+                                 and pg_catalog.strpos($4::pg_catalog.text, '\u0000') operator(pg_catalog.=) 0
+                                then ($4 operator(pg_catalog.->>) 'source') operator(pg_catalog.=) any (($1).sources) end, false)) $$;
+revoke all on function {schema}.takes({schema}.sinks, text, text, json) from public;
+
 -- The slot of a key, as message.py has it.
 create or replace function {schema}.slot_of(text) returns smallint
 language sql immutable strict parallel safe as
@@ -141,6 +199,30 @@ create or replace function {schema}.server_started() returns text
 language sql stable set search_path = pg_catalog, pg_temp as
 $$ select pg_postmaster_start_time()::text || coalesce(' ' || (select stats_reset::text from pg_stat_bgwriter), '') $$;
 revoke all on function {schema}.server_started() from public;
+
+-- A replication slot; no row if there is none with this name. The statistics are read after the slot, so that they are never
+-- those of an earlier slot. `confirmed` is confirmed_flush_lsn as a number: what its reader has carried.
+-- In plpgsql, because PostgreSQL 13 has no statistics of slots, and would refuse the function.
+create or replace function {schema}.replication_slot(name text)
+returns table (
+    active boolean, confirmed bigint, of_this_database boolean, wal_status text, transactions bigint, timeline text,
+    statistics text)
+language plpgsql stable set search_path = pg_catalog, pg_temp as
+$$
+begin
+    if current_setting('server_version_num')::integer < 140000 then
+        raise exception 'postroad: a sink can follow a replication slot from PostgreSQL 14 on';
+    end if;
+    return query
+    select s.active, (s.confirmed_flush_lsn - '0/0'::pg_lsn)::bigint, s.database = current_database(), s.wal_status,
+           coalesce(counted.total_txns, 0), left(pg_walfile_name(pg_current_wal_insert_lsn()), 8),
+           coalesce((select extract(epoch from b.stats_reset)::text from pg_stat_bgwriter b), '')
+      from pg_replication_slots s
+      left join lateral pg_stat_get_replication_slot(s.slot_name::text) counted on s.slot_type = 'logical'
+     where s.slot_name = $1;
+end
+$$;
+revoke all on function {schema}.replication_slot(text) from public;
 
 -- The server processes that hold an advisory lock of this database. The caller must not hold it.
 create or replace function {schema}.lock_holders(key bigint) returns setof integer
@@ -190,6 +272,8 @@ create index if not exists deferred_key on {schema}.deferred (sink, lane, key, p
 create index if not exists deferred_sending on {schema}.deferred (sink, lane) where epoch is not null;
 create index if not exists deferred_route on {schema}.deferred (sink, lane, route, position) where route is not null;
 create index if not exists deferred_unnoticed on {schema}.deferred (sink, lane) where not noticed;
+create index if not exists deferred_state on {schema}.deferred (sink, state, position);
+create index if not exists deferred_error on {schema}.deferred (sink, state, position) where error is not null;
 
 -- Every failed attempt. It outlives the row in `deferred` and is deleted when the message leaves the log.
 create table if not exists {schema}.attempts (
@@ -214,6 +298,7 @@ create table if not exists {schema}.progress (
     snapshot  pg_snapshot not null,
     published integer     not null,
     refused   integer     not null,
+    latencies integer[],                -- how many of the published took how long, in the buckets of latency.py; null: not measured
     primary key (sink, lane, position, at)
 );
 create index if not exists progress_at on {schema}.progress (at);
@@ -263,6 +348,22 @@ create table if not exists {schema}.rewound (
     primary key (position, sink)
 );
 
+-- Copies of dead messages that wait to be published to another sink, `sink`. A copy is written in the transaction that
+-- records the death, and deleted after the other sink's broker has confirmed it. While it waits, the message stays in the log.
+create table if not exists {schema}.copies (
+    sink     text        not null,
+    dead_in  text        not null,      -- the sink in which the message died
+    position bigint      not null,
+    id       uuid        not null,      -- the copy's own
+    attempts integer     not null,      -- of the message, in the sink in which it died
+    error    text        not null check (length(error) <= 2000),
+    died_at  timestamptz not null default now(),
+    tries    integer     not null default 0,    -- how often the copy was refused
+    due_at   timestamptz not null default now(),
+    primary key (position, sink, dead_in)
+);
+create index if not exists copies_due on {schema}.copies (sink, due_at);
+
 -- Everything that operators have changed. Rows are added and never changed (but see forget_in_audit) or deleted.
 create table if not exists {schema}.audit (
     number    bigint      not null generated always as identity primary key,
@@ -299,7 +400,9 @@ select o.id, l.sink, o.type, o.topic, o.key,
        o.position
   from {schema}.outbox o
   join {schema}.lanes l on o.slot between l.first_slot and l.last_slot
-  left join {schema}.deferred d on d.position = o.position and d.sink = l.sink;
+  left join {schema}.sinks s on s.sink = l.sink
+  left join {schema}.deferred d on d.position = o.position and d.sink = l.sink
+ where d.position is not null or {schema}.takes(s, o.topic, o.type, o.headers);
 
 -- Remove a key from the audit. Lines of the audit can't be changed in any other way. The caller must first write a line
 -- about it, with the same role and in the same transaction; `line` is its number.
@@ -349,7 +452,7 @@ declare
 begin
     delete from {schema}.scheduled where id = $1 and (added_by is null or {schema}.acts_as(added_by));
     was_scheduled := found;
-    select position, xid, slot, added_by is null or {schema}.acts_as(added_by) as ours
+    select position, xid, slot, topic, type, headers, added_by is null or {schema}.acts_as(added_by) as ours
       into message from {schema}.outbox where id = $1;
     if not found or (was_scheduled and not message.ours) then
         if was_scheduled then
@@ -373,8 +476,11 @@ begin
             insert into {schema}.audit (who, command, arguments, changed)
             values (session_user, 'cancel', json_build_object('id', $1), 1);
         end if;
-        if exists (select from {schema}.lanes l
+        if exists (select from {schema}.lanes l left join {schema}.sinks s on s.sink = l.sink
                     where message.slot between l.first_slot and l.last_slot
+                      and ({schema}.takes(s, message.topic, message.type, message.headers)
+                           or exists (select from {schema}.deferred d
+                                       where d.position = message.position and d.sink = l.sink))
                       and not (({schema}.passed(message.position, message.xid, l)
                                 or coalesce(message.position <= l.late_position
                                             and pg_visible_in_snapshot(message.xid, l.late_snapshot), false))
@@ -535,9 +641,11 @@ create unlogged table if not exists {schema}.naps (
     until      timestamptz not null,    -- the nap of a relay that died ends here
     first_slot smallint    not null,
     last_slot  smallint    not null,
+    lane       smallint,                -- for operators: which lane naps
     marks      bigint      not null,    -- one bit per 16 slots, set if the lane has one of them; the sign bit is the first
     channel    text        not null,    -- the LISTEN channel of the relay
-    listener   integer                  -- the server process of its LISTEN connection; null: not known
+    listener   integer,                 -- the server process of its LISTEN connection; null: not known
+    sink       text
 ) with (autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0);
 create index if not exists naps_until on {schema}.naps (until);
 
@@ -682,12 +790,34 @@ create table if not exists {schema}.inbox_attempts (
     primary key (consumer, id)
 );
 
+-- Recent dead letters, for operators.
+create index if not exists inbox_attempts_dead on {schema}.inbox_attempts (dead_at) where dead_at is not null;
+
 -- The role that a consumer's name belongs to: the first that used it, unless an operator gives it to another.
-create table if not exists {schema}.consumers (
+create table if not exists {schema}.consumer_names (
     name  text        collate "C" primary key check (octet_length(name) between 1 and 255),
     role  text        not null,
     since timestamptz not null default now()
 );
+
+-- One row per running consumer. A consumer deletes its row when it ends; the row of one that died is kept for a week, for
+-- operators. Consumers write it in transactions of their own `begin`, every few seconds; the numbers are those since its start.
+create table if not exists {schema}.consumers (
+    instance     uuid        primary key,       -- random, new for each start
+    pid          integer     not null,
+    heartbeats   bigint      not null default 1,
+    started_at   timestamptz not null default clock_timestamp(),
+    heartbeat_at timestamptz not null default clock_timestamp(),
+    alive_until  timestamptz not null,          -- unless there is another heartbeat
+    handled      bigint      not null,
+    duplicates   bigint      not null,
+    failed       bigint      not null,          -- attempts
+    dead         bigint      not null,
+    consumer     text        collate "C" not null check (octet_length(consumer) between 1 and 255),
+    source       text        not null check (octet_length(source) <= 1024), -- what it receives from, without secrets
+    host         text        not null check (octet_length(host) <= 255),
+    version      text        not null check (octet_length(version) <= 255)
+) with (fillfactor = 50);
 
 -- Make sure that the session may use a consumer's name. The first role to use it gets it.
 create or replace function {schema}.open_inbox(consumer text) returns void
@@ -696,10 +826,10 @@ $$
 declare
     owner text;
 begin
-    select c.role into owner from {schema}.consumers c where c.name = $1;
+    select c.role into owner from {schema}.consumer_names c where c.name = $1;
     if not found then
-        insert into {schema}.consumers (name, role) values ($1, session_user) on conflict do nothing;
-        select c.role into owner from {schema}.consumers c where c.name = $1;
+        insert into {schema}.consumer_names (name, role) values ($1, session_user) on conflict do nothing;
+        select c.role into owner from {schema}.consumer_names c where c.name = $1;
     end if;
     if owner <> session_user and not {schema}.acts_as(owner) then
         raise exception 'consumer "%" belongs to the role "%", and this session''s role is "%"', $1, owner, session_user
@@ -718,7 +848,7 @@ begin
     if not exists (select from pg_roles where rolname = $2) then
         raise exception 'role is "%"; there is no such role', $2 using errcode = 'undefined_object';
     end if;
-    insert into {schema}.consumers as c (name, role) values ($1, $2)
+    insert into {schema}.consumer_names as c (name, role) values ($1, $2)
     on conflict (name) do update set role = excluded.role, since = excluded.since;
     insert into {schema}.audit (who, command, arguments, changed)
     values (session_user, 'give_consumer', json_build_object('consumer', $1, 'role', $2), 1);
@@ -740,7 +870,7 @@ declare
     first  boolean;
 begin
     perform set_config('lock_timeout', $1, true), set_config('default_transaction_read_only', 'on', true);
-    if not exists (select from {schema}.consumers where name = $2 and role = session_user) then
+    if not exists (select from {schema}.consumer_names where name = $2 and role = session_user) then
         perform {schema}.open_inbox($2);
     end if;
     insert into {schema}.inbox (consumer, id, type) values ($2, $3, $4) on conflict do nothing;
@@ -761,7 +891,7 @@ declare
     first  text[];
 begin
     perform set_config('lock_timeout', $1, true), set_config('default_transaction_read_only', 'on', true);
-    if not exists (select from {schema}.consumers where name = $2 and role = session_user) then
+    if not exists (select from {schema}.consumer_names where name = $2 and role = session_user) then
         perform {schema}.open_inbox($2);
     end if;
     with noted as (
@@ -915,6 +1045,54 @@ begin
 end
 $$;
 
+-- A running consumer's row. It is never alive for longer than an hour without another heartbeat.
+create or replace function {schema}.consumer_heartbeat(
+    consumer text, instance uuid, host text, pid integer, version text, source text, alive interval,
+    handled bigint, duplicates bigint, failed bigint, dead bigint)
+returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as
+$$
+#variable_conflict use_column
+begin
+    perform {schema}.open_inbox($1);
+    insert into {schema}.consumers as c (
+           consumer, instance, host, pid, version, source, alive_until, handled, duplicates, failed, dead)
+    values ($1, $2, $3, $4, $5, $6, clock_timestamp() + least($7, interval '1 hour'), $8, $9, $10, $11)
+    on conflict (instance) do update
+       set heartbeats = c.heartbeats + 1, heartbeat_at = clock_timestamp(), alive_until = excluded.alive_until,
+           handled = excluded.handled, duplicates = excluded.duplicates, failed = excluded.failed, dead = excluded.dead
+     where c.consumer = $1;
+end
+$$;
+
+create or replace function {schema}.consumer_ended(consumer text, instance uuid) returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as
+$$
+#variable_conflict use_column
+begin
+    perform {schema}.open_inbox($1);
+    delete from {schema}.consumers where consumer = $1 and instance = $2;
+end
+$$;
+
+-- Delete the rows of consumers that died at least so long ago, and at least a day, whatever their names are: a consumer that
+-- is not run any more could not do it.
+create or replace function {schema}.forget_consumers(consumer text, older_than interval) returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as
+$$
+begin
+    perform {schema}.open_inbox($1);
+    delete from {schema}.consumers
+     where instance in (select c.instance from {schema}.consumers c
+                         where c.alive_until < now() - greatest($2, interval '1 day')
+                           for update skip locked);
+end
+$$;
+
+revoke all on function {schema}.consumer_heartbeat(
+    text, uuid, text, integer, text, text, interval, bigint, bigint, bigint, bigint) from public;
+revoke all on function {schema}.consumer_ended(text, uuid) from public;
+revoke all on function {schema}.forget_consumers(text, interval) from public;
 revoke all on function {schema}.open_inbox(text) from public;
 revoke all on function {schema}.give_consumer(text, text) from public;
 revoke all on function {schema}.first_time(text, text, text, text) from public;

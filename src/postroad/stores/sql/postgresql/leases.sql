@@ -3,13 +3,16 @@
 -- waited for a lock since `now()`.
 
 -- name: create_sink
--- A relay with the destination $2 is being started for this sink. Returns the sink's destination. Of two relays that
--- create a sink at once, the second waits here for the first. $3: a sink without a destination may get this one.
-insert into {schema}.sinks as s (sink, destination) values ($1, $2)
+-- A relay with the destination $2 and the filter $4 is being started for this sink. Returns the sink's own. Of two relays
+-- that create a sink at once, the second waits here for the first. $3: a sink without a destination may get this one.
+-- $5 to $10: what the filter is compared by.
+insert into {schema}.sinks as s (
+       sink, destination, filter, topics, topics_regex, excluded, excluded_regex, types, sources)
+values ($1, $2, $4, $5, $6, $7, $8, $9, $10)
 on conflict (sink) do update
    set served_at = clock_timestamp(),
        destination = case when $3::boolean then coalesce(s.destination, excluded.destination) else s.destination end
-returning destination
+returning destination, filter
 
 -- name: create_lanes
 -- Equal ranges of slots. $3: the position to start after; the time at which the rows up to there were published, if they
@@ -87,6 +90,7 @@ notified as materialized (
     select pg_notify($11, $12) where $12::text is not null and pg_notification_queue_usage() <= 0.5)
 select (select confirmed from held_lock) as lock_held,
        (select destination from {schema}.sinks where sink = $2) as destination,
+       (select filter from {schema}.sinks where sink = $2) as filter,
        (select count(*) from {schema}.lanes where sink = $2) as lanes,
        array(select lane from {schema}.lanes where sink = $2 and owner = $1 order by lane) as mine,
        array(select epoch from {schema}.lanes where sink = $2 and owner = $1 order by lane) as epochs,
@@ -108,11 +112,14 @@ select (select confirmed from held_lock) as lock_held,
        array(select l.lane from {schema}.lanes l
               where $12::text is not null and l.sink = $2 and l.owner = $1
                 and (l.position < coalesce((select max(position) from {schema}.outbox), 0)
+                     or (l.lane = 0 and exists (select from {schema}.copies c where c.sink = $2 and c.due_at <= now()))
                      or exists (select from {schema}.outbox o
                                  where (o.xid >= pg_snapshot_xmax(l.snapshot) and o.xid < coalesce(l.horizon, '{last_xid}')
                                         or o.xid = any(array(select pg_snapshot_xip(l.snapshot))))
                                    and o.slot between l.first_slot and l.last_slot
-                                   and o.position + 0 <= l.position))) as has_work,
+                                   and o.position + 0 <= l.position
+                                   and {schema}.takes((select s from {schema}.sinks s where s.sink = $2),
+                                                      o.topic, o.type, o.headers)))) as has_work,
        array(select id from renewed_naps) as renewed_naps,
        (select count(*) from notified) as notified
 
@@ -151,9 +158,9 @@ select pg_notify('{schema}_lanes', '')
 -- name: take_lanes
 -- Take free lanes, and lanes of one's own that are to be reclaimed. Locked lanes are skipped. Taking raises the epoch.
 -- $1: sink; $2: owner; $3: how many; $4: lease in seconds; $5: lanes to reclaim; $6: lanes to exclude;
--- $7: the relay's destination. Waits for a transaction that retargets or removes the sink.
+-- $7 and $8: the relay's destination and filter. Waits for a transaction that changes or removes the sink.
 with served as materialized (
-    select from {schema}.sinks where sink = $1 and destination = $7 for share),
+    select from {schema}.sinks where sink = $1 and destination = $7 and filter is not distinct from $8 for share),
 free as materialized (
     select lane as number from {schema}.lanes
      where exists (select from served)

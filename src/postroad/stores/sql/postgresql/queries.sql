@@ -235,7 +235,9 @@ returning sink, lane, first_slot, last_slot, owner, epoch, version,
           case when coalesce((select o.position from {schema}.outbox o where o.xid >= horizon order by o.xid limit 1)
                              > position, true)
                then horizon end as horizon,
-          exists (select from {schema}.pauses where sink = $1) as paused
+          (select filter from {schema}.sinks s where s.sink = $1) as filter,
+          exists (select from {schema}.pauses where sink = $1)
+          or exists (select from {schema}.replication_slots where sink = $1 and lost is not null) as paused
 
 -- name: log_end
 -- A statement of its own, after load_lane: the snapshot of a statement that waited for the lane's row is older than the
@@ -251,6 +253,18 @@ select exists (select from {schema}.lanes
 -- name: notice
 -- The lane is being loaded, with everything that was canceled so far.
 update {schema}.deferred set noticed = true where sink = $1 and lane = $2 and not noticed
+
+-- part: taken
+-- `takes` in 0001_initial.sql for the row of `filter`, written out: a function with a subselect as its argument is not inlined.
+and ((select topics from filter) is null
+     or topic like any ((select topics from filter)::text[])
+        and ((select topics_regex from filter) is null or topic ~ (select topics_regex from filter)))
+and not ((select excluded from filter) is not null and topic like any ((select excluded from filter)::text[])
+         and ((select excluded_regex from filter) is null or topic ~ (select excluded_regex from filter)))
+and ((select types from filter) is null or type = any ((select types from filter)::text[]))
+and ((select sources from filter) is null
+     or coalesce(case when json_typeof(headers -> 'source') = 'string' and strpos(headers::text, '\u0000') = 0
+                      then headers ->> 'source' = any ((select sources from filter)::text[]) end, false))
 
 -- name: read_page
 -- In one snapshot: late rows, next rows, and a last row whose position is the log's end, whose topic is that snapshot,
@@ -277,19 +291,25 @@ update {schema}.deferred set noticed = true where sink = $1 and lane = $2 and no
 -- A running sum of sizes costs a third of the statement, so a row that is larger than its share of the page is returned
 -- without its contents instead; the page is then read again with read_large_page.
 -- The rows come in the order of the branches, each in its own: without parallel workers that is what Append does.
-with statement as materialized (select pg_current_snapshot() as snapshot)
+-- What is in {? ?} is only in the statement for a sink with a filter. That may take few rows or none, and no statement shall
+-- walk the whole log for a page: it reaches from H, or from the first row behind it, over a number of positions. What it
+-- finds is all that the sink takes up to there. The content type of the last row is how far it reached.
+with statement as materialized (select pg_current_snapshot() as snapshot){?,
+filter as materialized (
+    select *, coalesce((select min(position) from {schema}.outbox where position > $3), $3) + {positions} as reach
+      from {schema}.sinks where sink = $8)?}
 select position, id, topic, key, slot, type, {contents}, created_at
   from (select *, case when {size} <= $7::bigint then 1 end as size from {schema}.outbox
          where (xid >= $4 and xid < $12 or xid = any($5))
-           and slot between $1 and $2
+           and slot between $1 and $2 {?{taken}?}
            and position + 0 <= $3
          order by position + 0
          limit $6) late
 union all
 select position, id, topic, key, slot, type, {contents}, created_at
   from (select *, case when {size} <= $7::bigint then 1 end as size from {schema}.outbox
-         where position > $3
-           and slot between $1 and $2
+         where position > $3 {?and position <= (select reach from filter)?}
+           and slot between $1 and $2 {?{taken}?}
          order by position
          limit $6) next
 union all
@@ -300,16 +320,19 @@ select coalesce(
        (select case when exists (select from {schema}.deferred where sink = $8 and lane = $9 and not noticed)
                     then '9223372036854775807' else version::text end
           from {schema}.lanes where sink = $8 and lane = $9 and owner = $10 and epoch = $11),
-       null, {next_xid}::text, null, null, null, null
+       null, {next_xid}::text, null, coalesce({?(select reach::text from filter), ?}null), null, null
 
 -- name: read_large_page
 -- As read_page, but $7: bytes of the whole page. It ends with the row that reaches them.
-with statement as materialized (select pg_current_snapshot() as snapshot)
+with statement as materialized (select pg_current_snapshot() as snapshot){?,
+filter as materialized (
+    select *, coalesce((select min(position) from {schema}.outbox where position > $3), $3) + {positions} as reach
+      from {schema}.sinks where sink = $8)?}
 select position, id, topic, key, slot, type, {contents}, created_at
   from (select *, sum(size) over (order by position rows between unbounded preceding and 1 preceding) as bytes_before
           from (select *, {size} as size from {schema}.outbox
                  where (xid >= $4 and xid < $12 or xid = any($5))
-                   and slot between $1 and $2
+                   and slot between $1 and $2 {?{taken}?}
                    and position + 0 <= $3
                  order by position + 0
                  limit $6) late_rows) late
@@ -318,8 +341,8 @@ union all
 select position, id, topic, key, slot, type, {contents}, created_at
   from (select *, sum(size) over (order by position rows between unbounded preceding and 1 preceding) as bytes_before
           from (select *, {size} as size from {schema}.outbox
-                 where position > $3
-                   and slot between $1 and $2
+                 where position > $3 {?and position <= (select reach from filter)?}
+                   and slot between $1 and $2 {?{taken}?}
                  order by position
                  limit $6) next_rows) next
  where coalesce(bytes_before, 0) < $7
@@ -331,7 +354,7 @@ select coalesce(
        (select case when exists (select from {schema}.deferred where sink = $8 and lane = $9 and not noticed)
                     then '9223372036854775807' else version::text end
           from {schema}.lanes where sink = $8 and lane = $9 and owner = $10 and epoch = $11),
-       null, {next_xid}::text, null, null, null, null
+       null, {next_xid}::text, null, coalesce({?(select reach::text from filter), ?}null), null, null
 
 -- name: read_late_page
 -- More late rows than fit on a page: continue after the last one, with the snapshot of the first page.
@@ -339,6 +362,8 @@ select coalesce(
 -- $8 to $11: sink, lane, owner and epoch; $12: late position; $13: late snapshot. The last row is that of read_page.
 -- Here the primary key is the right index, because the rows of one huge transaction lie together; "is true" hides the
 -- index on xid, with which every page would read all late rows that are left.
+with statement as materialized (select $13::text as snapshot){?,
+filter as materialized (select * from {schema}.sinks where sink = $8)?}
 select position, id, topic, key, slot, type, {contents}, created_at
   from (select *, sum(size) over (order by position rows between unbounded preceding and 1 preceding) as bytes_before
           from (select *, {size} as size from {schema}.outbox
@@ -346,7 +371,7 @@ select position, id, topic, key, slot, type, {contents}, created_at
                    and position <= $3
                    and (xid >= $4 or xid = any($5)) is true
                    and pg_visible_in_snapshot(xid, $13::text::pg_snapshot)
-                   and slot between $1 and $2
+                   and slot between $1 and $2 {?{taken}?}
                  order by position
                  limit $6) late_rows) late
  where coalesce(bytes_before, 0) < $7
@@ -354,30 +379,78 @@ union all
 select coalesce(
            (select max(position) from {schema}.outbox having max(position) >= $3),
            least($3, pg_sequence_last_value(pg_get_serial_sequence('{schema}.outbox', 'position')::regclass))),
-       null, $13::text,
+       null, (select snapshot from statement),
        (select case when exists (select from {schema}.deferred where sink = $8 and lane = $9 and not noticed)
                     then '9223372036854775807' else version::text end
           from {schema}.lanes where sink = $8 and lane = $9 and owner = $10 and epoch = $11),
        null, null, null, null, null, null
+
+-- name: look_at_slot
+-- For a sink that follows a replication slot: the end of the log as the snapshot shows it, how many messages the lane has not
+-- noted yet, and the slot as it is, beside what was kept of it.
+-- `lsn` comes from the same statement as the snapshot, and is read after the snapshot was taken: the commit of every
+-- transaction that the snapshot shows lies below it in the write-ahead log. Of the log's other ends, the flushed one may lie
+-- below a commit that is visible already (asynchronous commit), and one that was read earlier below any commit since.
+-- $1 and $2: the slots; $3: position H; $4 and $5: xmax and xip of snapshot S; $6: the horizon of H; $7 to $10: sink, lane,
+-- owner and epoch; $11: the replication slot. As in read_page.
+with statement as materialized (select pg_current_snapshot() as snapshot)
+select coalesce(
+           (select max(position) from {schema}.outbox having max(position) >= $3),
+           least($3, pg_sequence_last_value(pg_get_serial_sequence('{schema}.outbox', 'position')::regclass))) as log_end,
+       (select snapshot::text from statement) as snapshot,
+       {next_xid} as horizon,
+       (select version from {schema}.lanes where sink = $7 and lane = $8 and owner = $9 and epoch = $10) as version,
+       (select count(*) from {schema}.outbox
+         where (xid >= $4 and xid < $6 or xid = any($5)) and slot between $1 and $2 and (position + 0) <= $3)
+       + (select count(*) from {schema}.outbox where position > $3 and slot between $1 and $2) as added,
+       (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint as lsn,
+       s.active, s.confirmed, s.of_this_database, s.wal_status, s.transactions, s.timeline, s.statistics,
+       k.transactions as kept_transactions, k.timeline as kept_timeline, k.statistics as kept_statistics, k.lost
+  from (values (1)) one (row)
+  left join {schema}.replication_slot($11) s on true
+  left join {schema}.replication_slots k on k.sink = $7
+
+-- name: keep_slot
+-- Remember the slot that the sink follows, for as long as the caller owns the lane. $1 to $4: sink, lane, owner and epoch;
+-- $5 to $8: the slot, its transactions, timeline and statistics.
+insert into {schema}.replication_slots as k (sink, slot, transactions, timeline, statistics)
+select l.sink, $5, $6, $7, $8 from {schema}.lanes l where l.sink = $1 and l.lane = $2 and l.owner = $3 and l.epoch = $4
+on conflict (sink) do update
+   set transactions = excluded.transactions, timeline = excluded.timeline, statistics = excluded.statistics
+ where k.lost is null
+
+-- name: lose_slot
+-- The slot is not the one that the sink followed: the sink is paused, until an operator adopts the slot. $1 to $4: as above;
+-- $5: the slot; $6: the reason.
+with lane as materialized (
+    select sink from {schema}.lanes where sink = $1 and lane = $2 and owner = $3 and epoch = $4),
+lost as (
+    insert into {schema}.replication_slots as k (sink, slot, transactions, timeline, statistics, lost)
+    select sink, $5, 0, '', '', $6 from lane
+    on conflict (sink) do update set lost = excluded.lost)
+update {schema}.lanes l set version = version + 1 from lane where l.sink = lane.sink
 
 -- name: read_many
 -- As read_page, for several lanes of one relay whose cursors are the same. The key of the last row is a list of versions,
 -- in the order of $9; a lane that another relay owns has an empty one.
 -- $1: a bit for each slot; $2 and $3: sink and owner; $4: position H; $5 and $6: xmax and xip of snapshot S; $7: rows;
 -- $8: bytes of a row; $9 and $10: lanes and their epochs; $11: the horizon; $12: the highest position of their cursors.
-with statement as materialized (select pg_current_snapshot() as snapshot)
+with statement as materialized (select pg_current_snapshot() as snapshot){?,
+filter as materialized (
+    select *, coalesce((select min(position) from {schema}.outbox where position > $4), $4) + {positions} as reach
+      from {schema}.sinks where sink = $2)?}
 select position, id, topic, key, slot, type, {contents}, created_at
   from (select *, case when {size} <= $8::bigint then 1 end as size from {schema}.outbox
          where (xid >= $5 and xid < $11 or xid = any($6))
-           and get_bit($1::bytea, slot) = 1
+           and get_bit($1::bytea, slot) = 1 {?{taken}?}
            and position + 0 <= $4
          order by position + 0
          limit $7) late
 union all
 select position, id, topic, key, slot, type, {contents}, created_at
   from (select *, case when {size} <= $8::bigint then 1 end as size from {schema}.outbox
-         where position > $4
-           and get_bit($1::bytea, slot) = 1
+         where position > $4 {?and position <= (select reach from filter)?}
+           and get_bit($1::bytea, slot) = 1 {?{taken}?}
          order by position
          limit $7) next
 union all
@@ -392,17 +465,20 @@ select coalesce(
           from unnest($9::smallint[], $10::bigint[]) with ordinality as asked (lane, epoch, number)
           left join {schema}.lanes l
             on l.sink = $2 and l.lane = asked.lane and l.owner = $3 and l.epoch = asked.epoch),
-       null, {next_xid}::text, null, null, null, null
+       null, {next_xid}::text, null, coalesce({?(select reach::text from filter), ?}null), null, null
 
 -- name: read_many_apart
 -- As read_many, for lanes whose cursors differ, so that each row comes with its xid; and for rows of any size. $8: bytes of
 -- the whole page; it ends with the row that reaches them.
-with statement as materialized (select pg_current_snapshot() as snapshot)
+with statement as materialized (select pg_current_snapshot() as snapshot){?,
+filter as materialized (
+    select *, coalesce((select min(position) from {schema}.outbox where position > $4), $4) + {positions} as reach
+      from {schema}.sinks where sink = $2)?}
 select position, id, topic, key, slot, type, {contents}, created_at, xid
   from (select *, sum(size) over (order by position rows between unbounded preceding and 1 preceding) as bytes_before
           from (select *, {size} as size from {schema}.outbox
                  where (xid >= $5 and xid < $11 or xid = any($6))
-                   and get_bit($1::bytea, slot) = 1
+                   and get_bit($1::bytea, slot) = 1 {?{taken}?}
                    and position + 0 <= $4
                  order by position + 0
                  limit $7) late_rows) late
@@ -411,8 +487,8 @@ union all
 select position, id, topic, key, slot, type, {contents}, created_at, xid
   from (select *, sum(size) over (order by position rows between unbounded preceding and 1 preceding) as bytes_before
           from (select *, {size} as size from {schema}.outbox
-                 where position > $4
-                   and get_bit($1::bytea, slot) = 1
+                 where position > $4 {?and position <= (select reach from filter)?}
+                   and get_bit($1::bytea, slot) = 1 {?{taken}?}
                  order by position
                  limit $7) next_rows) next
  where coalesce(bytes_before, 0) < $8
@@ -428,7 +504,7 @@ select coalesce(
           from unnest($9::smallint[], $10::bigint[]) with ordinality as asked (lane, epoch, number)
           left join {schema}.lanes l
             on l.sink = $2 and l.lane = asked.lane and l.owner = $3 and l.epoch = asked.epoch),
-       null, {next_xid}::text, null, null, null, null, null
+       null, {next_xid}::text, null, coalesce({?(select reach::text from filter), ?}null), null, null, null
 
 -- name: settle
 -- Moving only the cursor need not wait for the disk: after a crash of the server the move is lost, and the last pages are
@@ -443,9 +519,14 @@ update {schema}.lanes
   from async_commit
  where sink = $1 and lane = $2 and owner = $3 and epoch = $4 and version = $5
 
+-- part: added_progress
+published = p.published + excluded.published, refused = p.refused + excluded.refused,
+latencies = (select array_agg(coalesce(a, 0) + coalesce(b, 0) order by number)
+               from unnest(p.latencies, excluded.latencies) with ordinality both_rows (a, b, number))
+
 -- name: settle_and_note
--- The same, with a row of progress. $12: published; $13: refused, since the last such row. Two at the same moment become
--- one row.
+-- The same, with a row of progress. $12: published; $13: refused, since the last such row; $14: latencies. Two at the same
+-- moment become one row.
 with async_commit as materialized (
     select set_config('synchronous_commit',
                       case when $11::boolean then current_setting('synchronous_commit') else 'off' end, true)),
@@ -456,23 +537,23 @@ settled as (
       from async_commit
      where sink = $1 and lane = $2 and owner = $3 and epoch = $4 and version = $5
     returning sink, lane, position, snapshot)
-insert into {schema}.progress as p (sink, lane, position, snapshot, published, refused)
-select sink, lane, position, snapshot, $12, $13 from settled
-on conflict (sink, lane, position, at) do update
-   set published = p.published + excluded.published, refused = p.refused + excluded.refused
+insert into {schema}.progress as p (sink, lane, position, snapshot, published, refused, latencies)
+select sink, lane, position, snapshot, $12, $13, $14::integer[] from settled
+on conflict (sink, lane, position, at) do update set {added_progress}
 
 -- name: settle_many
 -- Settle several lanes of one relay, each fenced by its own epoch and version; returns those that were. No lock is waited
 -- for: a lane that is locked is left out, as one that has changed is. $1: sink; $2: owner; $3: as $11 of settle; $4 to $13:
--- for each lane its number, epoch, version, the parts of its cursor, and a tally or nulls.
+-- for each lane its number, epoch, version, the parts of its cursor, and a tally or nulls; $14: its latencies, as texts.
 with async_commit as materialized (
     select set_config('synchronous_commit',
                       case when $3::boolean then current_setting('synchronous_commit') else 'off' end, true)),
 asked as materialized (
     select *
       from unnest($4::smallint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::text[], $9::bigint[], $10::text[],
-                  $11::xid8[], $12::bigint[], $13::bigint[])
-           as asked (lane, epoch, version, position, snapshot, late_position, late_snapshot, horizon, published, refused)),
+                  $11::xid8[], $12::bigint[], $13::bigint[], $14::text[])
+           as asked (lane, epoch, version, position, snapshot, late_position, late_snapshot, horizon, published, refused,
+                     latencies)),
 free as materialized (
     select lane from {schema}.lanes where sink = $1 and owner = $2 and lane = any($4) for update skip locked),
 settled as (
@@ -482,20 +563,18 @@ settled as (
            horizon = asked.horizon, version = l.version + 1
       from async_commit, asked join free using (lane)
      where l.sink = $1 and l.lane = asked.lane and l.owner = $2 and l.epoch = asked.epoch and l.version = asked.version
-    returning l.lane, l.position, l.snapshot, asked.published, asked.refused),
+    returning l.lane, l.position, l.snapshot, asked.published, asked.refused, asked.latencies),
 noted as (
-    insert into {schema}.progress as p (sink, lane, position, snapshot, published, refused)
-    select $1, lane, position, snapshot, published, refused from settled where published is not null
-    on conflict (sink, lane, position, at) do update
-       set published = p.published + excluded.published, refused = p.refused + excluded.refused)
+    insert into {schema}.progress as p (sink, lane, position, snapshot, published, refused, latencies)
+    select $1, lane, position, snapshot, published, refused, latencies::integer[] from settled where published is not null
+    on conflict (sink, lane, position, at) do update set {added_progress})
 select lane from settled
 
 -- name: note_progress
--- How far the lane has come, within its transaction. $3: published; $4: refused.
-insert into {schema}.progress as p (sink, lane, position, snapshot, published, refused)
-select sink, lane, position, snapshot, $3, $4 from {schema}.lanes where sink = $1 and lane = $2
-on conflict (sink, lane, position, at) do update
-   set published = p.published + excluded.published, refused = p.refused + excluded.refused
+-- How far the lane has come, within its transaction. $3: published; $4: refused; $5: latencies.
+insert into {schema}.progress as p (sink, lane, position, snapshot, published, refused, latencies)
+select sink, lane, position, snapshot, $3, $4, $5::integer[] from {schema}.lanes where sink = $1 and lane = $2
+on conflict (sink, lane, position, at) do update set {added_progress}
 
 -- name: fence
 -- The first statement of a transaction that records or claims for a lane: it locks the lane's row until the commit.
@@ -604,20 +683,21 @@ select routes.route, first.position
 
 -- name: make_due
 -- Make held messages due. $2: positions; $3: also those that wait for a route; $4: in how many seconds. Rows that an
--- application is canceling are locked and skipped; returns true if there were any.
+-- application is canceling are locked and skipped; returns true if there were any. The state is written so that the index by
+-- state can't be used: without statistics the planner would read all held messages through it.
 with these as materialized (
     select position as place, now() + make_interval(secs => after) as due
       from unnest($2::bigint[], $4::float8[]) as these (position, after)),
 held as materialized (
     select position, due from {schema}.deferred d, these
-     where sink = $1 and position = place and state = 'held' and ($3 or route is null)
+     where sink = $1 and position = place and state || '' = 'held' and ($3 or route is null)
        and (due_at is null or due_at > due)
        for update of d skip locked),
 made as (
     update {schema}.deferred d set due_at = due from held where d.sink = $1 and d.position = held.position)
 select (select count(*) from held) <
        (select count(*) from {schema}.deferred, these
-         where sink = $1 and position = place and state = 'held' and ($3 or route is null)
+         where sink = $1 and position = place and state || '' = 'held' and ($3 or route is null)
            and (due_at is null or due_at > due))
 
 -- name: due_in
@@ -766,22 +846,57 @@ delete from {schema}.deferred d
  where sink = $1 and lane = $2
    and not exists (select from {schema}.outbox o where o.position = d.position)
 
+-- name: add_copies
+-- Copies of messages that died in sink $1 just now. A copy of an earlier death that still waits is replaced.
+-- $2: sinks; $3: positions; $4: ids; $5: attempts; $6: errors.
+insert into {schema}.copies (dead_in, sink, position, id, attempts, error)
+select $1, new.* from unnest($2::text[], $3::bigint[], $4::uuid[], $5::integer[], $6::text[])
+       as new (sink, position, id, attempts, error)
+on conflict (position, sink, dead_in) do update
+   set id = excluded.id, attempts = excluded.attempts, error = excluded.error, died_at = excluded.died_at, tries = 0,
+       due_at = excluded.due_at
+
+-- name: due_copies
+-- The copies for sink $1 that may be published now, at most $2. Copies of messages that were deleted from the log by hand
+-- are left out.
+select o.position, o.id, o.topic, o.key, o.slot, o.type, {contents}, o.created_at,
+       c.id, c.dead_in, c.attempts, c.error, c.died_at, c.tries
+  from {schema}.copies c
+  join (select *, {size} as size from {schema}.outbox) o on o.position = c.position
+ where c.sink = $1 and c.due_at <= now()
+ order by c.died_at, c.position limit $2
+
+-- name: settle_copies
+-- $1: sink; $2: ids of copies that are published, or given up; $3 to $5: those to be published again, when, and whether
+-- they were refused.
+with done as (
+    delete from {schema}.copies where sink = $1 and id = any($2::uuid[]))
+update {schema}.copies c
+   set due_at = clock_timestamp() + make_interval(secs => later.due_in), tries = tries + later.counted::integer
+  from unnest($3::uuid[], $4::float8[], $5::boolean[]) as later (id, due_in, counted)
+ where c.sink = $1 and c.id = later.id
+
+-- name: takes_copies
+-- Whether there is such a sink, and a relay of ours publishes for it.
+select exists (select from {schema}.sinks where sink = $1 and coalesce(destination, '') not like 'slot:%')
+
 -- name: delete_passed
 -- Of the rows after a position, delete those that every lane has passed, as the lanes are now, unless a deferred message
 -- refers to them. A deferred message is recorded in the transaction that moves the cursor past it, so one statement can't
 -- see one without the other.
+-- A lane whose sink does not take a row need not have passed it.
 -- Rows are compared only with the lanes that are not past the whole batch, usually none: comparing each row with each of
 -- 10,000 lanes took over a second. A lane whose snapshot had no transaction in progress up to the batch's highest xid shows
 -- them all. (PostgreSQL 13 has no max of xid8.)
 -- A row's age counts from the beginning of its transaction, so it never decides by itself. $1: after; $2: rows; $3: age; $4: of this key
 -- only, or null.
 with batch as materialized (
-    select position, xid, slot, created_at < now() - $3::interval as old
+    select position, xid, slot, topic, type, created_at < now() - $3::interval as old
       from {schema}.outbox where position > $1 order by position limit $2),
 highest as materialized (
     select max(position) as position, (select xid from batch order by xid desc limit 1) as xid from batch),
 lanes_within as materialized (
-    select l as lane from {schema}.lanes l, highest
+    select l as lane, s as sink from {schema}.lanes l left join {schema}.sinks s using (sink), highest
      where not (l.position >= highest.position and pg_snapshot_xmin(l.snapshot) > highest.xid)),
 deleted as (
     delete from {schema}.outbox o using batch
@@ -791,10 +906,12 @@ deleted as (
        and exists (select from {schema}.lanes)
        and not exists (select from lanes_within
                         where batch.slot between (lane).first_slot and (lane).last_slot
-                          and not {schema}.passed(batch.position, batch.xid, lane))
+                          and not {schema}.passed(batch.position, batch.xid, lane)
+                          and {schema}.takes(sink, batch.topic, batch.type, o.headers))
        and not exists (select from {schema}.deferred d
                         where d.position = batch.position
                           and (d.state in ('retrying', 'sending', 'held', 'dead') or not d.noticed))
+       and not exists (select from {schema}.copies c where c.position = batch.position)
     returning o.position),
 finished as (
     delete from {schema}.deferred d using deleted where d.position = deleted.position),
@@ -811,7 +928,7 @@ select (select count(*) from deleted) as deleted, coalesce(max(position), $1) as
 -- name: begin_nap
 -- Returns no row while another transaction changes the marks. A nap does not survive a crash, so the commit need not
 -- wait for the disk. $1 and $2: the slots; $3: their marks; $4: the channel; $5: seconds; $6: the server process of the
--- LISTEN connection.
+-- LISTEN connection; $7 and $8: the lane.
 with async_commit as materialized (
     select set_config('synchronous_commit', 'off', true)),
 lock as materialized (
@@ -820,8 +937,10 @@ marked as materialized (
     select setval('{schema}.napping'::regclass,
                   coalesce(pg_sequence_last_value('{schema}.napping'::regclass), 0) | $3::bigint)
       from lock)
-insert into {schema}.naps (first_slot, last_slot, marks, channel, until, listener)
-select $1::smallint, $2::smallint, $3, $4::text, clock_timestamp() + $5::float8 * interval '1 second', $6::integer from marked
+insert into {schema}.naps (first_slot, last_slot, marks, channel, until, listener, sink, lane)
+select $1::smallint, $2::smallint, $3, $4::text, clock_timestamp() + $5::float8 * interval '1 second', $6::integer, $7::text,
+       $8::smallint
+  from marked
 returning id
 
 -- name: end_naps
@@ -920,3 +1039,13 @@ select {schema}.forget_processed($1::text, $2::text::interval, $3::integer)
 
 -- name: forget_attempts
 select {schema}.forget_attempts($1::text, $2::text::interval, $3::integer)
+
+-- name: consumer_heartbeat
+select {schema}.consumer_heartbeat($1::text, $2::text::uuid, $3::text, $4::integer, $5::text, $6::text, $7::text::interval,
+                                   $8::bigint, $9::bigint, $10::bigint, $11::bigint)
+
+-- name: consumer_ended
+select {schema}.consumer_ended($1::text, $2::text::uuid)
+
+-- name: forget_consumers
+select {schema}.forget_consumers($1::text, $2::text::interval)

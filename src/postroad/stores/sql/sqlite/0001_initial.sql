@@ -76,8 +76,36 @@ end;
 create table if not exists {schema}_sinks (
     served_at   integer not null default (cast((julianday('now') - 2440587.5) * 86400000000 as integer)),
     sink        text    primary key not null,
-    destination text
+    destination text,
+    filter      text
 ) without rowid;
+
+-- Which sinks take which messages: sink_filter.py, in SQL alone, because an application's own connection cancels messages and
+-- reads the view below. The rest of a pattern and the rest of a topic are compared word by word, in all ways at once.
+create view if not exists {schema}_taken as
+select s.sink, o.position
+  from {schema}_sinks s, {schema}_outbox o
+ where s.filter is null
+    or (with recursive rests (excluded, pattern, topic) as (
+            select 0, value || '.', o.topic || '.' from json_each(s.filter, '$.topics')
+            union
+            select 1, value || '.', o.topic || '.' from json_each(s.filter, '$.exclude_topics')
+            union
+            select excluded, substr(pattern, 3), topic from rests where pattern like '#.%'
+            union
+            select excluded, iif(pattern like '#.%', pattern, substr(pattern, instr(pattern, '.') + 1)),
+                   substr(topic, instr(topic, '.') + 1)
+              from rests
+             where topic <> ''
+               and (pattern like '#.%' or pattern like '*.%'
+                    or substr(pattern, 1, instr(pattern, '.')) = substr(topic, 1, instr(topic, '.'))))
+        select (json_type(s.filter, '$.topics') is null or coalesce(max(not excluded), 0)) and not coalesce(max(excluded), 0)
+          from rests where pattern = '' and topic = '')
+   and (json_type(s.filter, '$.types') is null
+        or exists (select 1 from json_each(s.filter, '$.types') as wanted where wanted.value = o.type))
+   and (json_type(s.filter, '$.sources') is null
+        or exists (select 1 from json_each(s.filter, '$.sources') as wanted
+                    where wanted.value = iif(json_valid(o.headers), json_extract(o.headers, '$.source'), null)));
 
 create table if not exists {schema}_lanes (
     sink       text    not null,
@@ -145,6 +173,8 @@ create index if not exists {schema}_deferred_key on {schema}_deferred (sink, lan
 create index if not exists {schema}_deferred_sending on {schema}_deferred (sink, lane) where epoch is not null;
 create index if not exists {schema}_deferred_route on {schema}_deferred (sink, lane, route, position)
     where route is not null;
+create index if not exists {schema}_deferred_state on {schema}_deferred (sink, state, position);
+create index if not exists {schema}_deferred_error on {schema}_deferred (sink, state, position) where error is not null;
 
 create table if not exists {schema}_attempts (
     sink      text    not null,
@@ -166,6 +196,7 @@ create table if not exists {schema}_progress (
     at        integer not null default (cast((julianday('now') - 2440587.5) * 86400000000 as integer)),
     published integer not null,
     refused   integer not null,
+    latencies text,
     primary key (sink, lane, position, at)
 ) without rowid;
 create index if not exists {schema}_progress_at on {schema}_progress (at);
@@ -209,6 +240,20 @@ create table if not exists {schema}_rewound (
     primary key (position, sink)
 ) without rowid;
 
+create table if not exists {schema}_copies (
+    sink     text    not null,
+    dead_in  text    not null,
+    position integer not null,
+    id       text    not null,
+    attempts integer not null,
+    error    text    not null,
+    died_at  integer not null,
+    tries    integer not null default 0,
+    due_at   integer not null,
+    primary key (position, sink, dead_in)
+) without rowid;
+create index if not exists {schema}_copies_due on {schema}_copies (sink, due_at);
+
 create table if not exists {schema}_audit (
     number    integer primary key autoincrement,
     at        integer not null default (cast((julianday('now') - 2440587.5) * 86400000000 as integer)),
@@ -236,7 +281,9 @@ select o.id, l.sink, o.type, o.topic, o.key,
        o.position
   from {schema}_outbox o
   join {schema}_lanes l on o.slot between l.first_slot and l.last_slot
-  left join {schema}_deferred d on d.position = o.position and d.sink = l.sink;
+  left join {schema}_deferred d on d.position = o.position and d.sink = l.sink
+ where d.position is not null
+    or exists (select 1 from {schema}_taken t where t.sink = l.sink and t.position = o.position);
 
 
 -- == The inbox ==========================================================================================================
@@ -262,6 +309,25 @@ create table if not exists {schema}_inbox_attempts (
     error      text    check (length(error) <= 2000),
     primary key (consumer, id)
 );
+
+create index if not exists {schema}_inbox_attempts_dead on {schema}_inbox_attempts (dead_at) where dead_at is not null;
+
+create table if not exists {schema}_consumers (
+    instance     text    primary key not null,
+    pid          integer not null,
+    heartbeats   integer not null default 1,
+    started_at   integer not null default (cast((julianday('now') - 2440587.5) * 86400000000 as integer)),
+    heartbeat_at integer not null default (cast((julianday('now') - 2440587.5) * 86400000000 as integer)),
+    alive_until  integer not null,
+    handled      integer not null,
+    duplicates   integer not null,
+    failed       integer not null,
+    dead         integer not null,
+    consumer     text    not null check (length(cast(consumer as blob)) between 1 and 255),
+    source       text    not null check (length(cast(source as blob)) <= 1024),
+    host         text    not null,
+    version      text    not null
+) without rowid;
 
 insert or ignore into {schema}_installation (min_client) values (1);
 insert or ignore into {schema}_migrations (version) values (1);

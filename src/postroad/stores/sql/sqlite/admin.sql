@@ -6,8 +6,8 @@
 select distinct sink from {schema}_lanes order by sink
 
 -- name: sink_reports
--- Each sink's destination, when a relay last served it, how many relays serve it now, and the current time.
-select s.sink, s.destination,
+-- Each sink's destination and filter, when a relay last served it, how many relays serve it now, and the current time.
+select s.sink, s.destination, s.filter,
        max(s.served_at,
            coalesce((select max(heartbeat_at) from {schema}_relays r where r.sink = s.sink), 0),
            coalesce((select max(min(e.lease_until, clock.now))
@@ -19,7 +19,7 @@ select s.sink, s.destination,
  order by s.sink
 
 -- name: lock_sink
-select destination from {schema}_sinks where sink = ?1
+select destination, filter from {schema}_sinks where sink = ?1
 
 -- name: count_serving
 -- How many relays serve a sink, and how many lanes have a lease that has not expired.
@@ -38,6 +38,10 @@ update {schema}_lanes set owner = null where sink = ?1
 -- name: retarget
 update {schema}_sinks set destination = ?2 where sink = ?1
 
+-- name: refilter
+-- Give a sink another filter.
+update {schema}_sinks set filter = ?2 where sink = ?1
+
 -- part: remove
 -- Delete a sink from one of the tables that know sinks: a query for each of them is made of this.
 delete from {schema}_{table} where sink = ?1
@@ -48,28 +52,88 @@ select l.sink, l.lane, l.position, l.owner,
        exists (select 1 from {schema}_pauses p where p.sink = l.sink) as paused,
        (select count(*) from (select 1 from {schema}_outbox o
                                where o.position > l.position order by o.position limit ?1)) as seen,
-       (select count(*) from (select slot from {schema}_outbox o
+       (select count(*) from (select position, slot from {schema}_outbox o
                                where o.position > l.position order by o.position limit ?1) next
-         where next.slot between l.first_slot and l.last_slot) as mine,
+         where next.slot between l.first_slot and l.last_slot
+           and exists (select 1 from {schema}_taken t where t.sink = l.sink and t.position = next.position)) as mine,
        (select max(position) from (select position from {schema}_outbox o
                                     where o.position > l.position order by o.position limit ?1)) as through,
        coalesce((select max(position) from {schema}_outbox), 0) as log_end,
        0 as late_seen, 0 as late_mine,
        ({now}
-        - (select created_at from (select slot, created_at from {schema}_outbox o
+        - (select created_at from (select position, slot, created_at from {schema}_outbox o
                                     where o.position > l.position order by o.position limit ?1) next
-            where next.slot between l.first_slot and l.last_slot limit 1)) / 1e6 as lag_seconds
+            where next.slot between l.first_slot and l.last_slot
+              and exists (select 1 from {schema}_taken t where t.sink = l.sink and t.position = next.position)
+            limit 1)) / 1e6 as lag_seconds
   from {schema}_lanes l
  order by l.sink, l.lane
+
+-- name: lane_leases
+-- Each lane's epoch, and for how many seconds its owner keeps it without another heartbeat. SQLite has no naps.
+select l.sink, l.lane, l.epoch, iif(l.owner is null, null, (lease_until - {now}) / 1e6) as seconds, null as nap
+  from {schema}_lanes l left join {schema}_leases using (sink, lane)
 
 -- name: deferred_reports
 -- How many deferred messages each lane has, by state, and the age of the oldest.
 select sink, lane, state, number,
        ({now}
-        - (select created_at from {schema}_outbox o where o.position = first)) / 1e6 as age, routed
-  from (select sink, lane, state, count(*) as number, min(position) as first, count(route) as routed
+        - (select created_at from {schema}_outbox o where o.position = first)) / 1e6 as age, routed, since
+  from (select sink, lane, state, count(*) as number, min(position) as first, count(route) as routed,
+               min(coalesce(first_failed_at, deferred_at)) as since
           from {schema}_deferred
          group by sink, lane, state)
+
+-- name: consumers
+-- The running consumers, and those that died within a week.
+select instance, consumer, source, host, pid, version, started_at,
+       ({now} - heartbeat_at) / 1e6 as heartbeat_seconds, alive_until > {now} as alive,
+       handled, duplicates, failed, dead
+  from {schema}_consumers
+ where alive_until > {now} - 7 * 86400000000
+ order by consumer, started_at, instance
+
+-- name: dead_letters
+-- The dead letters of the last day: their consumer, how many, and when the first one died. At most ?1 are looked at.
+select consumer, count(*) as number, min(dead_at) as since
+  from (select consumer, dead_at from {schema}_inbox_attempts
+         where dead_at > {now} - 86400000000
+         order by dead_at desc limit ?1)
+ group by consumer
+ order by consumer
+
+-- name: list_dead_letters
+-- Dead letters of consumers, newest first. ?1: consumer; ?2: ids; ?3: type; ?4: a part of the error; ?5 and ?6: dead since, and
+-- before; each of them null for any; ?7: rows.
+select consumer, id, type, attempts, crashes, error, dead_at
+  from {schema}_inbox_attempts
+ where dead_at is not null
+   and (?1 is null or consumer = ?1)
+   and (?2 is null or id in (select value from json_each(?2)))
+   and (?3 is null or type = ?3)
+   and (?4 is null or instr(lower(error), lower(?4)) > 0)
+   and (?5 is null or dead_at >= ?5)
+   and (?6 is null or dead_at < ?6)
+ order by dead_at desc, consumer, id
+ limit ?7
+
+-- name: forget_dead_letters
+-- Delete the records of letters that were retried or dropped. ?1: consumers, ids, and when they died: a message that has died
+-- again since then keeps its record.
+delete from {schema}_inbox_attempts
+ where rowid in (select a.rowid
+                   from json_each(?1) these
+                   join {schema}_inbox_attempts a
+                     on a.consumer = these.value ->> 0 and a.id = these.value ->> 1 and a.dead_at = these.value ->> 2)
+returning id
+
+-- name: blocked_routes
+-- Of each sink: how many messages wait for a blocked route, one of these routes, and since when.
+select sink, count(*) as number, min(route) as route, min(deferred_at) as since
+  from {schema}_deferred
+ where route is not null and blocks
+ group by sink
+ order by sink
 
 -- name: throughput
 -- Published and refused messages per minute of the clock, by how many minutes ago. ?1: minutes.
@@ -79,17 +143,74 @@ select sink, lane, {now} / 60000000 - at / 60000000 as ago,
  where at >= ({now} / 60000000 - ?1 + 1) * 60000000
  group by sink, lane, ago
 
+-- name: latencies
+-- Of the progress of sink ?1 from ?2 until ?3, at most its newest ?5 rows: which step of ?4 microseconds, which bucket, counted
+-- from 1, and how many messages.
+select step, counted.key + 1 as bucket, sum(counted.value) as messages
+  from (select (at - ?2) / ?4 as step, latencies
+          from {schema}_progress
+         where at >= ?2 and at < ?3 and sink = ?1 and latencies is not null
+         order by at desc
+         limit ?5) few,
+       json_each(few.latencies) counted
+ where counted.value > 0
+ group by step, bucket
+
 -- name: scheduled_report
 select (select count(*) from (select 1 from {schema}_scheduled order by due_at limit ?1)) as number,
        (select min(due_at) from {schema}_scheduled) as due_at,
        {now} as at
 
+-- name: pauses
+select sink, since, who, reason from {schema}_pauses order by sink
+
+-- name: waiting_copies
+-- Copies of dead messages that wait for each sink, and when the first of those messages died.
+select sink, count(*), min(died_at) from {schema}_copies group by sink
+
+-- name: replication_slots
+-- SQLite has none.
+select null, null, null, null, null, null where false
+
+-- name: deferred_numbers
+-- Of each sink and state: how many messages are deferred, counted up to ?1, and the age of the oldest.
+with states (state) as (values ('retrying'), ('sending'), ('held'), ('dead'))
+select sink, state, number,
+       ({now} - (select created_at from {schema}_outbox o where o.position = first)) / 1e6 as age
+  from (select l.sink, s.state,
+               (select count(*) from (select 1 from {schema}_deferred d
+                                       where d.sink = l.sink and d.state = s.state limit ?1)) as number,
+               (select min(position) from {schema}_deferred d where d.sink = l.sink and d.state = s.state) as first
+          from (select distinct sink from {schema}_lanes) l cross join states s)
+ where number > 0
+
+-- name: hold_numbers
+select sink, count(*) from {schema}_holds group by sink
+
+-- name: log_numbers
+-- The last position, which the lanes know also when retention has emptied the log; and the age of the first row.
+select max(coalesce((select max(position) from {schema}_outbox), 0),
+           coalesce((select max(position) from {schema}_lanes), 0)) as position,
+       coalesce(({now} - (select created_at from {schema}_outbox order by position limit 1)) / 1e6, 0.0) as oldest
+
+-- name: table_bytes
+-- The size of the file: to tell tables apart, SQLite would read all of it.
+select 'database', page_count * page_size from pragma_page_count, pragma_page_size
+
 -- name: held_keys
 select sink, key, since, who, reason from {schema}_holds where ?1 is null or sink = ?1 order by sink, key
 
 -- name: audit
+-- The newest ?1 lines. ?2: who; ?3: command; ?4: a text; ?5 and ?6: since, and before; ?7: below a number; ?8: how many lines are
+-- searched.
 select number, at, who, null as role, command, arguments, reason, changed
-  from {schema}_audit order by number desc limit ?1
+  from (select * from {schema}_audit where ?7 is null or number < ?7 order by number desc limit ?8)
+ where (?2 is null or who = ?2)
+   and (?3 is null or command = ?3)
+   and (?4 is null or instr(lower(who || ' ' || command || ' ' || arguments || ' ' || coalesce(reason, '')), lower(?4)) > 0)
+   and (?5 is null or at >= ?5)
+   and (?6 is null or at < ?6)
+ order by number desc limit ?1
 
 -- name: log_ends
 -- The first and the last position of the log, and the lowest and highest position of a sink's lanes.
@@ -165,6 +286,12 @@ select sink, lane, position, id, type, topic, key, state, attempts, error, route
  where id in (select value from json_each(?1)) and (?2 is null or sink = ?2)
  order by position desc, sink
 
+-- name: list_positions
+-- Messages by position, at one sink.
+select sink, lane, position, id, type, topic, key, state, attempts, error, route, created_at, next_attempt_at, published_at
+  from {schema}_outbox_status
+ where position in (select value from json_each(?1)) and sink = ?2
+
 -- part: deferred_filter
 (?1 is null or sink = ?1)
 and state in (select value from json_each(?2))
@@ -181,7 +308,7 @@ and (?4 is null or instr(lower(error), lower(?4)) > 0)
 
 -- name: find_deferred
 -- Deferred messages after a place, in order.
-select sink, position from {schema}_deferred d
+select sink, position, error from {schema}_deferred d
  where (position, sink) > (?10, ?11)
    and {deferred_filter}
    and {message_filter}
@@ -224,6 +351,18 @@ select count(*) as seen, min(position) as through
          order by position desc
          limit ?6) looked_at
 
+-- name: trouble
+-- The newest ?3 messages of a sink in a state that have an error, and when each was first and last refused.
+select position, error, coalesce(first_failed_at, deferred_at) as first, coalesce(last_failed_at, deferred_at) as last
+  from {schema}_deferred
+ where sink = ?1 and state = ?2 and error is not null
+ order by position desc
+ limit ?3
+
+-- name: trouble_messages
+-- Ids and types by position.
+select position, id, type from {schema}_outbox where position in (select value from json_each(?1))
+
 -- name: message
 -- A message from the log, without its payload.
 select position, type, topic, key, content_type, headers, created_at, null as deliver_at
@@ -248,10 +387,50 @@ select sink, attempt, failed_at, error from {schema}_attempts where position = ?
 
 -- name: caused
 -- Messages whose causation id is ?2, among the ?3 rows after position ?1.
-select id, type
-  from (select position, id, type, headers from {schema}_outbox where position > ?1 order by position limit ?3)
+select id, type, created_at
+  from (select position, id, type, headers, created_at from {schema}_outbox where position > ?1 order by position limit ?3)
  where instr(headers, ?2) > 0 and json_valid(headers) and headers ->> 'causation_id' = ?2
  order by position
+
+-- part: inbox_names
+inbox_names (consumer) as (
+    select min(consumer) from {schema}_inbox
+    union all
+    select (select min(i.consumer) from {schema}_inbox i where i.consumer > n.consumer)
+      from inbox_names n where n.consumer is not null)
+
+-- name: handled
+-- Which consumers have processed messages with these identities, or have made dead letters of them.
+with recursive {inbox_names},
+attempt_names (consumer) as (
+    select min(consumer) from {schema}_inbox_attempts
+    union all
+    select (select min(a.consumer) from {schema}_inbox_attempts a where a.consumer > n.consumer)
+      from attempt_names n where n.consumer is not null)
+select i.consumer, i.id, i.type, i.processed_at, null as dead_at, null as error
+  from inbox_names n
+  join {schema}_inbox i on i.consumer = n.consumer and i.id in (select value from json_each(?1))
+union all
+select a.consumer, a.id, a.type, null, a.dead_at, a.error
+  from attempt_names n
+  join {schema}_inbox_attempts a on a.consumer = n.consumer and a.id in (select value from json_each(?1))
+ where a.dead_at is not null
+ order by 1
+
+-- name: handled_recently
+-- The same for an ending ?1 of an identity, among the newest ?2 messages of each consumer.
+with recursive {inbox_names}
+select i.consumer, i.id, i.type, i.processed_at, null as dead_at, null as error
+  from inbox_names n
+  join {schema}_inbox i on i.rowid in (select r.rowid from {schema}_inbox r
+                                        where r.consumer = n.consumer order by r.processed_at desc limit ?2)
+ where substr(i.id, -length(?1)) = ?1
+union all
+select a.consumer, a.id, a.type, null, a.dead_at, a.error
+  from (select consumer, id, type, dead_at, error from {schema}_inbox_attempts
+         where dead_at is not null order by dead_at desc limit ?2) a
+ where substr(a.id, -length(?1)) = ?1
+ order by 1
 
 -- name: lock_for_change
 -- SQLite has one writer at a time, so the lanes are locked already.
@@ -296,6 +475,14 @@ update {schema}_deferred
    set state = 'dropped', blocks = 0
  where (sink, position) in (select value ->> 0, value ->> 1 from json_each(?1))
    and state = 'dead'
+returning sink, lane, position
+
+-- name: restore_dropped
+-- Dropped messages are dead again. The route is that of a message that no consumer had subscribed to.
+update {schema}_deferred
+   set state = 'dead', route = null
+ where (sink, position) in (select value ->> 0, value ->> 1 from json_each(?1))
+   and state = 'dropped'
 returning sink, lane, position
 
 -- name: skip
@@ -373,7 +560,9 @@ select coalesce(sum(batch.old
                     and exists (select 1 from {schema}_lanes)
                     and not exists (select 1 from {schema}_lanes l
                                      where batch.slot between l.first_slot and l.last_slot
-                                       and batch.position > l.position)
+                                       and batch.position > l.position
+                                       and exists (select 1 from {schema}_taken t
+                                                    where t.sink = l.sink and t.position = batch.position))
                     and not exists (select 1 from {schema}_deferred d
                                      where d.position = batch.position
                                        and d.state in ('retrying', 'sending', 'held', 'dead'))), 0) as matching,
@@ -389,7 +578,9 @@ select coalesce(sum(of_key and delivered), 0) as delivered, coalesce(sum(of_key 
   from (select position, key is ?3 as of_key,
                exists (select 1 from {schema}_lanes)
                and not exists (select 1 from {schema}_lanes l
-                                where batch.slot between l.first_slot and l.last_slot and batch.position > l.position)
+                                where batch.slot between l.first_slot and l.last_slot and batch.position > l.position
+                                  and exists (select 1 from {schema}_taken t
+                                               where t.sink = l.sink and t.position = batch.position))
                and not exists (select 1 from {schema}_deferred d
                                 where d.position = batch.position
                                   and d.state in ('retrying', 'sending', 'held', 'dead')) as delivered
@@ -413,8 +604,9 @@ select coalesce(sum(o.matches and o.position <= l.position
                                      where d.position = o.position and d.sink = l.sink)), 0) as matching,
        count(*) as seen, max(o.position) as through
   from (select position, slot,
-               (?4 is null or key = ?4) and (?5 is null or type = ?5) and (?7 is null or created_at >= ?7) as matches
-          from {schema}_outbox
+               (?4 is null or key = ?4) and (?5 is null or type = ?5) and (?7 is null or created_at >= ?7)
+               and exists (select 1 from {schema}_taken t where t.sink = ?1 and t.position = outbox.position) as matches
+          from {schema}_outbox outbox
          where position >= ?2 and position <= ?3
          order by position limit ?6) o
   join {schema}_lanes l on l.sink = ?1 and o.slot between l.first_slot and l.last_slot
@@ -425,12 +617,45 @@ select l.lane, o.position, o.key,
        o.matches and o.position <= l.position
        and not exists (select 1 from {schema}_deferred d where d.position = o.position and d.sink = l.sink) as goes
   from (select position, slot, key,
-               (?4 is null or key = ?4) and (?5 is null or type = ?5) and (?7 is null or created_at >= ?7) as matches
-          from {schema}_outbox
+               (?4 is null or key = ?4) and (?5 is null or type = ?5) and (?7 is null or created_at >= ?7)
+               and exists (select 1 from {schema}_taken t where t.sink = ?1 and t.position = outbox.position) as matches
+          from {schema}_outbox outbox
          where position >= ?2 and position <= ?3
          order by position limit ?6) o
   join {schema}_lanes l on l.sink = ?1 and o.slot between l.first_slot and l.last_slot
  order by o.position
+
+-- name: sample_rewind
+-- Of the rows of count_rewind those that would be re-published: id, type, key and source.
+select o.id, o.type, o.key, iif(json_valid(o.headers), json_extract(o.headers, '$.source'), null) as source
+  from (select position, slot, id, type, key, headers,
+               (?4 is null or key = ?4) and (?5 is null or type = ?5) and (?7 is null or created_at >= ?7)
+               and exists (select 1 from {schema}_taken t where t.sink = ?1 and t.position = outbox.position) as matches
+          from {schema}_outbox outbox
+         where position >= ?2 and position <= ?3
+         order by position limit ?6) o
+  join {schema}_lanes l on l.sink = ?1 and o.slot between l.first_slot and l.last_slot
+ where o.matches and o.position <= l.position
+   and not exists (select 1 from {schema}_deferred d where d.position = o.position and d.sink = l.sink)
+ order by o.position
+
+-- name: known_identities
+-- How many messages with these identities each consumer has processed.
+with recursive {inbox_names}
+select n.consumer, count(*) as number
+  from inbox_names n
+  join {schema}_inbox i on i.consumer = n.consumer and i.id in (select value from json_each(?1))
+ group by n.consumer
+ order by n.consumer
+
+-- name: kinds_of_messages
+-- Of the newest ?2 rows of the log: each topic, type and source, whether sink ?1 has passed them, how many there are, and the
+-- first of them.
+select topic, type, iif(json_valid(headers), json_extract(headers, '$.source'), null) as source,
+       o.position <= l.position as passed, count(*) as number, min(o.position) as first
+  from (select position, slot, topic, type, headers from {schema}_outbox order by position desc limit ?2) o
+  join {schema}_lanes l on l.sink = ?1 and o.slot between l.first_slot and l.last_slot
+ group by 1, 2, 3, 4
 
 -- name: rewind
 -- Re-publish messages, those of a key one after the other.
@@ -449,3 +674,128 @@ select 1
 insert into {schema}_rewound (sink, position, rewind, new_id)
 select ?1, value ->> 0, ?2, value ->> 1 from json_each(?3) where true
 on conflict (position, sink) do update set rewind = excluded.rewind, new_id = excluded.new_id
+
+-- name: why_message
+-- The explainer's look-ups begin here. They run in one snapshot. A message of the log, and the current time.
+select position, type, topic, key, created_at, null as deliver_at, {now} as at from {schema}_outbox where id = ?1
+
+-- name: why_scheduled
+-- The same of a scheduled message.
+select null as position, type, topic, key, created_at, due_at as deliver_at, {now} as at
+  from {schema}_scheduled where id = ?1
+
+-- name: why_unknown
+-- When the oldest message of the log was added, and the current time. SQLite does not tell which transactions are open.
+select (select created_at from {schema}_outbox order by position limit 1) as oldest, 0 as open, {now} as at
+
+-- name: why_lanes
+-- The lane of the message at position ?1 at each sink, or at sink ?2: how far it has come, its owner, and what is known of
+-- relays and a pause of the sink.
+select l.sink, l.lane, l.position, iif(o.position <= l.position, 'passed', 'ahead') as reading,
+       l.owner, e.lease_until, r.host, r.pid, r.heartbeat_at,
+       max(coalesce(s.served_at, 0),
+           coalesce((select max(heartbeat_at) from {schema}_relays r where r.sink = l.sink), 0)) as served_at,
+       (select count(*) from {schema}_relays r where r.sink = l.sink and r.alive_until > {now}) as relays,
+       p.since, p.who, p.reason,
+       (select nullif(g.at, 0) from {schema}_progress g where g.sink = l.sink and g.lane = l.lane
+         order by g.position desc, g.at desc limit 1) as progressed_at,
+       s.filter, exists (select 1 from {schema}_taken t where t.sink = l.sink and t.position = o.position) as taken
+  from {schema}_outbox o
+  join {schema}_lanes l on o.slot between l.first_slot and l.last_slot
+  left join {schema}_leases e on e.sink = l.sink and e.lane = l.lane
+  left join {schema}_relays r on r.owner = l.owner
+  left join {schema}_sinks s on s.sink = l.sink
+  left join {schema}_pauses p on p.sink = l.sink
+ where o.position = ?1 and (?2 is null or l.sink = ?2)
+ order by l.sink
+
+-- name: why_deferred
+-- The deferred rows of the message at position ?1.
+select d.sink, o.id, d.position, d.state, d.attempts, d.due_at, d.key, d.route,
+       (select w.deferred_at from {schema}_deferred w
+         where w.sink = d.sink and w.lane = d.lane and w.route = d.route and w.route is not null
+         order by w.position limit 1) as route_since,
+       d.error, d.deferred_at, d.last_failed_at,
+       exists (select 1 from {schema}_rewound w where w.position = d.position and w.sink = d.sink) as rewound
+  from {schema}_deferred d join {schema}_outbox o on o.position = d.position
+ where d.position = ?1
+
+-- name: why_head
+-- Of an ordering key ?3 of a lane: the first message below position ?4 that blocks it.
+select position from {schema}_deferred
+ where sink = ?1 and lane = ?2 and key = ?3 and key is not null and blocks and position < ?4
+ order by position limit 1
+
+-- name: why_hold
+-- The hold on a key ?2, or on an ordering key ?3.
+select sink, key, since, who, reason from {schema}_holds where sink = ?1 and key in (?2, ?3) order by key limit 1
+
+-- name: why_published
+-- When the message at position ?3 was published: if it had been deferred; or the first time at which its lane had passed
+-- it; and the last at which it had not come that far.
+select (select v.delivered_at from {schema}_delivered v where v.position = ?3 and v.sink = ?1) as delivered_at,
+       (select nullif(p.at, 0) from {schema}_progress p
+         where p.sink = ?1 and p.lane = ?2 and p.position >= ?3
+         order by p.position, p.at limit 1) as before,
+       (select nullif(p.at, 0) from {schema}_progress p
+         where p.sink = ?1 and p.lane = ?2 and p.position < ?3
+         order by p.position desc, p.at desc limit 1) as after
+
+-- name: why_key_lanes
+-- The lane of a slot ?1 at each sink, or at sink ?2, and the current time.
+select sink, lane, position, {now} as at from {schema}_lanes
+ where ?1 between first_slot and last_slot and (?2 is null or sink = ?2)
+ order by sink
+
+-- name: why_key_head
+-- The first deferred message that blocks key ?3 of a lane. An ordering key may have the source behind the key: the first ?4
+-- deferred messages of the lane are searched for those.
+select id, ordering_key, (select count(*) from (
+           select 1 from {schema}_deferred d
+            where d.sink = ?1 and d.lane = ?2 and d.key = ordering_key and d.key is not null and d.blocks limit ?4)) as waiting
+  from (select * from (
+            select * from (
+                select position, key as ordering_key from {schema}_deferred
+                 where sink = ?1 and lane = ?2 and key = ?3 and key is not null and blocks
+                 order by position limit 1)
+            union all
+            select * from (
+                select position, key from (
+                    select position, key from {schema}_deferred
+                     where sink = ?1 and lane = ?2 and blocks and key is not null
+                     order by sink, lane, key limit ?4)
+                 where substr(key, 1, instr(key || char(31), char(31)) - 1) = ?3 and key <> ?3
+                 order by position limit 1))
+         order by position limit 1) head
+  join {schema}_outbox o using (position)
+
+-- name: key_waiting
+-- The first ?4 deferred messages that an ordering key ?3 of a lane waits for.
+select position from {schema}_deferred
+ where sink = ?1 and lane = ?2 and key = ?3 and key is not null and blocks
+ order by position limit ?4
+
+-- name: why_key_unread
+-- The first message of key ?2 among the ?3 rows after position ?1 that sink ?4 takes.
+select id from (select position, id, key from {schema}_outbox where position > ?1 order by position limit ?3) next
+ where key = ?2 and exists (select 1 from {schema}_taken t where t.sink = ?4 and t.position = next.position)
+ order by position limit 1
+
+-- name: why_key_newest
+-- The newest message of key ?1 among the newest ?2 rows.
+select id from (select position, id, key from {schema}_outbox order by position desc limit ?2)
+ where key = ?1
+ order by position desc limit 1
+
+-- name: payload_horizon
+-- SQLite has one writer: when this transaction has the write lock, every one that has written anything has ended.
+select '0'
+
+-- name: payloads_decided
+select 1 where ?1 is not null
+
+-- name: payloads_in_use
+-- Where the payloads of these messages are.
+select json_extract(headers, '$.dataref') from {schema}_outbox where id in (select value from json_each(?1))
+union all
+select json_extract(headers, '$.dataref') from {schema}_scheduled where id in (select value from json_each(?1))

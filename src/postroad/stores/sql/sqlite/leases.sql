@@ -5,16 +5,17 @@
 select {now}
 
 -- name: create_sink
--- A relay with the destination ?2 is being started for this sink. Returns the sink's destination. ?3: a sink without a
--- destination may get this one.
-insert into {schema}_sinks as s (sink, destination) values (?1, ?2)
+-- A relay with the destination ?2 and the filter ?4 is being started for this sink. Returns the sink's own. ?3: a sink
+-- without a destination may get this one.
+insert into {schema}_sinks as s (sink, destination, filter) values (?1, ?2, ?4)
 on conflict (sink) do update
    set served_at = {now},
        destination = iif(?3, coalesce(s.destination, excluded.destination), s.destination)
-returning destination
+returning destination, filter
 
 -- name: destination
-select destination from {schema}_sinks where sink = ?1
+-- Where the sink delivers to, and its filter.
+select destination, filter from {schema}_sinks where sink = ?1
 
 -- name: create_lanes
 -- Equal ranges of slots. "oldest" starts before the first row, "now" after the last.

@@ -47,6 +47,9 @@ update {schema}_deferred
         where id = ?
           and not exists (select 1 from {schema}_lanes l
                            where o.slot between l.first_slot and l.last_slot
+                             and (exists (select 1 from {schema}_taken t where t.sink = l.sink and t.position = o.position)
+                                  or exists (select 1 from {schema}_deferred d
+                                              where d.position = o.position and d.sink = l.sink))
                              and not (o.position <= l.position
                                       and exists (select 1 from {schema}_deferred d
                                                    where d.position = o.position and d.sink = l.sink
@@ -66,8 +69,13 @@ returning 1
 -- The last step: whether the message is in the log, and whether it is canceled for every lane that reads it.
 select count(*),
        coalesce(max(exists (select 1 from {schema}_lanes l where o.slot between l.first_slot and l.last_slot)
+                    and exists (select 1 from {schema}_deferred d where d.position = o.position)
                     and not exists (select 1 from {schema}_lanes l
                                      where o.slot between l.first_slot and l.last_slot
+                                       and (exists (select 1 from {schema}_taken t
+                                                     where t.sink = l.sink and t.position = o.position)
+                                            or exists (select 1 from {schema}_deferred d
+                                                        where d.position = o.position and d.sink = l.sink))
                                        and not exists (select 1 from {schema}_deferred d
                                                         where d.position = o.position and d.sink = l.sink
                                                           and d.state = 'canceled'))), 0)
@@ -101,6 +109,7 @@ update {schema}_lanes
  where sink = ?1 and lane = ?2 and owner = ?3 and epoch = ?4
 returning sink, lane, first_slot, last_slot, owner, epoch, version, position,
           (select schema_version from pragma_schema_version),
+          (select filter from {schema}_sinks s where s.sink = ?1),
           exists (select 1 from {schema}_pauses where sink = ?1),
           cast((julianday('now') - 2440587.5) * 86400000000 as integer)
 
@@ -118,9 +127,14 @@ select exists (select 1 from {schema}_lanes
 -- key is the lane's version (null if another relay owns the lane).
 -- ?1 and ?2: the slots; ?3: position; ?4: rows; ?5: bytes; ?6 to ?10: sink, lane, owner, epoch and incarnation.
 -- The end of the page is found from the lengths; payloads are read only then.
+-- What is in {? ?} is only in the statement for a sink with a filter, ?11. As in PostgreSQL, that walks over a number of
+-- positions only; the content type of the last row is how far. postroad_takes is a function of the store's connection: the
+-- view `taken` has the same answer, and is slower.
 with sized as (
     select position, {size} as size from {schema}_outbox
      where position > ?3 and slot between ?1 and ?2
+       {?and position <= coalesce((select min(position) from {schema}_outbox where position > ?3), ?3) + {positions}
+         and postroad_takes(?11, topic, type, headers)?}
      order by position limit ?4),
 sums as (
     select position, size,
@@ -136,7 +150,9 @@ select coalesce((select seq from sqlite_sequence where name = '{schema}_outbox')
        (select version from {schema}_lanes
          where sink = ?6 and lane = ?7 and owner = ?8 and epoch = ?9
            and ?10 = (select schema_version from pragma_schema_version)),
-       null, null, null, null, null, null
+       null, null, null,
+       coalesce({?coalesce((select min(position) from {schema}_outbox where position > ?3), ?3) + {positions}, ?}null, null),
+       null, null
 
 -- name: settle
 -- Zero rows changed: the lane has changed since it was loaded.
@@ -146,12 +162,15 @@ update {schema}_lanes
    and ?7 = (select schema_version from pragma_schema_version)
 
 -- name: note_progress
--- How far the lane has come, within its transaction. ?3: published; ?4: refused. Two at the same moment (a clock may tick in
+-- How far the lane has come, within its transaction. ?3: published; ?4: refused; ?5: latencies, a JSON text. Two at the same moment (a clock may tick in
 -- milliseconds) become one row.
-insert into {schema}_progress (sink, lane, position, published, refused)
-select sink, lane, position, ?3, ?4 from {schema}_lanes where sink = ?1 and lane = ?2
+insert into {schema}_progress (sink, lane, position, published, refused, latencies)
+select sink, lane, position, ?3, ?4, ?5 from {schema}_lanes where sink = ?1 and lane = ?2
 on conflict (sink, lane, position, at) do update
-   set published = published + excluded.published, refused = refused + excluded.refused
+   set published = published + excluded.published, refused = refused + excluded.refused,
+       latencies = iif(latencies is null or excluded.latencies is null, coalesce(latencies, excluded.latencies),
+                       (select json_group_array(a.value + b.value)
+                          from json_each(latencies) a join json_each(excluded.latencies) b using (key)))
 
 -- name: fence
 -- The first statement of a transaction that records or claims for a lane. Returns the time; no row if the lane has changed
@@ -317,9 +336,38 @@ select coalesce(max(position), ?1) as through,
        coalesce((select min(position) from {schema}_lanes), 0) as behind
   from (select position, created_at from {schema}_outbox where position > ?1 order by position limit ?2)
 
+-- name: add_copy
+-- A copy of a message that died in sink ?1 just now, for sink ?3. ?2: now.
+insert into {schema}_copies (dead_in, died_at, due_at, sink, position, id, attempts, error)
+values (?1, ?2, ?2, ?3, ?4, ?5, ?6, ?7)
+on conflict (position, sink, dead_in) do update
+   set id = excluded.id, attempts = excluded.attempts, error = excluded.error, died_at = excluded.died_at, tries = 0,
+       due_at = excluded.due_at
+
+-- name: due_copies
+-- The copies for sink ?1 that may be published now, at most ?2. Copies of messages that were deleted from the log by hand
+-- are left out.
+select o.position, o.id, o.topic, o.key, o.slot, o.type, {contents}, o.created_at,
+       c.id, c.dead_in, c.attempts, c.error, c.died_at, c.tries
+  from {schema}_copies c
+  join (select *, {size} as size from {schema}_outbox) o on o.position = c.position
+ where c.sink = ?1 and c.due_at <= {now}
+ order by c.died_at, c.position limit ?2
+
+-- name: forget_copy
+delete from {schema}_copies where sink = ?1 and id = ?2
+
+-- name: postpone_copy
+-- ?3: microseconds; ?4: whether it was refused.
+update {schema}_copies set due_at = {now} + ?3, tries = tries + ?4 where sink = ?1 and id = ?2
+
+-- name: takes_copies
+-- Whether there is such a sink, and a relay of ours publishes for it.
+select exists (select 1 from {schema}_sinks where sink = ?1)
+
 -- name: delete_passed
 -- Of the rows up to a position, delete those that every lane has passed, as the lanes are now, unless a deferred message
--- refers to them. ?1: after; ?2: through; ?3: microseconds; ?4: of this key only, or null.
+-- refers to them. A lane whose sink does not take a row need not have passed it. ?1: after; ?2: through; ?3: microseconds; ?4: of this key only, or null.
 delete from {schema}_outbox
  where position > ?1 and position <= ?2
    and created_at <= (julianday('now') - 2440587.5) * 86400000000 - ?3
@@ -327,10 +375,13 @@ delete from {schema}_outbox
    and exists (select 1 from {schema}_lanes)
    and not exists (select 1 from {schema}_lanes l
                     where {schema}_outbox.slot between l.first_slot and l.last_slot
-                      and {schema}_outbox.position > l.position)
+                      and {schema}_outbox.position > l.position
+                      and exists (select 1 from {schema}_taken t
+                                   where t.sink = l.sink and t.position = {schema}_outbox.position))
    and not exists (select 1 from {schema}_deferred d
                     where d.position = {schema}_outbox.position
                       and d.state in ('retrying', 'sending', 'held', 'dead'))
+   and not exists (select 1 from {schema}_copies c where c.position = {schema}_outbox.position)
 
 -- name: delete_finished
 -- A deferred row in a final state is deleted with its message.
@@ -345,7 +396,9 @@ delete from {schema}_attempts
 
 -- name: tick
 -- The relay's lanes, and which of them have something to look at.
-select lane, epoch, version, position < coalesce((select max(position) from {schema}_outbox), 0) as has_work
+select lane, epoch, version,
+       position < coalesce((select max(position) from {schema}_outbox), 0)
+       or (lane = 0 and exists (select 1 from {schema}_copies c where c.sink = ?1 and c.due_at <= {now})) as has_work
   from {schema}_lanes
  where sink = ?1 and owner = ?2
 
@@ -473,3 +526,21 @@ delete from {schema}_inbox_attempts
         where consumer = ? and changed_at < (julianday('now') - 2440587.5) * 86400000000 - ?
         limit ?)
 returning id
+
+-- name: consumer_heartbeat
+insert into {schema}_consumers as c (
+       consumer, instance, host, pid, version, source, alive_until, handled, duplicates, failed, dead)
+values (?, ?, ?, ?, ?, ?, cast({now} + ? as integer), ?, ?, ?, ?)
+on conflict (instance) do update
+   set heartbeats = c.heartbeats + 1, heartbeat_at = {now}, alive_until = excluded.alive_until,
+       handled = excluded.handled, duplicates = excluded.duplicates, failed = excluded.failed, dead = excluded.dead
+returning 1
+
+-- name: consumer_ended
+delete from {schema}_consumers where consumer = ? and instance = ?
+returning 1
+
+-- name: forget_consumers
+-- Delete the rows of consumers that died at least so many microseconds ago. The first value is the consumer that asks.
+delete from {schema}_consumers where ? is not null and alive_until < {now} - ?
+returning 1

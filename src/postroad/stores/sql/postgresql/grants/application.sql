@@ -29,3 +29,7 @@ grant execute on function {schema}.fail_attempt(text, text, text, text, text) to
 grant execute on function {schema}.note_dead(text, text, text, text, text) to {role};
 grant execute on function {schema}.forget_processed(text, interval, integer) to {role};
 grant execute on function {schema}.forget_attempts(text, interval, integer) to {role};
+grant execute on function {schema}.consumer_heartbeat(
+    text, uuid, text, integer, text, text, interval, bigint, bigint, bigint, bigint) to {role};
+grant execute on function {schema}.consumer_ended(text, uuid) to {role};
+grant execute on function {schema}.forget_consumers(text, interval) to {role};

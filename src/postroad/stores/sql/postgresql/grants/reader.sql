@@ -1,4 +1,4 @@
--- What a reader needs, and nothing more: status, messages, relays, the audit. Payloads are not readable; see payloads.sql.
+-- What a reader needs, and nothing more: status, messages, relays, consumers, the audit. Payloads are not readable; see payloads.sql.
 grant usage on schema {schema} to {role};
 grant select on {schema}.migrations to {role};
 grant select on {schema}.installation to {role};
@@ -13,9 +13,17 @@ grant select on {schema}.progress to {role};
 grant select on {schema}.delivered to {role};
 grant select on {schema}.holds to {role};
 grant select on {schema}.pauses to {role};
+grant select on {schema}.replication_slots to {role};
 grant select on {schema}.ahead to {role};
 grant select on {schema}.rewound to {role};
+grant select on {schema}.copies to {role};
 grant select on {schema}.audit to {role};
 grant select on {schema}.relays to {role};
+grant select on {schema}.consumers to {role};
+grant select (sink, lane, until) on {schema}.naps to {role};
+grant select (processed_at, consumer, id, type) on {schema}.inbox to {role};
+grant select (consumer, id, type, attempts, crashes, error, dead_at) on {schema}.inbox_attempts to {role};
 grant execute on function {schema}.passed(bigint, xid8, {schema}.lanes) to {role};
+grant execute on function {schema}.takes({schema}.sinks, text, text, json) to {role};
 grant execute on function {schema}.server_started() to {role};
+grant execute on function {schema}.replication_slot(text) to {role};

@@ -1,0 +1,90 @@
+"""The pages of *Start* are followed as a reader would: files, commands, a web server, and what they print."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import event
+
+from postroad.brokers.rabbitmq.publisher import RabbitMQPublisher
+from postroad.stores.sqlite import migrate_sqlite
+from postroad.testing import outbox_messages
+from tests.documents.reader import ROOT, Reader, alike, blocks, imported, installed, packages
+from tests.services.postgresql import PostgreSQL
+
+DOCS = ROOT / "docs"
+ON_SQLITE = ["quickstart", "fastapi", "litestar", "flask", "django"]
+COMMANDS = {"uvicorn": "uvicorn", "flask": "flask", "django-admin": "django", "postroad": "postroad[cli"}
+"""Commands that a page types, and what installs them."""
+
+
+@pytest.mark.parametrize("name", ON_SQLITE)
+def test_it_does_what_it_says(name: str, tmp_path: Path) -> None:
+    reader = Reader(tmp_path)
+    reader.follow(DOCS / f"{name}.md")
+    assert len(reader.ran) >= 6
+
+
+def test_postgresql_and_rabbitmq(tmp_path: Path, postgresql15: PostgreSQL, vhost: str) -> None:
+    postgresql15.start()
+    values = {"POSTROAD_DATABASE": postgresql15.create_database(), "POSTROAD_TO": vhost}
+    reader = Reader(tmp_path, values, shown={RabbitMQPublisher(vhost).name: "amqp://localhost"})
+    reader.follow(DOCS / "first-broker.md")
+    assert len(reader.ran) >= 12
+
+
+@pytest.mark.parametrize("name", [*ON_SQLITE, "first-broker"])
+def test_what_is_to_be_installed_is_enough(name: str) -> None:
+    page = DOCS / f"{name}.md"
+    requirements = installed(page)
+    assert imported(page) <= packages(requirements)
+    text = "".join(text for kind, text in blocks(page) if kind == "console")
+    for command, requirement in COMMANDS.items():
+        if f"\n$ {command} " in f"\n{text}":
+            assert any(each.startswith(requirement) for each in requirements), command
+
+
+async def test_the_endpoint_of_fastapi_answers_after_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    migrate_sqlite(tmp_path / "shop.sqlite")
+    with closing(sqlite3.connect("shop.sqlite")) as connection:
+        connection.execute("create table customers (id integer primary key)")
+        connection.execute(
+            "create table orders (id integer primary key, product text, state text, customer integer not null "
+            "default 1 references customers deferrable initially deferred)"
+        )
+    (program,) = [text for kind, text in blocks(DOCS / "fastapi.md") if text.startswith("# shop.py")]
+    names: dict[str, Any] = {"__name__": "shop"}
+    exec(compile(program, "fastapi.md", "exec", dont_inherit=True), names)
+    engine = names["engine"]
+    event.listen(engine.sync_engine, "connect", lambda connection, _: connection.execute("pragma foreign_keys = on"))
+    transport = httpx.ASGITransport(names["app"], raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://shop") as client:
+        assert (await client.post("/orders/a")).status_code == 500, "the commit finds out that there is no customer"
+        with closing(sqlite3.connect("shop.sqlite")) as connection:
+            assert not outbox_messages(connection)
+            with connection:
+                connection.execute("insert into customers values (1)")
+        assert (await client.post("/orders/a")).status_code == 201
+    await engine.dispose()
+    with closing(sqlite3.connect("shop.sqlite")) as connection:
+        outbox_messages(connection).assert_added("order.created", times=1)
+
+
+def test_what_differs_from_run_to_run_is_not_compared() -> None:
+    assert alike("3 published in 0.09 s (32/s)") == alike("3 published in 1.20 s (3/s)")
+    assert alike("3 published in 0.09 s") != alike("4 published in 0.09 s")
+
+
+def test_a_command_that_prints_something_else_is_noticed(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```python\n# hello.py\nprint('hello')\n```\n\n```console\n$ python hello.py\nbye\n```\n")
+    with pytest.raises(AssertionError, match="python hello.py"):
+        Reader(tmp_path).follow(page)
