@@ -63,8 +63,9 @@ class Operator:
 
     async def confirm(self, reason: str) -> None:
         """Give the reason, confirm the change, and wait until it is done."""
-        await self.page.get_by_label("Reason").fill(reason)
-        await self.page.locator("#confirm").click()
+        form = self.page.locator("form.confirm")  # the page before it may have a reason of its own
+        await form.get_by_label("Reason").fill(reason)
+        await form.locator("#confirm").click()
         await self.see("Done:")
 
     async def audit(self) -> list[list[str]]:
