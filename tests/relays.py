@@ -97,6 +97,10 @@ class RunningRelay:
         lines = self._log_file.read_text().splitlines(keepends=True)
         return [json.loads(line) for line in lines if line.endswith("\n")]  # it may be writing the last one
 
+    def last_lines(self, number: int) -> list[str]:
+        """The end of its log, as it stands."""
+        return self._log_file.read_text().splitlines()[-number:]
+
     def interrupted(self) -> Counter[Span]:
         """The pages that were under way when a connection to the broker was lost, and how often each was.
 
@@ -123,9 +127,14 @@ class RunningRelay:
 
 @contextmanager
 def relay(log: PostgreSQLLog, to: str, log_file: Path, *options: str) -> Iterator[RunningRelay]:
+    """A relay that runs as long as the block. If the test fails there, the end of its log is shown."""
     running = RunningRelay(log, to, log_file, *options)
     try:
         yield running
+    except BaseException:
+        end = "\n".join(running.last_lines(40))
+        sys.stderr.write(f"{log_file.name}, exit code {running.process.poll()}:\n{end}\n")
+        raise
     finally:
         running.process.kill()
         running.process.wait()

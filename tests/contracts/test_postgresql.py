@@ -18,7 +18,9 @@ import pytest
 from postroad import ClientTooOld, InvalidSetting, LogNotReadable, Message, NotMigrated, StoreUnavailable
 from postroad.errors import LaneChanged
 from postroad.lifecycle import State
+from postroad.listeners import Listeners
 from postroad.message import slot_of
+from postroad.relay.blockers import reporting_blockers
 from postroad.stores.base import Deferred, Lease
 from postroad.stores.cursor import PageLimit
 from postroad.stores.dialects import POSTGRESQL
@@ -896,6 +898,27 @@ async def test_a_relay_that_is_frozen_in_a_transaction_does_not_keep_its_lane(lo
         async with frozen._fenced(lease, lease.cursor), asyncio.timeout(60):
             while not await take_lanes(other):  # noqa: ASYNC110 - the server's clock decides
                 await asyncio.sleep(0.1)
+            taken = True
+    assert taken
+    await frozen.close()
+    await other.close()
+
+
+async def test_a_relay_that_is_frozen_in_a_statement_does_not_keep_its_lane(log: PostgreSQLLog) -> None:
+    """The driver has the description of a statement, and is frozen before it sends the values: the server counts that
+    as active, and the relay that waits for the lane ends the session.
+    """
+    frozen, other = PostgreSQLStore(log.url, connections=1), PostgreSQLStore(log.url)
+    await frozen.open()
+    await other.open()
+    (lease,) = await take_lanes(frozen)
+    taken = False
+    with pytest.raises(StoreUnavailable):
+        async with frozen._fenced(lease, lease.cursor) as rows, asyncio.timeout(60):
+            await rows._connection.prepare("select 1")
+            async with reporting_blockers(other, Listeners()):
+                while not await take_lanes(other):  # noqa: ASYNC110 - the server's clock decides
+                    await asyncio.sleep(0.1)
             taken = True
     assert taken
     await frozen.close()

@@ -97,6 +97,7 @@ def test_databases_share_their_query_names() -> None:
         "read_late_page", "settle_and_note", "hold_behind", "try_to_clean", "try_to_move", "begin_nap", "end_naps",
         "wipe_marks", "writers", "server_process", "borrow_session", "dead_suspects", "mark_dead", "try_lock",
         "save_lock", "announce_relay", "lock_holder", "set_keepalives", "lock_row_holder", "table_users", "notice",
+        "end_frozen_sessions",
         "has_free_lanes", "blockers", "due_by_role", "look_at_slot", "keep_slot", "lose_slot", "adopt_slot",
         "remove_replication_slots", "add_copies", "settle_copies",
     }  # fmt: skip

@@ -66,7 +66,8 @@ _HEADERS: Final = itemgetter("headers")
 _MICROSECONDS_1970_TO_2000: Final = 946_684_800_000_000
 # A page's statement must be planned for its own snapshot and position: a generic plan walks the whole log, and so does
 # a sequential scan, which the planner may choose because it can't estimate ranges of xid8.
-# A relay that is frozen between two statements of a transaction must not keep its lane locked, or no other can take it.
+# A relay that is frozen between two statements of a transaction must not keep its lane locked, or no other can take it
+# (in the middle of a statement: end_frozen_sessions).
 _SESSION_SETTINGS: Final = f"""
     {PIN_SESSION};
     set plan_cache_mode = force_custom_plan; set enable_seqscan = off;
@@ -299,7 +300,10 @@ class PostgreSQLStore:
             return int(await connection.fetchval(self._sql["forget_progress"], older_than, batch))
 
     async def blocked(self) -> Sequence[Blocker]:
-        if skipped := await self._lock_waits.wait():
+        skipped = await self._lock_waits.wait()
+        async with self._connection_beside() as connection:
+            await connection.execute(self._sql["end_frozen_sessions"])
+        if skipped:
             return await self.blockers(longer_than=timedelta(seconds=LONG_SECONDS), tables=list(skipped))
         return await self.blockers()
 
@@ -309,21 +313,10 @@ class PostgreSQLStore:
         """Sessions for which a statement of ours waits; and, if `longer_than` is given, those that have had rows of
         these tables locked for longer than that, which our statements skip.
         """
-        with errors_translated(self._schema, self._url):
-            connection = await asyncpg.connect(
-                self._url,
-                timeout=CONNECT_SECONDS,
-                command_timeout=CONNECT_SECONDS,
-                statement_cache_size=0,
-                server_settings={"application_name": "postroad blockers"},
-            )  # one of its own: those of the pool may all be waiting
-            try:
-                await connection.execute(PIN_SESSION)
-                seconds = None if longer_than is None else longer_than.total_seconds()
-                names = [f"{self._schema}.{table}" for table in tables]
-                rows = await connection.fetch(self._sql["blockers"], seconds, names)
-            finally:
-                connection.terminate()
+        async with self._connection_beside() as connection:
+            seconds = None if longer_than is None else longer_than.total_seconds()
+            names = [f"{self._schema}.{table}" for table in tables]
+            rows = await connection.fetch(self._sql["blockers"], seconds, names)
         return [Blocker(*row) for row in rows]
 
     # -- connections -------------------------------------------------------------------------------------------------
@@ -340,6 +333,23 @@ class PostgreSQLStore:
                     raise StoreUnavailable(restarted, transient=True)
                 with self._lock_waits.watching():
                     yield connection
+
+    @asynccontextmanager
+    async def _connection_beside(self) -> AsyncIterator[Any]:
+        """A connection of its own: those of the pool may all be waiting for a lock."""
+        with errors_translated(self._schema, self._url):
+            connection = await asyncpg.connect(
+                self._url,
+                timeout=CONNECT_SECONDS,
+                command_timeout=CONNECT_SECONDS,
+                statement_cache_size=0,
+                server_settings={"application_name": "postroad blockers"},
+            )
+            try:
+                await connection.execute(PIN_SESSION)
+                yield connection
+            finally:
+                connection.terminate()
 
     def _taken(self, row: Any) -> Lease:
         """A lane that was taken just now counts as loaded."""

@@ -158,6 +158,21 @@ select pid, usename::text as role, coalesce(application_name, '') as application
    and pid not in (select pid from ours)
  order by xact_start nulls last, pid
 
+-- name: end_frozen_sessions
+-- End our sessions whose client is frozen while they hold row locks that relays need. They have waited 10 s for their
+-- client in the middle of a statement: the driver asks for the description of a statement before it sends the values, and
+-- in between the session is `active`, so idle_in_transaction_session_timeout does not count.
+select pg_terminate_backend(a.pid)
+  from pg_stat_activity a
+ where a.datname = current_database() and a.usename = session_user and a.application_name like 'postroad%'
+   and a.pid <> pg_backend_pid() and a.state = 'active' and a.wait_event_type = 'Client'
+   and a.query_start < clock_timestamp() - interval '10 seconds'
+   and exists (select from pg_locks l
+                where l.pid = a.pid and l.locktype = 'relation' and l.granted
+                  and l.mode in ('RowShareLock', 'RowExclusiveLock')
+                  and l.database = (select oid from pg_database where datname = current_database())
+                  and l.relation in ('{schema}.lanes'::regclass, '{schema}.deferred'::regclass, '{schema}.locks'::regclass))
+
 -- name: table_users
 -- The processes that a migration waits for: they hold a lock on one of our tables that excludes a change of the table.
 select pg_catalog.string_agg(distinct pg_catalog.concat('server process ', l.pid, ' (role ', a.usename, ')'), ', ')
