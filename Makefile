@@ -8,7 +8,7 @@ INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt
 EDITABLE := $(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 
 .DEFAULT_GOAL := help
-.PHONY: help demo console orderflow teamcart ticketflow parcels cloudevents roundtrip test servers check docs bench mutants soak fuzz audit constraints oldest django dist
+.PHONY: help demo console orderflow teamcart ticketflow parcels cloudevents roundtrip test again servers check docs bench mutants soak fuzz audit constraints oldest django dist
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
@@ -40,6 +40,10 @@ roundtrip: servers ## two services with NATS between them, and a takeover (examp
 
 test: servers ## run all tests, on real servers
 	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+
+again: .venv/.all ## run the tests that failed in the last run, one after the other
+	@echo 'UNSTABLE, or broken: these tests have failed, and run once more, alone.'
+	$(BIN)/pytest --last-failed --last-failed-no-failures none --verbose
 
 servers: .venv/.all ## install the servers that the tests need, if they are missing (Debian, as root)
 	@$(BIN)/python -m tests.services.install

@@ -807,6 +807,8 @@ MUTANTS = [
     # Where a sink delivers to
     Mutant("a relay starts for a sink that delivers elsewhere", "postroad/stores/postgresql_leases.py",
            "if kept != destination:", "if False:", (SINKS,)),
+    Mutant("a relay frozen in a statement keeps its lane", PG,
+           'await connection.execute(self._sql["end_frozen_sessions"])', "pass", (POSTGRESQL,)),
     Mutant("lanes are taken for any destination", PG_LEASES, "where exists (select from served)",
            "where $7::text is not null", (SINKS,)),
     Mutant("null:// adopts a sink whose destination is not known", "postroad/stores/sqlite_leases.py",
