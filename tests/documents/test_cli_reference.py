@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from typer.main import get_command
 
-from postroad.ops.cli import app
 from postroad.ops.settings import all_settings
+from tests.command_line import command_line
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 SECTION = re.compile(r"^## `(postroad[^`]*)`\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
@@ -41,7 +40,7 @@ class Option(NamedTuple):
 
 
 def commands() -> dict[str, Any]:
-    group: Any = get_command(app)
+    group: Any = command_line()
     return {"postroad": group} | dict(below("postroad", group))
 
 

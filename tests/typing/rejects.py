@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_scoped_session, async_sessionmaker
 from sqlalchemy.orm import Session, sessionmaker
 
+import postroad
 from postroad import Cancellation, Consumer, Inbox, Message, Outbox, Received, retry_on_conflict
 
 outbox = Outbox(source="/orders")
@@ -134,3 +135,7 @@ def receiving(session: AsyncSession, sync: Session, sessions: async_sessionmaker
     async def too_few(event: Message, tx: AsyncSession) -> None: ...
 
     del first, wrong_event, wrong_transaction, too_few
+
+
+def misspelt() -> object:
+    return postroad.Relais  # error

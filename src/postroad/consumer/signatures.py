@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import types
-from typing import TYPE_CHECKING, Annotated, Any, Final, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Final, ForwardRef, Union, get_args, get_origin
 
 from postroad.errors import InvalidSetting, UnsupportedConnection
 from postroad.received import Received
@@ -13,7 +14,7 @@ from postroad.stores.connections.kinds import adapter_for
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["annotation_of", "check_signature", "is_async_function", "name_of"]
+__all__ = ["annotation_of", "check_signature", "is_async_function", "name_of", "signature_of"]
 
 SINGLE: Final = ("event", "tx", "message")
 BATCH: Final = ("batch", "tx")
@@ -26,7 +27,7 @@ def check_signature(function: Callable[..., Any], events: Sequence[type], *, bat
     names = BATCH if batch else SINGLE
     _check_body(function)
     try:
-        signature = inspect.signature(function)
+        signature = signature_of(function)
     except (TypeError, ValueError):  # some functions of C have none
         return
     shown = f"{name_of(function)}({', '.join(map(_bare, signature.parameters.values()))})"
@@ -47,6 +48,17 @@ def check_signature(function: Callable[..., Any], events: Sequence[type], *, bat
     clash = clash or _clash_of_transaction(kinds[1], is_async=is_async_function(function))
     if clash is not None:
         raise InvalidSetting(f"handler {shown}: {clash}; {_right(names)}")
+
+
+def signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    """Its signature. From Python 3.14 on, `inspect.signature` alone would evaluate annotations, and raise NameError for
+    a name that is there for type checkers only; such an annotation is a ForwardRef here.
+    """
+    if sys.version_info >= (3, 14):
+        from annotationlib import Format
+
+        return inspect.signature(function, annotation_format=Format.FORWARDREF)
+    return inspect.signature(function)
 
 
 def is_async_function(function: Any) -> bool:
@@ -125,7 +137,7 @@ def annotation_of(parameter: inspect.Parameter, function: Any) -> Any:
             return None
     if get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
-    return None if annotation is inspect.Parameter.empty else annotation
+    return None if annotation is inspect.Parameter.empty or isinstance(annotation, ForwardRef) else annotation
 
 
 def _can_be(cls: type, annotation: Any) -> bool | None:

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import inspect
 from collections import ChainMap
-from typing import TYPE_CHECKING, Any, Final, TypeVar, get_origin
+from typing import TYPE_CHECKING, Any, Final, ForwardRef, TypeVar, get_origin
 
 import msgspec
 
-from postroad.consumer.signatures import annotation_of, is_async_function, name_of
+from postroad.consumer.signatures import annotation_of, is_async_function, name_of, signature_of
 from postroad.errors import InvalidMessage, InvalidSetting
 from postroad.message import checked_name, type_name
 from postroad.payload import encode_event
@@ -147,7 +147,7 @@ def _taken_by(function: Any, to: type | str) -> type:
     name = name_of(function)
     if is_async_function(function) or inspect.isgeneratorfunction(function):
         raise InvalidSetting(f"upcast: {name} must be a plain function, which returns the newer event")
-    signature = inspect.signature(function)
+    signature = signature_of(function)
     try:
         [parameter] = signature.bind("old").arguments
     except (TypeError, ValueError):
@@ -156,9 +156,10 @@ def _taken_by(function: Any, to: type | str) -> type:
         ) from None
     given = signature.parameters[parameter]
     taken = _class_of(annotation_of(given, function))
-    if taken is None and isinstance(given.annotation, str) and given.annotation != "Any":
+    written = given.annotation.__forward_arg__ if isinstance(given.annotation, ForwardRef) else given.annotation
+    if taken is None and isinstance(written, str) and written != "Any":
         raise InvalidSetting(
-            f"upcast: the annotation of {name}({parameter}: {given.annotation}) can't be evaluated; define the class "
+            f"upcast: the annotation of {name}({parameter}: {written}) can't be evaluated; define the class "
             "at the top of its module, and before this function"
         )
     if taken is not None and not (inspect.isclass(taken) and is_readable(taken)):

@@ -1,49 +1,59 @@
-"""The command line: assembles the commands. Each is a file in `commands`; settings become options in `options`;
-errors become one line in `terminal`.
+"""The command line: names the commands. Each is a file in `commands`, imported when it is called, so that no command
+waits for what others need; settings become options in `options`; errors become one line in `terminal`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+import importlib
+from typing import Annotated, Any, Final
 
 import typer
+from typer.main import get_command, get_group
 
-import postroad
-from postroad.ops.commands.audit import audit
-from postroad.ops.commands.cleanup import cleanup
-from postroad.ops.commands.config import config
-from postroad.ops.commands.console import console
-from postroad.ops.commands.consume import consume
-from postroad.ops.commands.consumers import consumers
-from postroad.ops.commands.dead import dead
-from postroad.ops.commands.debezium import debezium
-from postroad.ops.commands.demo import demo
-from postroad.ops.commands.doctor import doctor
-from postroad.ops.commands.forget import forget
-from postroad.ops.commands.health import health
-from postroad.ops.commands.inbox import inbox
-from postroad.ops.commands.key import key
-from postroad.ops.commands.message import message
-from postroad.ops.commands.messages import messages
-from postroad.ops.commands.migrate import migrate
-from postroad.ops.commands.pause import pause, resume
-from postroad.ops.commands.payloads import payloads
-from postroad.ops.commands.relay import relay
-from postroad.ops.commands.relays import relays
-from postroad.ops.commands.rewind import rewind
-from postroad.ops.commands.schema import schema
-from postroad.ops.commands.sink import sink
-from postroad.ops.commands.status import status
-from postroad.ops.commands.top import top
-from postroad.ops.commands.why import why
 from postroad.ops.logs import log_to_stderr
 from postroad.ops.terminal import Command, Group
+from postroad.version import __version__
 
 __all__ = ["app"]
 
-# The sections of the help.
-RUN: Final = "Run"
-OPERATE: Final = "Operate"
+# The commands in the order of the help, each with the first paragraph of its own help.
+_RUN: Final = {
+    "migrate": "Create or update postroad's tables.",
+    "relay": "Publish every committed message to its destination, until a signal stops it.",
+    "consume": "Handle every message of a consumer's queue, until a signal stops it.",
+    "schema": "Write the JSON Schema of all events of a module, or compare it with an earlier one.",
+    "console": "Serve the console on this machine, and print an address that signs in once.",
+    "debezium": "Print a configuration for Debezium's connector, as Kafka Connect takes it, and check what it needs.",
+    "health": "Ask the relay or consumer that serves metrics on this port whether it is ready. Fails if it is not.",
+    "config": "Show every setting, its value and where it comes from. Takes the same options as `postroad relay`.",
+    "demo": "Run an example: a shop, a relay that is killed twice, and an audit. Needs no server and ends by itself.",
+}
+_OPERATE: Final = {
+    "status": "Show pending, failing, held and dead messages, throughput, and what needs attention.",
+    "top": "Show sinks, lanes, rates, lag, notices and the audit, live.",
+    "why": "Explain why a message is not sent, or what became of it: one answer per sink, and what to do.",
+    "messages": "List messages, newest first, one line per sink.",
+    "relays": "List the relays: sink, state, lanes, host, process id, start, last heartbeat and owner id.",
+    "consumers": (
+        "List the consumers: state, host, process id, heartbeat, what they have done since their start, and source."
+    ),
+    "audit": "List what operators changed: when, who, what and why; newest first.",
+    "pause": "Publish nothing to a sink until `postroad resume`. Messages wait; running relays keep running.",
+    "resume": "Publish to a paused sink again.",
+    "rewind": "Re-publish retained messages that were already delivered to this sink, with a header that marks them.",
+    "cleanup": (
+        "Delete old messages that every sink has had, in small batches. Undelivered messages stay, whatever their age."
+    ),
+    "doctor": "Check the database, relays, broker, inbox and settings, and show what is wrong and how to fix it.",
+    "forget": "Erase the delivered messages of a key: payloads, headers, errors, and the key in the audit.",
+    "message": "Show, skip or poison a message.",
+    "dead": "Inspect, retry or drop dead messages, or restore dropped ones.",
+    "key": "List held keys; hold, release or skip a key's messages.",
+    "sink": "List sinks and their destinations; retarget, filter or remove a sink, or adopt its replication slot.",
+    "inbox": "What consumers have received.",
+    "payloads": "Payloads that are stored elsewhere than in the log.",
+}
+_SHARES_A_FILE: Final = {"resume": "pause"}
 
 app = typer.Typer(
     cls=Group,
@@ -57,7 +67,7 @@ app = typer.Typer(
 
 def _show_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"postroad {postroad.__version__}")
+        typer.echo(f"postroad {__version__}")
         raise typer.Exit
 
 
@@ -75,10 +85,28 @@ def before_any_command(
     log_to_stderr("warning", debug=debug)
 
 
-for command in (migrate, relay, consume, schema, console, debezium, health, config, demo):
-    app.command(cls=Command, rich_help_panel=RUN)(command)
-for command in (status, top, why, messages, relays, consumers, audit, pause, resume, rewind, cleanup, doctor, forget):
-    app.command(cls=Command, rich_help_panel=OPERATE)(command)
-groups = {"message": message, "dead": dead, "key": key, "sink": sink, "inbox": inbox, "payloads": payloads}
-for name, group in groups.items():
-    app.add_typer(group, name=name, rich_help_panel=OPERATE)
+class _OnCall(Command):
+    """A command, or a group of commands, whose module is imported when it is called."""
+
+    def loaded(self) -> Any:
+        """The command itself, with its options."""
+        name = str(self.name)
+        module = importlib.import_module(f"postroad.ops.commands.{_SHARES_A_FILE.get(name, name)}")
+        found = getattr(module, name)
+        if isinstance(found, typer.Typer):
+            return get_group(found)
+        alone = typer.Typer(add_completion=False)
+        alone.command(cls=Command)(found)
+        return get_command(alone)
+
+    def make_context(self, *given: Any, **named: Any) -> Any:
+        return self.loaded().make_context(*given, **named)
+
+
+def _called_instead() -> None:
+    """Stands in for a command: typer wants a function, and `_OnCall` never calls it."""
+
+
+for _section, _commands in {"Run": _RUN, "Operate": _OPERATE}.items():
+    for _name, _help in _commands.items():
+        app.command(_name, cls=_OnCall, help=_help, rich_help_panel=_section)(_called_instead)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from inspect import Parameter
+from typing import TYPE_CHECKING, Annotated, Any, ForwardRef
 
 import asyncpg
 import pytest
@@ -14,8 +16,9 @@ from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, sessionmaker
 
-from postroad import Consumer, InvalidSetting, Received
+from postroad import Consumer, InvalidSetting, Received, upcast
 from postroad.consumer.begin import is_async_begin
+from postroad.consumer.signatures import annotation_of
 
 if TYPE_CHECKING:
     from somewhere import Unknown  # type: ignore[import-not-found]
@@ -122,6 +125,33 @@ async def annotated(
 ) -> None: ...
 async def unknown(event: Unknown, tx: Unknown, message: Unknown) -> None: ...
 async def with_clock(clock: Any, event: Placed, tx: Any, message: Received) -> None: ...
+
+
+# Without `from __future__ import annotations`: from Python 3.14 on, annotations are evaluated when they are asked for.
+LAZY = """
+from typing import TYPE_CHECKING
+if TYPE_CHECKING:
+    from somewhere import Unknown
+async def handler(event: Unknown, tx: Unknown, message: Unknown) -> None: ...
+async def with_class(event: Canceled, tx: Unknown, message: Received) -> None: ...
+def upcast(old: Unknown) -> dict: ...
+"""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="before Python 3.14 the def itself raises NameError")
+def test_names_for_type_checkers_may_be_missing() -> None:
+    names: dict[str, Any] = {"Canceled": Canceled, "Received": Received}
+    exec(compile(LAZY, "handlers.py", "exec", dont_inherit=True), names)
+    a_consumer().on(Placed)(names["handler"])
+    with pytest.raises(InvalidSetting, match="is annotated with Canceled, and it is registered for Placed"):
+        a_consumer().on(Placed)(names["with_class"])
+    with pytest.raises(InvalidSetting, match=r"\(old: Unknown\) can't be evaluated"):
+        upcast("a", to="b")(names["upcast"])
+
+
+def test_what_can_not_be_evaluated_is_not_checked() -> None:
+    parameter = Parameter("event", Parameter.POSITIONAL_ONLY, annotation=ForwardRef("Unknown"))
+    assert annotation_of(parameter, single) is None
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@ from uuid import UUID
 
 import pytest
 from rich.cells import cell_len
-from typer.main import get_command
 
 from postroad import Outbox, StoredMessage, Tombstone
 from postroad.brokers.local import LocalPublisher
@@ -34,6 +33,7 @@ from postroad.ops.cli import app
 from postroad.ops.terminal import run
 from postroad.relay import Relay
 from postroad.stores.sqlite import SQLiteStore, migrate_sqlite
+from tests.command_line import command_line
 
 HOSTILE = "\x1b[2J\x9b31m\u202edrowssap\u2066[bold red]{}%s'\"\\\U0001f600\u4e2d\u6587"
 
@@ -568,7 +568,7 @@ def words_of(group: Any, *before: str) -> Iterator[tuple[str, ...]]:
         yield from words_of(command, *before, name)
 
 
-@pytest.mark.parametrize("command", list(words_of(get_command(app))), ids=" ".join)
+@pytest.mark.parametrize("command", list(words_of(command_line())), ids=" ".join)
 def test_no_help_has_boxes_in_a_pipe(capsys: pytest.CaptureFixture[str], command: tuple[str, ...]) -> None:
     assert run(app, [*command, "--help"]) == 0
     output = capsys.readouterr().out

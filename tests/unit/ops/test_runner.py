@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.main import get_command
 
 import postroad
-from postroad.ops.cli import app
+from tests.command_line import command_line
 
 READING = {
     "migrate", "relay", "consume", "config", "console", "demo", "status", "messages", "relays", "audit", "message show",
@@ -30,22 +29,22 @@ def commands(group: Any, prefix: str = "") -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", sorted(set(commands(get_command(app))) - READING))
+@pytest.mark.parametrize("name", sorted(set(commands(command_line())) - READING))
 def test_every_change_can_be_previewed_and_has_a_reason(name: str) -> None:
-    options = {option for parameter in commands(get_command(app))[name].params for option in parameter.opts}
+    options = {option for parameter in commands(command_line())[name].params for option in parameter.opts}
     assert options >= SHARED
 
 
 @pytest.mark.parametrize("name", sorted(READING))
 def test_what_changes_nothing_does_not_ask(name: str) -> None:
-    options = {option for parameter in commands(get_command(app))[name].params for option in parameter.opts}
+    options = {option for parameter in commands(command_line())[name].params for option in parameter.opts}
     own = {"--who"} if name == "console" else set()  # the name that its changes are audited under
     assert options.isdisjoint(SHARED - {"--json"} - own)
 
 
 def test_there_is_a_file_for_each_command() -> None:
     files = {path.stem for path in (Path(postroad.__file__).parent / "ops" / "commands").glob("[!_]*.py")}
-    assert files == {name.split()[0] for name in commands(get_command(app))} - {"resume"}
+    assert files == {name.split()[0] for name in commands(command_line())} - {"resume"}
 
 
 def test_no_words_of_the_command_line_in_the_api_of_operators() -> None:
