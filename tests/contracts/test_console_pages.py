@@ -75,6 +75,20 @@ async def test_now_has_a_sentence_and_a_button_for_what_is_wrong(log: Log, admin
     assert "ben: pause sink default" in page.source  # a mark in the chart
 
 
+async def test_trouble_without_failures_says_that_something_else_is_wrong(
+    log: Log, admin: Admin, browser: Browser
+) -> None:
+    await log.add(*numbered(1, 2))
+    await run_relay(log, Arrivals())
+    assert "Something else needs attention" not in (await browser.get("trouble")).text
+    await admin.pause("default", By("ben", "upgrade of the broker"))
+    await log.add(*numbered(3, 3))
+    await _fresh(browser)
+    page = await browser.get("trouble")
+    assert "No message fails" in page.text
+    assert "Something else needs attention: see Now" in page.text
+
+
 async def _fresh(browser: Browser) -> Any:
     """Now, as the database is now: a look is shared for a second."""
     console: Any = browser.client._transport.app  # type: ignore[attr-defined]

@@ -312,6 +312,38 @@ async def test_a_compressed_body_is_not_unpacked(server: HTTPServer, publisher_t
     assert refusal.reason == "it answered 422: no gzip at all"
 
 
+async def test_an_interim_answer_is_not_the_answer(server: HTTPServer, publisher_to: Maker) -> None:
+    server.answer = raw(b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\nHTTP/1.1 422 X\r\ncontent-length: 2\r\n\r\nno")
+    publisher = publisher_to(f"{server.url}/hooks")
+    for number in (1, 2):
+        (refusal,) = await publisher.publish([stored(number)])
+        assert refusal.reason == "it answered 422: no"
+    assert server.connections == 1
+
+
+async def test_an_answer_before_the_body_was_read(publisher_to: Maker) -> None:
+    """What is left of the body is not sent, and the next request goes over another connection."""
+    writers: list[asyncio.StreamWriter] = []
+
+    async def answer_early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        head = await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 X\r\ncontent-length: 0\r\n\r\n" if b"16000000" in head else NO_CONTENT)
+
+    listener = await asyncio.start_server(answer_early, "127.0.0.1", 0)
+    url = f"http://localhost:{listener.sockets[0].getsockname()[1]}/"
+    publisher = publisher_to(url, envelope="binary", max_message_size=1 << 25)
+    try:
+        (refusal,) = await publisher.publish([stored(1, payload=b"x" * 16_000_000, content_type="text/plain")])
+        assert refusal.permanent
+        assert not await publisher.publish([stored(2)])
+        assert len(writers) == 2
+    finally:
+        listener.close()
+        for each in writers:
+            each.transport.abort()
+
+
 async def test_a_redirect_is_not_followed(server: HTTPServer, publisher_to: Maker) -> None:
     server.answer = status(307, location="http://169.254.169.254/latest/meta-data")
     outage = await outage_of(publisher_to(f"{server.url}/hooks"), a_page(1))
@@ -353,7 +385,8 @@ async def test_concurrency_is_that_of_the_sink(server: HTTPServer, publisher_to:
     assert len(server.arrived) == 120
 
 
-async def test_nothing_of_a_cancelled_request_is_sent_any_more(publisher_to: Maker) -> None:
+@pytest.mark.parametrize("size", [60_000, 1_000_000], ids=["written at once", "written in pieces"])
+async def test_nothing_of_a_cancelled_request_is_sent_any_more(publisher_to: Maker, size: int) -> None:
     """asyncio would go on to write what a transport holds after it was closed."""
     async with HTTPServer(receive_buffer=4096) as server:
         publisher = publisher_to(f"{server.url}/hooks", envelope="binary")
@@ -367,7 +400,7 @@ async def test_nothing_of_a_cancelled_request_is_sent_any_more(publisher_to: Mak
         client._socket = small  # type: ignore[method-assign]
         await publisher.open()
         server.freeze()
-        large = stored(payload=b"x" * 1_000_000, content_type="text/plain")  # aiohttp writes it in one piece
+        large = stored(payload=b"x" * size, content_type="text/plain")
         call = asyncio.create_task(publisher.publish([large]))
         await until(lambda: server.unread_bytes() > 0)
         call.cancel()
@@ -569,10 +602,10 @@ async def test_a_name_that_leads_elsewhere_later_is_not_connected_to(
         return [(family, socket.SOCK_STREAM, 6, "", place)]
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    connector = publisher._client._opened().connector
+    connector = publisher._client._opened()
     for _ in answers:
         await outage_of(publisher, a_page(1))
-        connector.clear_dns_cache()  # type: ignore[union-attr]
+        connector.clear_dns_cache()
     assert asked[: len(answers)] == answers
     assert server.connections == 0
 
@@ -647,6 +680,15 @@ async def test_a_proxy(server: HTTPServer, publisher_to: Maker) -> None:
     await publisher.open()
     assert not await publisher.publish([stored()])
     assert server.requests[0].path == "http://partner.example/hooks"
+
+
+async def test_a_proxy_that_wants_a_password(server: HTTPServer, publisher_to: Maker) -> None:
+    url = server.url.replace("://", "://user:hunter2@")
+    publisher = publisher_to("http://partner.example/hooks", proxy=url, allow_networks=None)
+    for number in (1, 2):
+        assert not await publisher.publish([stored(number)])
+        sent = server.requests[-1].headers
+        assert (sent["proxy-authorization"], sent["host"]) == ("Basic dXNlcjpodW50ZXIy", "partner.example")
 
 
 async def test_a_proxy_that_refuses_is_an_outage(server: HTTPServer, publisher_to: Maker) -> None:

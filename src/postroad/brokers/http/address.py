@@ -55,7 +55,6 @@ class Address:
         self.origin = f"{parts.scheme}://{place}"
         """Scheme, host and port."""
         path = parts.path or "/"
-        self.secure = parts.scheme == "https"
         self.destination = f"{self.origin}{path}{_without_values(parts.query)}"
         self._literals = _FIELD.split(path)[::2]
         self._names = _FIELD.split(path)[1::2]
@@ -77,9 +76,9 @@ class Address:
             raise CannotEncode("its URL would have a segment . or .. in its path, or be too long")
         return path
 
-    def url(self, path: str) -> str:
-        """The whole URL. It may hold secrets, in its query."""
-        return f"{self.origin}{path}{self._query}"
+    def target(self, path: str) -> str:
+        """The path and the query, which may hold secrets."""
+        return f"{path}{self._query}"
 
     def _value(self, message: StoredMessage, name: str) -> str:
         value: str | None = getattr(message, name) if name in _OWN_FIELDS else decoded_headers(message).get(name)

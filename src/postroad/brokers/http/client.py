@@ -1,9 +1,10 @@
-"""HTTP/1.1 with kept-alive connections, through aiohttp, and with what aiohttp does not do by itself.
+"""HTTP/1.1 with kept-alive connections: those of aiohttp's connector, and the answers as its parser reads them.
+
+aiohttp's sessions are not used, because they cost as much again for what a webhook does not need: nothing is followed,
+decompressed or remembered (redirects, bodies, cookies), and no variable of the environment is used. What is done here:
 
 - The address that a socket connects to is checked, see `networks`. With a proxy, only the proxy is connected to.
 - A request that ends without an answer is not sent any more: what was not written yet is dropped with its connection.
-- Nothing is followed, decompressed or remembered (redirects, bodies, cookies), and no variable of the environment is
-  used.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import asyncio
 import errno
 import socket
 import ssl
+from contextlib import suppress
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
+from aiohttp.http import HttpProcessingError, StreamWriter
 from yarl import URL
 
 from postroad.brokers.http.answers import SHOWN_TEXT, Answer
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from aiohappyeyeballs import AddrInfoType
+    from aiohttp.connector import Connection
 
     from postroad.brokers.http.networks import Network
     from postroad.brokers.http.settings import PublisherSettings
@@ -43,8 +46,8 @@ KEEPALIVE_SECONDS: Final = 4.0
 """How long an idle connection is kept. Most servers close one after 5 seconds, and what is sent just then is lost."""
 BODY_SECONDS: Final = 2.0
 """How long the body of an answer is waited for. The answer counts without it."""
-LARGE_BODY: Final = 1 << 20
-"""Bytes. aiohttp wants larger bodies as files, so that writing them does not block the loop."""
+PIECE: Final = 1 << 16
+"""Bytes. A larger body is written piece by piece, as fast as the endpoint reads it."""
 
 
 class Unreachable(Exception):
@@ -62,110 +65,152 @@ class _Cut(Exception):
 class Client:
     """The connections to one host."""
 
-    def __init__(self, settings: PublisherSettings, allowed: Sequence[Network], *, secure: bool) -> None:
+    def __init__(self, origin: str, settings: PublisherSettings, allowed: Sequence[Network]) -> None:
+        """`origin` is the scheme, the host and the port."""
+        self._origin = URL(origin, encoded=True)
         self._concurrency = settings.concurrency
         self._largest_answer = settings.max_answer_size
         self._answer_seconds = settings.seconds("answer_timeout")
-        self._timeout = aiohttp.ClientTimeout(total=self._answer_seconds, connect=settings.seconds("connect_timeout"))
+        self._timeout = aiohttp.ClientTimeout(connect=settings.seconds("connect_timeout"))
         self._proxy = None if settings.proxy is None else URL(settings.proxy)
         self._allowed = tuple(allowed)
+        secure = self._origin.scheme == "https"
         self._ssl = _context(settings) if secure else None
-        self._session: aiohttp.ClientSession | None = None
+        # A proxy gets the whole URL, unless it only passes on what is encrypted.
+        self._target_prefix = "" if self._proxy is None or secure else origin
+        self._connector: aiohttp.TCPConnector | None = None
         self.closings = 0
         """How often it was closed. What began before does not go on afterwards."""
 
-    async def connect(self, url: str) -> None:
+    async def connect(self) -> None:
         """Connect, and keep the connection for a request. Raises Unreachable."""
-        session = self._opened()
-        request = aiohttp.ClientRequest(
-            "POST", URL(url, encoded=True), loop=asyncio.get_running_loop(), ssl=self._ssl or True, proxy=self._proxy
-        )
-        assert session.connector is not None  # noqa: S101 - it is not closed
         try:
             async with asyncio.timeout(self._answer_seconds):
-                connection = await session.connector.connect(request, traces=[], timeout=self._timeout)
+                connection = await self._connected()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise Unreachable(self._why(error)) from error
         connection.release()
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-        """Send a request, and return its answer. Raises Unreachable or NoAnswer.
+    async def post(self, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """Send a request, and return its answer. `target` is a path with its query. Raises Unreachable or NoAnswer.
 
         A connection that ends before anything of the answer came is given one more chance: the endpoint may have closed
         an idle one just when the request was written.
         """
         closings = self.closings
         try:
-            return await self._post(url, body, headers)
+            return await self._post(target, body, headers)
         except _Cut as cut:
             if self.closings != closings:
                 raise NoAnswer(CLOSED) from cut
         try:
-            return await self._post(url, body, headers)
+            return await self._post(target, body, headers)
         except _Cut as cut:
             raise NoAnswer(f"it ended the connection without an answer: {cut}") from cut
 
-    async def _post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-        data = body if len(body) < LARGE_BODY else BytesIO(body)
+    async def _post(self, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         try:
-            async with self._opened().post(
-                URL(url, encoded=True), data=data, headers=headers, allow_redirects=False, proxy=self._proxy
-            ) as response:
-                text = "" if response.content.at_eof() else await self._text(response)
-                found = response.headers
-                return Answer(response.status, found.get("Retry-After"), found.get("Location"), text)
+            return await self._exchange(target, body, headers)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError) as error:
             raise Unreachable(self._why(error)) from error
         except TimeoutError as error:
             raise NoAnswer(f"it did not answer within {self._answer_seconds:g} s (answer_timeout)") from error
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientConnectionError, OSError) as error:
             raise _Cut(self._why(error)) from error
-        except (aiohttp.ClientError, ValueError) as error:
+        except (aiohttp.ClientError, HttpProcessingError, ValueError) as error:
             raise NoAnswer(f"its answer can't be read: {self._why(error)}") from error
 
-    async def _text(self, response: aiohttp.ClientResponse) -> str:
-        """The beginning of the body. The answer counts, whatever happens to its body: if that is too large, or does not
-        come, the connection is closed.
-        """
-        begin, size = b"", 0
+    async def _exchange(self, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """Send a request, and read its answer."""
+        connection: Connection | None = None
+        writing: asyncio.Task[None] | None = None
         try:
-            async with asyncio.timeout(BODY_SECONDS):
-                async for piece in response.content.iter_any():
+            async with asyncio.timeout(self._answer_seconds) as answering:
+                connection = await self._connected()
+                protocol, transport = _ends(connection)
+                protocol.set_response_params(read_until_eof=True, auto_decompress=False)
+                head = self._head(target, len(body), headers)
+                if len(body) <= PIECE:
+                    transport.write(head + body)
+                else:  # the answer may come before the endpoint has read all of it
+                    transport.write(head)
+                    writing = asyncio.create_task(_write(protocol, body))
+                message, content = await protocol.read()
+                while 100 <= message.code < 200 and message.code != 101:  # it says that the answer is still to come
+                    message, content = await protocol.read()
+            text = "" if content.at_eof() else await self._text(content, answering.when())
+        except BaseException:
+            if connection is not None:
+                connection.close()
+            raise
+        finally:
+            is_written = writing is None or not writing.cancel()
+        if is_written:
+            connection.release()  # which closes it if the answer's body did not end
+        else:
+            connection.close()
+        found = message.headers
+        return Answer(message.code, found.get("Retry-After"), found.get("Location"), text)
+
+    def _head(self, target: str, size: int, headers: Mapping[str, str]) -> bytes:
+        lines = [f"POST {self._target_prefix}{target} HTTP/1.1"]
+        lines += [f"{name}: {value}" for name, value in self._host.headers.items()]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        lines += [f"Content-Length: {size}", "", ""]
+        head = "\r\n".join(lines)
+        if head.count("\n") != len(lines) - 1 or head.count("\r") != len(lines) - 1:  # what made them has checked them
+            raise ValueError("a header has a line break")
+        return head.encode()
+
+    async def _text(self, content: aiohttp.StreamReader, until: float | None) -> str:
+        """The beginning of the body. The answer counts, whatever happens to its body."""
+        begin, size = b"", 0
+        soon = asyncio.get_running_loop().time() + BODY_SECONDS
+        try:
+            async with asyncio.timeout_at(soon if until is None else min(soon, until)):
+                async for piece in content.iter_any():
                     begin += piece[: SHOWN_TEXT * 4 - len(begin)]
                     size += len(piece)
                     if size > self._largest_answer:
-                        response.close()
                         break
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
-            response.close()
+            pass
         return begin.decode(errors="replace")
 
     async def close(self) -> None:
         """Close all connections. What still waits for an answer gets none."""
         self.closings += 1
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        connector, self._connector = self._connector, None
+        if connector is not None:
+            await connector.close()
 
     # -- connections -------------------------------------------------------------------------------------------------
 
-    def _opened(self) -> aiohttp.ClientSession:
-        if self._session is None or self._session.closed:
-            connector = _Connector(
+    async def _connected(self) -> Connection:
+        """A connection that is idle, or a new one."""
+        try:
+            return await self._opened().connect(self._host, traces=[], timeout=self._timeout)
+        except TimeoutError as error:
+            raise aiohttp.ConnectionTimeoutError from error
+
+    def _opened(self) -> aiohttp.TCPConnector:
+        if self._connector is None or self._connector.closed:
+            self._connector = _Connector(
                 limit=self._concurrency + 1,  # and one for `connect`
                 keepalive_timeout=KEEPALIVE_SECONDS,
                 ssl=self._ssl or True,
                 socket_factory=None if self._proxy is not None else self._socket,
             )
-            self._session = aiohttp.ClientSession(
-                connector=connector,
-                timeout=self._timeout,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,
-                trust_env=False,
-                skip_auto_headers=("Content-Type", "Accept", "Accept-Encoding"),
+            # What to connect to. Its headers are `Host`, and what a proxy that gets whole URLs wants.
+            self._host = aiohttp.ClientRequest(
+                "GET",
+                self._origin,
+                loop=asyncio.get_running_loop(),
+                ssl=self._ssl or True,
+                proxy=self._proxy,
+                skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent"),
             )
-        return self._session
+        return self._connector
 
     def _socket(self, found: AddrInfoType) -> socket.socket:
         """A socket for an address that a name was resolved to."""
@@ -184,10 +229,28 @@ class Client:
 
 
 def _words(error: BaseException) -> str:
-    """What an error says, in one line. What aiohttp says of an answer ends with the URL, whose query may be secret."""
-    if isinstance(error, aiohttp.ClientResponseError):
+    """What an error says, in one line."""
+    if isinstance(error, HttpProcessingError):
+        return f"{error.code} {' '.join(error.message.split())}"
+    if isinstance(error, aiohttp.ClientResponseError):  # of a proxy
         return f"{error.status} {' '.join(error.message.split())}"
     return str(error)
+
+
+def _ends(connection: Connection) -> tuple[ResponseHandler, asyncio.Transport]:
+    """What reads from a connection, and what writes to it. Raises ServerDisconnectedError."""
+    protocol, transport = connection.protocol, connection.transport
+    if protocol is None or transport is None:
+        raise aiohttp.ServerDisconnectedError
+    return protocol, transport
+
+
+async def _write(protocol: ResponseHandler, body: bytes) -> None:
+    """Write a body piece by piece. If the connection ends, the reader of the answer says so."""
+    writer, view = StreamWriter(protocol, asyncio.get_running_loop()), memoryview(body)
+    with suppress(aiohttp.ClientError, OSError):
+        for begin in range(0, len(body), PIECE):
+            await writer.write(view[begin : begin + PIECE])
 
 
 class _Connector(aiohttp.TCPConnector):

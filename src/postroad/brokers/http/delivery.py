@@ -104,12 +104,12 @@ class Delivery:
     """The messages of one call for one endpoint."""
 
     def __init__(
-        self, sender: Sender, endpoint: Endpoint, url: str, requests: Iterable[Sequence[Part]], call: Call
+        self, sender: Sender, endpoint: Endpoint, target: str, requests: Iterable[Sequence[Part]], call: Call
     ) -> None:
         """`requests` are the messages that go together in one request each."""
         self._sender = sender
         self._endpoint = endpoint
-        self._url = url
+        self._target = target
         self._pending = deque(map(Pending, requests))
         self._failed: list[Failed] = []
         self._call = call
@@ -150,7 +150,7 @@ class Delivery:
             confirmed_before = NEVER if pending.is_at_fault else endpoint.confirmed
             body, headers = sender.requests.request(parts, sender.keys(), time.time())
             try:
-                answer = await sender.client.post(self._url, body, headers)
+                answer = await sender.client.post(self._target, body, headers)
             except Unreachable as error:
                 endpoint.fail(str(error))
                 self._call.unreachable = str(error)

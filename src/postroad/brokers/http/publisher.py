@@ -51,7 +51,7 @@ class HTTPPublisher:
         self._address = address = Address(url, settings)
         self.name = self.destination = address.destination
         self._requests = Requests(settings.envelope, settings.max_message_size, settings.batch_messages)
-        self._client = Client(settings, address.allowed, secure=address.secure)
+        self._client = Client(address.origin, settings, address.allowed)
         self._sender = Sender(
             self._client,
             self._requests,
@@ -74,7 +74,7 @@ class HTTPPublisher:
             if reason is not None:
                 raise self._outage(reason)
         try:
-            await self._client.connect(self._address.url("/"))
+            await self._client.connect()
         except Unreachable as error:
             raise self._outage(str(error)) from error
         return Durability(DURABLE)
@@ -118,7 +118,7 @@ class HTTPPublisher:
     def _delivery(self, path: str, parts: Sequence[Part], call: Call) -> Delivery:
         name = f"{self._address.origin}{path}" if self._address.is_template else self.destination
         requests = self._requests.together(parts)
-        return Delivery(self._sender, self._endpoint(name), self._address.url(path), requests, call)
+        return Delivery(self._sender, self._endpoint(name), self._address.target(path), requests, call)
 
     def _endpoint(self, name: str) -> Endpoint:
         found = self._endpoints.get(name)

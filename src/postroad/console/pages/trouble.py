@@ -19,5 +19,6 @@ async def trouble(context: Context) -> Response:
     admin = await context.database.admin()
     sink = context.request.query_params.get("sink") or None
     groups = await admin.trouble(sink)
-    look = await context.database.poller.latest()
-    return context.page("trouble.html", groups=groups, sink=sink, look=look, dead=State.DEAD)
+    # Only a page without groups says that something else is wrong, and a look costs more than all groups.
+    problems = () if groups else (await context.database.poller.latest()).problems
+    return context.page("trouble.html", groups=groups, sink=sink, problems=problems, dead=State.DEAD)
