@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PageTimer"]
 
+
 class PageTimer:
     """Measures the pages and claims of one lane."""
 
