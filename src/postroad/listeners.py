@@ -43,9 +43,10 @@ class MeasuringListener(Listener, Protocol):
     def attach(self, subject: object) -> None:
         """Called once with the `Relay` or the `Consumer`, whose `stats()` may be read at any time."""
 
-    def on_published(self, sink: str, created_us: Sequence[int], seconds: float) -> None:
-        """A page, or a claim of deferred messages, was confirmed. `created_us` are the times when its messages were
-        added (microseconds since 1970, by the database's clock), `seconds` is how long publishing took.
+    def on_published(self, sink: str, messages: int, created_us: Sequence[int], seconds: float) -> None:
+        """So many messages of a page, or of a claim of deferred ones, were confirmed. `created_us` are the times when
+        they were added (microseconds since 1970, by the database's clock); of a long page those of a few, evenly
+        spread. `seconds` is how long publishing took.
         """
 
     def on_settled(self, sink: str, seconds: float) -> None:
@@ -100,11 +101,11 @@ class Listeners:
         for listener in self._measuring:
             listener.attach(subject)
 
-    def published(self, sink: str, created_us: Sequence[int], seconds: float) -> None:
+    def published(self, sink: str, messages: int, created_us: Sequence[int], seconds: float) -> None:
         """Hand the measurement of a page to the listeners that measure. Never raises."""
         for listener in self._measuring:
             try:
-                listener.on_published(sink, created_us, seconds)
+                listener.on_published(sink, messages, created_us, seconds)
             except (Exception, asyncio.CancelledError):
                 _log.exception("listener %r failed on a measurement", listener)
 

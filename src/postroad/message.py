@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
@@ -43,6 +43,7 @@ __all__ = [
     "NewRow",
     "StoredMessage",
     "Unset",
+    "any_unread",
     "check_headers",
     "check_payload",
     "checked_name",
@@ -460,6 +461,11 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False):
     def created_at(self) -> datetime:
         """When the transaction that added it began, by the database's clock."""
         return _EPOCH + timedelta(microseconds=self.created_us)
+
+
+def any_unread(messages: Iterable[StoredMessage]) -> bool:
+    """Whether one of them is too large. This is asked about every page: a comprehension costs the least."""
+    return bool([True for message in messages if not message.headers_json])
 
 
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode

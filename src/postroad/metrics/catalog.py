@@ -35,7 +35,8 @@ RELAY: Final = (
         "histogram",
         "relay_delivery_latency_seconds",
         "sink",
-        "From the beginning of the transaction that added a message until its page was confirmed.",
+        "From the beginning of the transaction that added a message until its page was confirmed. Of a long page, a "
+        "few messages stand for all.",
     ),
     _metric("histogram", "relay_settle_duration_seconds", "sink", "How long saving a cursor took."),
     _metric("gauge", "relay_broker_up", "sink", "1 if the destination is available, as far as this relay knows."),

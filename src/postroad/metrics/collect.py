@@ -93,11 +93,11 @@ class Metrics:
     def on_event(self, event: Event) -> None:
         """Never called."""
 
-    def on_published(self, sink: str, created_us: Sequence[int], seconds: float) -> None:
+    def on_published(self, sink: str, messages: int, created_us: Sequence[int], seconds: float) -> None:
         """A page was confirmed."""
         now = time.time()
         self._publish[sink].observe(round(seconds * 1_000_000))
-        self._latency[sink].observe_ages(created_us, int(now * 1_000_000))
+        self._latency[sink].observe_ages(created_us, int(now * 1_000_000), messages)
         self._last_published[sink] = now
 
     def on_settled(self, sink: str, seconds: float) -> None:
@@ -108,8 +108,8 @@ class Metrics:
         """An attempt of a consumer has ended."""
         self._process[consumer].observe(round(seconds * 1_000_000))
         if created:
-            now = int(time.time() * 1_000_000)
-            self._end_to_end[consumer].observe_ages([us for text in created if (us := _microseconds(text))], now)
+            now, times = int(time.time() * 1_000_000), [us for text in created if (us := _microseconds(text))]
+            self._end_to_end[consumer].observe_ages(times, now, len(times))
 
     # -- for exporters and probes ------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """What metrics are made of: a histogram that counts in integers, and the values that exporters read. Pure.
 
-Times are whole microseconds. A histogram is filled once per page, not once per message: `observe_ages` sorts a page's
-times and counts by bisection, so that a message costs a comparison of integers and no call.
+Times are whole microseconds. A histogram is filled once per page, not once per message: the times of a few messages
+stand for those of all.
 """
 
 from __future__ import annotations
@@ -86,26 +86,22 @@ class Histogram:
 
     def observe(self, microseconds: int) -> None:
         """Something took so long. A clock that was set back makes no negative observation."""
-        microseconds = max(0, microseconds)
-        self._counts[bisect_left(self._bounds_us, microseconds)] += 1
-        self._sum_us += microseconds
+        self._add(max(0, microseconds), 1)
 
-    def observe_ages(self, times_us: Sequence[int], now_us: int) -> None:
-        """Each of these times is so long ago: one observation for each. A time in the future counts as now."""
+    def observe_ages(self, times_us: Sequence[int], now_us: int, number: int) -> None:
+        """So many observations of how long ago something was. Each of the times stands for the same number of them, and
+        the last one for the rest, too. A time in the future counts as now.
+        """
         if not times_us:
             return
-        times, bounds, counts = sorted(times_us), self._bounds_us, self._counts
-        lowest = bisect_left(bounds, max(0, now_us - times[-1]))
-        highest = bisect_left(bounds, max(0, now_us - times[0]))
-        before = 0
-        for index in range(lowest, highest):  # empty when the whole page falls into one bucket
-            within = len(times) - bisect_left(times, now_us - bounds[index])
-            counts[index] += within - before
-            before = within
-        counts[highest] += len(times) - before
-        if times[-1] > now_us:
-            times = [min(time, now_us) for time in times]
-        self._sum_us += now_us * len(times) - sum(times)
+        share, rest = divmod(number, len(times_us))
+        for time_us in times_us:
+            self._add(max(0, now_us - time_us), share)
+        self._add(max(0, now_us - times_us[-1]), rest)
+
+    def _add(self, microseconds: int, number: int) -> None:
+        self._counts[bisect_left(self._bounds_us, microseconds)] += number
+        self._sum_us += microseconds * number
 
     def read(self) -> Buckets:
         """What was counted so far. From any thread."""

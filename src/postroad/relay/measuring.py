@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import TYPE_CHECKING
+
+from postroad.stores.latency import sample
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from postroad.relay.outcome import Outcome
 
 __all__ = ["PageTimer"]
-
-_created = attrgetter("created_us")
 
 
 class PageTimer:
@@ -40,4 +39,5 @@ class PageTimer:
             others = {*outcome.held, *outcome.deferred, *outcome.skipped}
             messages = [message for message in messages if message.position not in others]
         if messages:
-            self._listeners.published(self._sink, list(map(_created, messages)), self._clock.now() - began)
+            created = [message.created_us for message in sample(messages)]
+            self._listeners.published(self._sink, len(messages), created, self._clock.now() - began)

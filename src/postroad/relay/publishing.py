@@ -18,14 +18,13 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
-from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from postroad import events
 from postroad.brokers.guilty import find_guilty
 from postroad.errors import BrokerUnavailable, LeaseLost, Refusal
 from postroad.lifecycle import State
-from postroad.message import StoredMessage, new_id
+from postroad.message import StoredMessage, any_unread, new_id
 from postroad.relay.breaker import STOPPED_IN_OUTAGE
 from postroad.relay.deferred import split
 from postroad.relay.derived import Death, dead_letter, without_dead_letter
@@ -51,8 +50,6 @@ SUSPECTED_AFTER: Final = 3
 """How often the same messages may break the connection before they are published in halves, and how often a single
 message may before it is refused. From the second time on they are published alone, because lanes share a connection.
 """
-
-_headers = attrgetter("headers_json")
 
 
 class _Fault(NamedTuple):
@@ -127,7 +124,7 @@ class LanePublisher:
             messages = self._without_held(messages, outcome, blocked_keys)
         published: list[Sequence[StoredMessage]] = []
         async with self._until_given_up(outcome):
-            if self._breaker.in_order and all(map(_headers, messages)):
+            if self._breaker.in_order and not any_unread(messages):
                 messages = await self._publish_in_order(messages, outcome, blocked_keys, claimed)
             for each in self._waves(messages):
                 wave = self._without_held(each, outcome, blocked_keys) if outcome.refused else each
@@ -191,7 +188,7 @@ class LanePublisher:
         """Publish all in one call. Returns those that have no answer: they are behind a refused message of their key,
         or the call has failed.
         """
-        failure = await self._publish_wave(messages, outcome)
+        failure = await self._publish_wave(messages, outcome, checked=True)
         if failure is None:
             if not outcome.refused:
                 return ()
@@ -203,13 +200,14 @@ class LanePublisher:
     # -- one wave ----------------------------------------------------------------------------------------------------
 
     async def _publish_wave(
-        self, messages: Sequence[StoredMessage], outcome: Outcome, *, alone: bool = False
+        self, messages: Sequence[StoredMessage], outcome: Outcome, *, alone: bool = False, checked: bool = False
     ) -> BaseException | None:
         """Publish in one call, and note the answers. Returns the outage or error that has left messages without one.
 
+        `checked`: none of them was too large to be read.
         Raises Interrupted when stopped in an outage, and LeaseLost when the destination has fenced the lane.
         """
-        if not all(map(_headers, messages)):
+        if not checked and any_unread(messages):
             messages = outcome.refuse_unread(messages)
         if not messages:
             return None

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from postroad.message import StoredMessage
 
-__all__ = ["LATENCIES", "NUMBER_OF_BUCKETS", "SAMPLES", "count_ages"]
+__all__ = ["LATENCIES", "NUMBER_OF_BUCKETS", "SAMPLES", "count_ages", "sample"]
 
 LATENCIES: Final = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0,
@@ -24,11 +24,16 @@ SAMPLES: Final = 16
 _BOUNDS_US: Final = [round(bound * 1_000_000) for bound in LATENCIES]
 
 
+def sample(messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
+    """A few messages of a page, evenly spread; of a short page, all."""
+    return messages[:: max(1, len(messages) // SAMPLES)]
+
+
 def count_ages(counts: list[int], messages: Sequence[StoredMessage], number: int, now_us: int) -> None:
     """Add `number` messages of a page to the buckets. A time in the future counts as now."""
     if not number:
         return
-    some = messages[:: max(1, len(messages) // SAMPLES)]
+    some = sample(messages)
     share, rest = divmod(number, len(some))
     for message in some:
         counts[bisect_left(_BOUNDS_US, now_us - message.created_us)] += share

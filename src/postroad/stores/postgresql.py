@@ -14,13 +14,10 @@ import ssl
 import sys
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
-from itertools import starmap
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from postroad.config import DEFAULT_SCHEMA, checked_schema
 from postroad.errors import InvalidSetting, LogNotReadable, MissingExtra, StoreUnavailable
-from postroad.message import StoredMessage
 from postroad.stores.base import ANY_SIZE, Blocker, Claim, Cleaned, Lease, Loaded, Moved, Recorded
 from postroad.stores.connections.errors import is_transient
 from postroad.stores.cursor import Cursor, turn_page, xmax_and_xip
@@ -31,7 +28,7 @@ from postroad.stores.postgresql_copies import PostgreSQLCopies
 from postroad.stores.postgresql_deferred import PostgreSQLDeferred, tally_values
 from postroad.stores.postgresql_leases import PostgreSQLLeases
 from postroad.stores.postgresql_lock_waits import LONG_SECONDS, LockWaits
-from postroad.stores.postgresql_many import PostgreSQLManyLanes, reading
+from postroad.stores.postgresql_many import PostgreSQLManyLanes, has_too_large, messages_of, reading
 from postroad.stores.postgresql_mover import Mover
 from postroad.stores.postgresql_naps import PostgreSQLNaps
 from postroad.stores.postgresql_pool import acquired, in_transaction
@@ -62,7 +59,6 @@ STATEMENTS_KEPT: Final = 100
 MIGRATION_TRIES: Final = 100
 MIGRATION_LOCK_MS: Final = 200
 MIGRATION_PAUSE_SECONDS: Final = 0.4
-_HEADERS: Final = itemgetter("headers")
 _MICROSECONDS_1970_TO_2000: Final = 946_684_800_000_000
 # A page's statement must be planned for its own snapshot and position: a generic plan walks the whole log, and so does
 # a sequential scan, which the planner may choose because it can't estimate ranges of xid8.
@@ -199,10 +195,9 @@ class PostgreSQLStore:
         log_end, snapshot, version = end["position"], end["topic"], int(end["key"] or 0)
         horizon, reach = (None if end[name] is None else int(end[name]) for name in ("type", "content_type"))
         lease.check_read(cursor, version or None, log_end)
-        messages = list(starmap(StoredMessage, rows))
         return turn_page(
             cursor,
-            messages,
+            messages_of(rows),
             limit=limit,
             snapshot=snapshot,
             log_end=log_end,
@@ -223,7 +218,7 @@ class PostgreSQLStore:
             values = (*_page_values(lease, cursor, limit.rows, share), horizon)
             async with self._connection(lease) as connection:
                 rows: list[Any] = await connection.fetch(self._sql[reading("read_page", lease)], *values)
-            if "" not in map(_HEADERS, rows):
+            if not has_too_large(rows):
                 return rows
             self._large.add(lane)
         values = (*_page_values(lease, cursor, limit.rows, limit.payload_bytes), horizon)
@@ -431,6 +426,9 @@ class PostgreSQLStore:
             encoder=_no_encoder,
             decoder=_microseconds_since_1970,
         )
+        # In pages it would cost as much as all the other columns again, so there it comes as a timestamp, which is read
+        # as an integer without a call; see {created_us} in dialects/postgresql.py.
+        await connection.set_builtin_type_codec("timestamp", schema="pg_catalog", codec_name="int8", format="binary")
         await self._check_server(connection)
 
     async def _check_server(self, connection: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from postroad.metrics import Metrics
 from postroad.metrics.catalog import CATALOG
 from postroad.metrics.instruments import Buckets
 from postroad.relay import Relay
+from postroad.stores.latency import SAMPLES
 from tests.consumers import Numbered, consumed, consumer, put
 from tests.destinations import stored
 from tests.logs import MemoryLog, numbered
@@ -55,6 +57,21 @@ async def test_what_a_relay_published() -> None:
     assert latency.total == 25
     assert 0 < latency.sum < 25 * 60
     assert read(metrics, "relay_last_published_timestamp_seconds")[("default",)] > 1e9  # type: ignore[operator]
+
+
+async def test_a_long_page_is_measured_by_a_few_of_its_messages_which_stand_for_all() -> None:
+    few: list[int] = []
+
+    class Seen(Metrics):
+        def on_published(self, sink: str, messages: int, created_us: Sequence[int], seconds: float) -> None:
+            few.append(len(created_us))
+            super().on_published(sink, messages, created_us, seconds)
+
+    metrics = Seen()
+    await run_relay(metrics, MemoryBroker(), 105, batch_size=100)
+    assert number(read(metrics, "relay_delivery_latency_seconds")[("default",)]) == 105
+    assert SAMPLES <= few[0] <= 2 * SAMPLES
+    assert few[1:] == [5]
 
 
 async def test_refusals_by_cause_and_the_dead() -> None:

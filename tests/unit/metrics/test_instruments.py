@@ -21,7 +21,7 @@ def counted_one_by_one(ages: list[int], bounds: tuple[float, ...]) -> tuple[int,
 @given(AGES)
 def test_a_page_is_counted_as_its_messages_would_be(ages: list[int]) -> None:
     page, single = Histogram(LATENCIES), Histogram(LATENCIES)
-    page.observe_ages([NOW - age for age in ages], NOW)
+    page.observe_ages([NOW - age for age in ages], NOW, len(ages))
     for age in ages:
         single.observe(age)
     assert page.read() == single.read()
@@ -33,9 +33,16 @@ def test_a_page_is_counted_as_its_messages_would_be(ages: list[int]) -> None:
 def test_pages_are_added_up(pages: list[list[int]]) -> None:
     separately, at_once = Histogram(LATENCIES), Histogram(LATENCIES)
     for ages in pages:
-        separately.observe_ages([NOW - age for age in ages], NOW)
-    at_once.observe_ages([NOW - age for ages in pages for age in ages], NOW)
+        separately.observe_ages([NOW - age for age in ages], NOW, len(ages))
+    ages = [NOW - age for ages in pages for age in ages]
+    at_once.observe_ages(ages, NOW, len(ages))
     assert separately.read() == at_once.read()
+
+
+def test_a_few_stand_for_all() -> None:
+    histogram = Histogram((1.0, 10.0))
+    histogram.observe_ages([NOW - 1_000_000, NOW - 2_000_000, NOW + 5, NOW - 20_000_000], NOW, 11)
+    assert histogram.read() == Buckets((1.0, 10.0), (4, 2, 5), (2 * 1 + 2 * 2 + 2 * 0 + 5 * 20))
 
 
 def test_a_bound_belongs_to_its_bucket() -> None:

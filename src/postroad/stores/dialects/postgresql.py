@@ -52,6 +52,9 @@ class _PostgreSQL(SQLDialect):
         "{contents}": "case when size is null then ''::bytea else payload end as payload, "
         "case when size is null then '' else content_type end as content_type, "
         "case when size is null then '' else headers::text end as headers",
+        # A timestamp, which the relay reads as the integer that it is on the wire. That counts microseconds from 2000,
+        # which is 262,968 hours after 1970.
+        "{created_us}": "created_at at time zone interval '262968 hours' as created_us",
         # age() has the low 32 bits of the next xid, or the transaction's own if it has one. It keeps them for the rest
         # of the transaction, so it must not be called before the snapshot is taken: not in an earlier statement, and
         # not in a condition, which the planner may evaluate.

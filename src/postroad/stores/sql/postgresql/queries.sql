@@ -313,7 +313,7 @@ with statement as materialized (select pg_current_snapshot() as snapshot){?,
 filter as materialized (
     select *, coalesce((select min(position) from {schema}.outbox where position > $3), $3) + {positions} as reach
       from {schema}.sinks where sink = $8)?}
-select position, id, topic, key, slot, type, {contents}, created_at
+select position, id, topic, key, slot, type, {contents}, {created_us}
   from (select *, case when {size} <= $7::bigint then 1 end as size from {schema}.outbox
          where (xid >= $4 and xid < $12 or xid = any($5))
            and slot between $1 and $2 {?{taken}?}
@@ -321,7 +321,7 @@ select position, id, topic, key, slot, type, {contents}, created_at
          order by position + 0
          limit $6) late
 union all
-select position, id, topic, key, slot, type, {contents}, created_at
+select position, id, topic, key, slot, type, {contents}, {created_us}
   from (select *, case when {size} <= $7::bigint then 1 end as size from {schema}.outbox
          where position > $3 {?and position <= (select reach from filter)?}
            and slot between $1 and $2 {?{taken}?}
@@ -343,7 +343,7 @@ with statement as materialized (select pg_current_snapshot() as snapshot){?,
 filter as materialized (
     select *, coalesce((select min(position) from {schema}.outbox where position > $3), $3) + {positions} as reach
       from {schema}.sinks where sink = $8)?}
-select position, id, topic, key, slot, type, {contents}, created_at
+select position, id, topic, key, slot, type, {contents}, {created_us}
   from (select *, sum(size) over (order by position rows between unbounded preceding and 1 preceding) as bytes_before
           from (select *, {size} as size from {schema}.outbox
                  where (xid >= $4 and xid < $12 or xid = any($5))
@@ -353,7 +353,7 @@ select position, id, topic, key, slot, type, {contents}, created_at
                  limit $6) late_rows) late
  where coalesce(bytes_before, 0) < $7
 union all
-select position, id, topic, key, slot, type, {contents}, created_at
+select position, id, topic, key, slot, type, {contents}, {created_us}
   from (select *, sum(size) over (order by position rows between unbounded preceding and 1 preceding) as bytes_before
           from (select *, {size} as size from {schema}.outbox
                  where position > $3 {?and position <= (select reach from filter)?}
@@ -379,7 +379,7 @@ select coalesce(
 -- index on xid, with which every page would read all late rows that are left.
 with statement as materialized (select $13::text as snapshot){?,
 filter as materialized (select * from {schema}.sinks where sink = $8)?}
-select position, id, topic, key, slot, type, {contents}, created_at
+select position, id, topic, key, slot, type, {contents}, {created_us}
   from (select *, sum(size) over (order by position rows between unbounded preceding and 1 preceding) as bytes_before
           from (select *, {size} as size from {schema}.outbox
                  where position > $12
@@ -454,7 +454,7 @@ with statement as materialized (select pg_current_snapshot() as snapshot){?,
 filter as materialized (
     select *, coalesce((select min(position) from {schema}.outbox where position > $4), $4) + {positions} as reach
       from {schema}.sinks where sink = $2)?}
-select position, id, topic, key, slot, type, {contents}, created_at
+select position, id, topic, key, slot, type, {contents}, {created_us}
   from (select *, case when {size} <= $8::bigint then 1 end as size from {schema}.outbox
          where (xid >= $5 and xid < $11 or xid = any($6))
            and get_bit($1::bytea, slot) = 1 {?{taken}?}
@@ -462,7 +462,7 @@ select position, id, topic, key, slot, type, {contents}, created_at
          order by position + 0
          limit $7) late
 union all
-select position, id, topic, key, slot, type, {contents}, created_at
+select position, id, topic, key, slot, type, {contents}, {created_us}
   from (select *, case when {size} <= $8::bigint then 1 end as size from {schema}.outbox
          where position > $4 {?and position <= (select reach from filter)?}
            and get_bit($1::bytea, slot) = 1 {?{taken}?}
@@ -489,7 +489,7 @@ with statement as materialized (select pg_current_snapshot() as snapshot){?,
 filter as materialized (
     select *, coalesce((select min(position) from {schema}.outbox where position > $4), $4) + {positions} as reach
       from {schema}.sinks where sink = $2)?}
-select position, id, topic, key, slot, type, {contents}, created_at, xid
+select position, id, topic, key, slot, type, {contents}, {created_us}, xid
   from (select *, sum(size) over (order by position rows between unbounded preceding and 1 preceding) as bytes_before
           from (select *, {size} as size from {schema}.outbox
                  where (xid >= $5 and xid < $11 or xid = any($6))
@@ -499,7 +499,7 @@ select position, id, topic, key, slot, type, {contents}, created_at, xid
                  limit $7) late_rows) late
  where coalesce(bytes_before, 0) < $8
 union all
-select position, id, topic, key, slot, type, {contents}, created_at, xid
+select position, id, topic, key, slot, type, {contents}, {created_us}, xid
   from (select *, sum(size) over (order by position rows between unbounded preceding and 1 preceding) as bytes_before
           from (select *, {size} as size from {schema}.outbox
                  where position > $4 {?and position <= (select reach from filter)?}
