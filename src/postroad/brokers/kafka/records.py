@@ -74,7 +74,7 @@ def _binary_headers(message: StoredMessage) -> dict[str, str]:
     """The headers that `wrap` makes, in a third of the time: what they have in common with other messages is kept."""
     headers = _common_headers(message.headers_json, message.type, message.content_type).copy()
     headers["ce_id"] = str(message.id)
-    headers["ce_time"] = time_of(message)
+    headers["ce_time"] = time_of(message).decode()
     if message.key is not None:
         headers["ce_subject"] = headers["ce_partitionkey"] = message.key
     return headers

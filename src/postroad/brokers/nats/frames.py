@@ -91,7 +91,7 @@ class Frames:
 def _binary_headers(message: StoredMessage, dedupe_id: str) -> str:
     """The headers that `wrap` makes, percent-encoded; what is the same for many messages is kept."""
     id = dedupe_id[:36]  # a UUID, which takes long to be made a text
-    id_and_time = f"ce-id: {id}\r\nce-time: {time_of(message)}\r\n"
+    id_and_time = f"ce-id: {id}\r\nce-time: {time_of(message).decode()}\r\n"
     fixed = _of_own_headers(message.headers_json, message.type, message.content_type)
     if message.key is None:
         return fixed + id_and_time

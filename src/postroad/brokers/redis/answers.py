@@ -58,6 +58,16 @@ class Answers:
         self._taken: list[int] = []
         self._refusals: dict[int, Refusal] = {}
 
+    def note_all(self, batches: Sequence[Batch], replies: Sequence[Any]) -> list[str]:
+        """Note the answers to the commands that add these batches, as far as they have come. Returns the outages."""
+        outages, taken = [], self._taken
+        for batch, reply in zip(batches, replies, strict=False):
+            if reply.__class__ is bytes:  # the id of the only message
+                taken.append(batch.messages[0].position)
+            elif (outage := self.note(batch, reply)) is not None:
+                outages.append(outage)
+        return outages
+
     def note(self, batch: Batch, reply: Any) -> str | None:
         """Note the answer to the command that adds a batch. Returns the reason if it is an outage."""
         error: str | None
@@ -102,4 +112,6 @@ class Answers:
 
     def refusals(self) -> list[Refusal]:
         """All refusals, in order."""
+        if not self._refusals:
+            return []
         return [self._refusals[each.position] for each in self._messages if each.position in self._refusals]

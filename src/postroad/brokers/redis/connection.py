@@ -159,24 +159,30 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._last_answer = asyncio.get_running_loop().time()
+        replies: list[Any] = []
         try:
             self._reader.feed(data)
-            while (reply := self._reader.gets()) is not _NOTHING:
-                self._answered(reply)
+            replies.extend(iter(self._reader.gets, _NOTHING))
         except hiredis.HiredisError as error:
+            self._answered(replies)
             self.abort(f"it does not speak Redis' protocol: {error}")
+        else:
+            self._answered(replies)
 
-    def _answered(self, reply: Any) -> None:
-        if not self._exchanges:
-            # A server says so before it hangs up: it has too many clients, for example.
-            self._end(LinkLost(str(reply), suspicious=True))
-            return
-        exchange = self._exchanges[0]
-        exchange.replies.append(reply)
-        if exchange.is_complete:
-            self._exchanges.popleft()
-            if not exchange.done.done():
-                exchange.done.set_result(None)
+    def _answered(self, replies: list[Any]) -> None:
+        while replies:
+            if not self._exchanges:
+                # A server says so before it hangs up: it has too many clients, for example.
+                self._end(LinkLost(str(replies[0]), suspicious=True))
+                return
+            exchange = self._exchanges[0]
+            missing = exchange.count - len(exchange.replies)
+            exchange.replies += replies[:missing]
+            replies = replies[missing:]
+            if exchange.is_complete:
+                self._exchanges.popleft()
+                if not exchange.done.done():
+                    exchange.done.set_result(None)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._end(LinkLost(str(error) if error else "the server has closed the connection", suspicious=True))

@@ -7,8 +7,10 @@ field `data`.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
+
+import msgspec
 
 from postroad.brokers.cloudevents import CannotEncode, time_of, wrap
 from postroad.brokers.redis.resp import bulk, command
@@ -17,7 +19,7 @@ from postroad.brokers.routing import RoutingKey
 from postroad.message import SLOTS, StoredMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
     from postroad.brokers.redis.settings import PublisherSettings
 
@@ -29,16 +31,11 @@ CONTENT_TYPE: Final = "content-type"
 MOST_FIELDS: Final = 1000
 """The script that adds several messages can't pass more than a few thousand arguments on to a command."""
 
-_DATA: Final = bulk(DATA.encode())
-_TYPE_NAME: Final = bulk(CONTENT_TYPE.encode())
-_NAMES: Final = {name: bulk(f"{PREFIX}{name}".encode()) for name in ("id", "time", "type", "subject", "partitionkey")}
-_ANY_ID: Final = bulk(b"*")
-
 Fields = tuple[int, bytes]
 """How many names and values there are, and all of them, encoded."""
 
 
-class Batch(NamedTuple):
+class Batch(msgspec.Struct, gc=False):
     """Messages that one command adds: one, or several of one key, of which Redis takes none behind a refused one."""
 
     stream: str
@@ -53,18 +50,15 @@ class Entries:
         self._settings = settings
         self._mode = settings.envelope
         self._template = RoutingKey(settings.stream, "stream")
+        self.stream_of: Callable[[StoredMessage], str]
+        """The stream of a message. Raises CannotEncode when the message lacks what the template names."""
+        self.stream_of = self._template.of if settings.partitions is None else self._partition_of
         self._trims = settings.trim == "all"
         self._max_age = None if settings.max_age is None else int(settings.seconds("max_age") * 1000)
 
-    def stream_of(self, message: StoredMessage) -> str:
-        """The stream of a message. Raises CannotEncode when the message lacks what the template names."""
-        name = self._template.of(message)
-        partitions = self._settings.partitions
-        return name if partitions is None else partition_name(name, message.slot * partitions // SLOTS)
-
     def fields_of(self, message: StoredMessage) -> Fields:
         """The fields of a message. Raises CannotEncode."""
-        if self._mode == "binary":
+        if self._mode == "binary" and (message.payload or not message.is_tombstone):
             return _binary_fields(message)
         content_type, headers, body = wrap(message, self._mode, PREFIX)
         fields = _encoded(headers)
@@ -72,27 +66,30 @@ class Entries:
             fields = _with(fields, CONTENT_TYPE, content_type.encode())
         return fields if message.is_tombstone and not body else _with(fields, DATA, body)
 
+    def _partition_of(self, message: StoredMessage) -> str:
+        partitions = self._settings.partitions
+        assert partitions is not None  # noqa: S101 - or this is not called
+        return partition_name(self._template.of(message), message.slot * partitions // SLOTS)
+
     # -- commands ----------------------------------------------------------------------------------------------------
 
-    def options(self, now_ms: int) -> list[bytes]:
+    def options(self, now_ms: int) -> tuple[bytes, ...]:
         """The options of XADD between the stream and the id."""
-        options = [b"NOMKSTREAM"] if self._settings.declare == "check" else []
+        options = (b"NOMKSTREAM",) if self._settings.declare == "check" else ()
         if self._trims and self._settings.max_length is not None:
-            options += b"MAXLEN", b"~", b"%d" % self._settings.max_length
-        elif self._trims and self._max_age is not None:
-            options += b"MINID", b"~", b"%d" % max(0, now_ms - self._max_age)
+            return *options, b"MAXLEN", b"~", b"%d" % self._settings.max_length
+        if self._trims and self._max_age is not None:
+            return *options, b"MINID", b"~", b"%d" % max(0, now_ms - self._max_age)
         return options
 
-    def command(self, batch: Batch, options: Sequence[bytes]) -> bytes:
+    def command(self, batch: Batch, options: tuple[bytes, ...]) -> bytes:
         """The command that adds a batch."""
-        stream, encoded_options = bulk(batch.stream.encode()), b"".join(map(bulk, options))
-        if len(batch.messages) == 1:
+        if len(batch.fields) == 1:
             ((count, fields),) = batch.fields
-            start = b"*%d\r\n$4\r\nXADD\r\n" % (3 + len(options) + count)
-            return b"".join((start, stream, encoded_options, _ANY_ID, fields))
+            return _start_of_xadd(batch.stream, options, count) + fields
         arguments = 5 + len(options) + sum(1 + count for count, _ in batch.fields)
-        start = b"*%d\r\n$4\r\nEVAL\r\n%b$1\r\n1\r\n" % (arguments, bulk(ADD))
-        parts = [start, stream, bulk(b"%d" % len(options)), encoded_options]
+        parts = [b"*%d\r\n$4\r\nEVAL\r\n%b$1\r\n1\r\n" % (arguments, bulk(ADD)), bulk(batch.stream.encode())]
+        parts += bulk(b"%d" % len(options)), *map(bulk, options)
         for count, fields in batch.fields:
             parts += bulk(b"%d" % count), fields
         return b"".join(parts)
@@ -128,35 +125,34 @@ def _with(fields: Fields, name: str, value: bytes) -> Fields:
 
 
 def _binary_fields(message: StoredMessage) -> Fields:
-    """The fields that `wrap` makes, much faster: what is the same for many messages is kept, encoded."""
-    count, own = _of_own_headers(message.headers_json)
-    parts = [own, _constant("type", message.type), _NAMES["id"], b"$36\r\n%b\r\n" % str(message.id).encode()]
-    parts += _NAMES["time"], bulk(time_of(message).encode())
-    count += 6
-    if message.key is not None:
-        key = bulk(message.key.encode())
-        parts += _NAMES["subject"], key, _NAMES["partitionkey"], key
-        count += 4
-    if message.payload or not message.is_tombstone:
-        parts += _content_type(message.content_type), _DATA, bulk(message.payload)
-        count += 4
-    return count, b"".join(parts)
+    """The fields that `wrap` makes, much faster: all that is the same for many messages is kept, encoded."""
+    key, payload = message.key, message.payload
+    count, template = _template(message.headers_json, message.type, message.content_type, key is not None)
+    id, time = str(message.id).encode(), time_of(message)
+    if key is None:
+        return count, template % (id, time, len(payload), payload)
+    subject = key.encode()
+    return count, template % (id, time, len(subject), subject, len(subject), subject, len(payload), payload)
 
 
 @lru_cache(maxsize=1024)
-def _of_own_headers(headers_json: str) -> Fields:
-    """What `wrap` makes of a message's headers alone."""
-    nothing = StoredMessage(0, UUID(int=0), "", None, 0, "", b"", "", headers_json, 0)
-    headers = wrap(nothing, "binary", PREFIX).headers
-    of_message = {f"{PREFIX}{name}" for name in ("id", "type", "time")}
-    return _encoded({name: value for name, value in headers.items() if name not in of_message})
+def _template(headers_json: str, type: str, content_type: str, has_key: bool) -> Fields:
+    """The fields of all such messages, with gaps for id, time, key and payload."""
+    gaps = {"id": b"$36\r\n%b\r\n", "time": b"$27\r\n%b\r\n"}
+    if has_key:
+        gaps |= {"subject": b"$%d\r\n%b\r\n", "partitionkey": b"$%d\r\n%b\r\n"}
+    message = StoredMessage(0, UUID(int=0), "", "" if has_key else None, 0, type, b"", content_type, headers_json, 0)
+    headers = wrap(message, "binary", PREFIX).headers
+    for name in gaps:
+        del headers[PREFIX + name]
+    count, common = _with(_encoded(headers), CONTENT_TYPE, content_type.encode())
+    parts = [bulk(f"{PREFIX}{name}".encode()) + gap for name, gap in gaps.items()]
+    parts += common.replace(b"%", b"%%"), bulk(DATA.encode()), b"$%d\r\n%b\r\n"
+    return count + 2 * len(gaps) + 2, b"".join(parts)
 
 
 @lru_cache(maxsize=1024)
-def _constant(name: str, value: str) -> bytes:
-    return _NAMES[name] + bulk(value.encode())
-
-
-@lru_cache(maxsize=1024)
-def _content_type(value: str) -> bytes:
-    return _TYPE_NAME + bulk(value.encode())
+def _start_of_xadd(stream: str, options: tuple[bytes, ...], count: int) -> bytes:
+    """All before the fields, of which there are so many names and values."""
+    start = b"*%d\r\n$4\r\nXADD\r\n" % (3 + len(options) + count)
+    return b"".join((start, bulk(stream.encode()), *map(bulk, options), bulk(b"*")))

@@ -112,6 +112,7 @@ class RedisPublisher:
         """What can be sent at once: of each key, its messages up to the first one for another stream. What can't be
         encoded is refused, as soon as nothing of its key is before it.
         """
+        stream_of, fields_of = self._entries.stream_of, self._entries.fields_of
         batches: dict[object, Batch] = {}
         ended: set[str] = set()
         for message in messages:
@@ -120,11 +121,11 @@ class RedisPublisher:
                 continue
             batch = None if key is None else batches.get(key)
             try:
-                stream = self._entries.stream_of(message)
+                stream = stream_of(message)
                 if batch is not None and batch.stream != stream:
                     ended.add(message.key or "")
                     continue
-                fields = self._entries.fields_of(message)
+                fields = fields_of(message)
             except CannotEncode as error:
                 if key is not None:
                     ended.add(key)
@@ -150,7 +151,7 @@ class RedisPublisher:
         finally:
             if not exchange.is_complete:
                 connection.abort(CANCELLED)
-            outages = [answers.note(*each) for each in zip(batches, exchange.replies, strict=False)]
+            outages = answers.note_all(batches, exchange.replies)
             unsafe = self._unsafe(exchange.replies[len(batches) :])
             if unsafe is None:
                 answers.confirm_taken()

@@ -13,7 +13,10 @@ from postroad.message import StoredMessage
 from tests.destinations import stored
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=20)
-HEADERS = st.dictionaries(NAMES.filter(lambda name: name not in {"data", "content-type", "source"}), NAMES, max_size=5)
+ATTRIBUTES = st.sampled_from(["ce_id", "ce_time", "ce_subject", "ce_partitionkey", "ce_type", "ce_specversion"])
+HEADERS = st.dictionaries(
+    NAMES.filter(lambda name: name not in {"data", "content-type", "source"}) | ATTRIBUTES, NAMES, max_size=5
+)
 
 
 def read(data: bytes) -> list[bytes]:
