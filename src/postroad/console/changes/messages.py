@@ -24,7 +24,7 @@ _NO_DEAD: Final = "no dead message matches any more: they were retried, dropped 
 async def _retry(admin: Admin, given: Given) -> Plan:
     which, number, sample = await _dead(admin, given)
     return Plan(
-        would=f"{count(number.number, 'dead message')} would be retried, at once and with all their attempts",
+        would=f"{count(number.number, 'dead message')} would be retried, at once and with all attempts",
         number=number,
         thing="dead message",
         nothing=_NO_DEAD,
