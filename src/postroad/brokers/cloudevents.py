@@ -47,6 +47,7 @@ Mode = Literal["binary", "structured", "plain"]
 MODES: Final = get_args(Mode)
 # Every prefix that a CloudEvents binding defines: HTTP, NATS and RabbitMQ; Kafka; AMQP 1.0 in its two spellings.
 PREFIXES: Final = ("ce-", "ce_", "cloudEvents:", "cloudEvents_")
+_ID_NAMES: Final = tuple((prefix, f"{prefix}id") for prefix in PREFIXES)
 STRUCTURED_TYPE: Final = "application/cloudevents+json; charset=utf-8"
 
 LONGEST_ID: Final = 255  # bytes: what AMQP can carry of a causation id
@@ -256,7 +257,8 @@ def unwrap(delivery: Delivery) -> Received:
     """The message in a delivery. Raises Unreadable."""
     if delivery.unreadable is not None:
         raise Unreadable(f"its properties can't be read: {delivery.unreadable}")
-    headers = {name: _text(value) for name, value in delivery.headers.items()}
+    # Without a call for what is a text already, as almost all are: this is done for every header of every message.
+    headers = {name: value if value.__class__ is str else _text(value) for name, value in delivery.headers.items()}
     if (delivery.content_type or "").lower().startswith("application/cloudevents+json"):
         attributes, content_type, payload = _structured(delivery.body)
     else:
@@ -301,10 +303,10 @@ def _usable(correlation_id: str | None) -> str | None:
 
 def _attributes_and_own(headers: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """The attributes among the headers, whatever prefix they have, and the user's own headers."""
-    prefix = next((each for each in PREFIXES if f"{each}id" in headers), None)
-    if prefix is None:
+    found = [prefix for prefix, id_name in _ID_NAMES if id_name in headers]
+    if not found:
         return _in_any_case(headers)
-    attributes, own = {}, {}
+    prefix, attributes, own = found[0], dict[str, str](), dict[str, str]()
     for name, value in headers.items():
         if name.startswith(prefix):
             attributes[name[len(prefix) :]] = value

@@ -107,8 +107,9 @@ class DeliveryProcessor:
             new = await handle_group_traced(
                 self._tracing, self._transaction.handle, messages, self._options.consumer, self._subscriber.name
             )
+        wanted = self._listeners.wants(events.MessageHandled)
         for item, first in zip(items, new, strict=True):
-            self._finish(item, began, first=first)
+            self._finish(item, began, first=first, wanted=wanted)
         if self._listeners.measure:
             self._measure(items, new, began)
 
@@ -149,7 +150,7 @@ class DeliveryProcessor:
             item.failure = cut(str(error) if isinstance(error, TransactionLost) else f"{type(error).__name__}: {error}")
             return await self._count_failure(item, message, item.failure)
         self._marked.pop(message.identity, None)
-        self._finish(item, began, first=first)
+        self._finish(item, began, first=first, wanted=self._listeners.wants(events.MessageHandled))
         if self._listeners.measure:
             self._measure([item], [first], began)
         return None
@@ -158,14 +159,15 @@ class DeliveryProcessor:
         created = [item.message.time for item, first in zip(items, new, strict=True) if first and item.message]
         self._listeners.processed(self._options.consumer, time.monotonic() - began, created)
 
-    def _finish(self, item: OpenDelivery, began: float, *, first: bool) -> None:
+    def _finish(self, item: OpenDelivery, began: float, *, first: bool, wanted: bool) -> None:
+        """`wanted`: a listener wants the event of a handled message."""
         if not first:
             self._ignore_duplicate(item)
             return
         self._summary.handled += 1
         if item.span is not None:
             item.span.end_as("handled")
-        if self._listeners.wants(events.MessageHandled):
+        if wanted:
             duration_ms = (time.monotonic() - began) * 1000
             self._listeners.emit(events.MessageHandled(*self._names(item), duration_ms=duration_ms))
 

@@ -123,13 +123,14 @@ class HandlerTransaction:
         done, each = 0, 1 if self.handlers.batch is None else len(events)
         if each < len(events):
             call = partial(_in_own_context, call)
+        flush = getattr(tx, "flush", None)  # of a session: its entities may record events only then
         try:
             while done < len(events):
                 called = events[done : done + each]
                 with following(called[0][1]) if len(called) == 1 else nullcontext():
                     yield call(called, tx)
                     yield from check_transaction(self._transactions, tx, reported, recorded.transaction)
-                    if flush := getattr(tx, "flush", None):  # of a session: its entities may record events only then
+                    if flush is not None:
                         yield flush()
                 done += each
         except BaseException as error:
@@ -211,7 +212,12 @@ def following(message: Received) -> AbstractContextManager[None]:
     causation id. Handlers of single messages run inside such a block; those of batches open one for each message.
     """
     trace = trusted_context(message.headers.get(TRACE_HEADER), message.headers.get(STATE_HEADER))
-    return correlated(message.correlation_id or message.id, **trace._asdict(), causation_id=message.id)
+    return correlated(
+        message.correlation_id or message.id,
+        traceparent=trace.traceparent,
+        tracestate=trace.tracestate,
+        causation_id=message.id,
+    )
 
 
 def _in_own_context(call: Callable[..., Coroutine[Any, Any, None] | None], *arguments: Any) -> _InContext | None:

@@ -22,10 +22,12 @@ def in_waves(
     Messages without a key all go in the first wave. `ordering_key` says what is kept in order, if it is not
     the key alone.
     """
+    if not messages:
+        return []
     ordering_keys = [ordering_key(message) for message in messages]
     keys = [key for key in ordering_keys if key is not None]
     if len(set(keys)) == len(keys):
-        return [messages] if messages else []
+        return [messages]
     waves: list[list[StoredMessage]] = [[]]
     seen: dict[str, int] = {}
     for message, key in zip(messages, ordering_keys, strict=True):

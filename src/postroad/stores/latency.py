@@ -33,8 +33,12 @@ def count_ages(counts: list[int], messages: Sequence[StoredMessage], number: int
     """Add `number` messages of a page to the buckets. A time in the future counts as now."""
     if not number:
         return
-    some = sample(messages)
-    share, rest = divmod(number, len(some))
-    for message in some:
-        counts[bisect_left(_BOUNDS_US, now_us - message.created_us)] += share
-    counts[bisect_left(_BOUNDS_US, now_us - some[-1].created_us)] += rest
+    times = [message.created_us for message in sample(messages)]
+    bucket = bisect_left(_BOUNDS_US, now_us - min(times))
+    if bucket == bisect_left(_BOUNDS_US, now_us - max(times)):  # as nearly always
+        counts[bucket] += number
+        return
+    share, rest = divmod(number, len(times))
+    for time_us in times:
+        counts[bisect_left(_BOUNDS_US, now_us - time_us)] += share
+    counts[bisect_left(_BOUNDS_US, now_us - times[-1])] += rest

@@ -28,7 +28,14 @@ from postroad.stores.postgresql_copies import PostgreSQLCopies
 from postroad.stores.postgresql_deferred import PostgreSQLDeferred, tally_values
 from postroad.stores.postgresql_leases import PostgreSQLLeases
 from postroad.stores.postgresql_lock_waits import LONG_SECONDS, LockWaits
-from postroad.stores.postgresql_many import PostgreSQLManyLanes, has_too_large, messages_of, reading
+from postroad.stores.postgresql_many import (
+    PostgreSQLManyLanes,
+    all_fit,
+    has_too_large,
+    messages_of,
+    reading,
+    share_of,
+)
 from postroad.stores.postgresql_mover import Mover
 from postroad.stores.postgresql_naps import PostgreSQLNaps
 from postroad.stores.postgresql_pool import acquired, in_transaction
@@ -212,7 +219,7 @@ class PostgreSQLStore:
 
         Each is a transaction of its own, also behind a pooler: `{next_xid}` keeps its value for a whole transaction.
         """
-        lane, share = (lease.sink, lease.lane), limit.payload_bytes // limit.rows
+        lane, share = (lease.sink, lease.lane), share_of(limit)
         horizon = LAST_XID if cursor.horizon is None else cursor.horizon
         if lane not in self._large:
             values = (*_page_values(lease, cursor, limit.rows, share), horizon)
@@ -224,7 +231,7 @@ class PostgreSQLStore:
         values = (*_page_values(lease, cursor, limit.rows, limit.payload_bytes), horizon)
         async with self._connection(lease) as connection:
             rows = await connection.fetch(self._sql[reading("read_large_page", lease)], *values)
-        if len(rows) > 1 and all(0 < len(row["payload"]) + len(row["headers"]) <= share for row in rows[:-1]):
+        if len(rows) > 1 and all_fit(rows[:-1], share):
             self._large.remove(lane)
         return rows
 

@@ -6,7 +6,7 @@ from itertools import starmap
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from postroad.message import SLOTS, StoredMessage
+from postroad.message import LONGEST_HEADERS, SLOTS, StoredMessage
 from postroad.stores.cursor import Sweep, meet, xmax_and_xip
 from postroad.stores.dialects.postgresql import LAST_XID
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from postroad.stores.base import Lease, Settlement
     from postroad.stores.cursor import Cursor, PageLimit
 
-__all__ = ["PostgreSQLManyLanes", "has_too_large", "messages_of", "reading"]
+__all__ = ["PostgreSQLManyLanes", "all_fit", "has_too_large", "messages_of", "reading", "share_of"]
 
 _HEADERS: Final = itemgetter(StoredMessage.__struct_fields__.index("headers_json"))
 _AS_TUPLE: Final = itemgetter(slice(len(StoredMessage.__struct_fields__)))
@@ -32,6 +32,16 @@ def messages_of(rows: Sequence[Any]) -> list[StoredMessage]:
     """The rows as messages."""
     # Unpacking a record would iterate over it, which takes twice as long as a slice.
     return list(starmap(StoredMessage, map(_AS_TUPLE, rows)))
+
+
+def share_of(limit: PageLimit) -> int:
+    """How many bytes a row may have in a page that is read with the cheap statement; see {bytes} in the dialect."""
+    return min(limit.payload_bytes // limit.rows, LONGEST_HEADERS)
+
+
+def all_fit(rows: Sequence[Any], share: int) -> bool:
+    """Whether the cheap statement would have returned all of these with their contents."""
+    return all(0 < len(row["payload"]) + len(row["headers"].encode()) <= share for row in rows)
 
 
 def has_too_large(rows: Sequence[Any]) -> bool:
@@ -72,7 +82,7 @@ class PostgreSQLManyLanes:
         the bytes; when there are any, the other one is used until a sweep has none. Each is a transaction of its own,
         as in PostgreSQLStore.
         """
-        values, share = _values(leases, cursors), limit.payload_bytes // limit.rows
+        values, share = _values(leases, cursors), share_of(limit)
         one, apart = (self._sql[reading(name, leases[0])] for name in ("read_many", "read_many_apart"))
         if not self._large and all(cursor == cursors[0] for cursor in cursors):
             async with self._connection(*leases) as connection:
@@ -81,7 +91,7 @@ class PostgreSQLManyLanes:
                 return rows
         async with self._connection(*leases) as connection:
             rows = await connection.fetch(apart, *values(limit.rows, limit.payload_bytes))
-        self._large = any(not 0 < len(row["payload"]) + len(row["headers"]) <= share for row in rows[:-1])
+        self._large = not all_fit(rows[:-1], share)
         return rows
 
     async def settle(self, asked: Sequence[Settlement]) -> Sequence[Lease | None]:

@@ -103,6 +103,7 @@ class SQLDialect(Dialect):
     """To be run after migration statements: the rest of the transaction has the search_path that it had before."""
     expressions: ClassVar[Mapping[str, str]]
     """Parts of named queries. {size}: what a row of the log counts for in a page; null if it is too large to be read.
+    {bytes}: no less, of PostgreSQL only; a row may be read if it is not more than `LONGEST_HEADERS`.
     {contents}: what is fetched of it. {created_us}: when it was added, as a relay on PostgreSQL reads it. {next_xid}:
     the transaction id that the server will assign next, in a transaction that has none. {last_xid}: the highest that
     there can be. {positions}: over how many positions of the log one statement walks at most for a sink with a filter.

@@ -49,6 +49,10 @@ class _PostgreSQL(SQLDialect):
         f"and octet_length(content_type) <= {LONGEST_NAME} and pg_column_size(headers) <= {LONGEST_HEADERS} "
         f"and octet_length(headers::text) <= {LONGEST_HEADERS} "
         "then octet_length(payload) + length(headers::text) end",
+        # All but a few of the rows that are ever read are only compared with this. Characters are not counted here, and
+        # what is compared with it is never more than headers may have.
+        "{bytes}": f"case when octet_length(content_type) <= {LONGEST_NAME} "
+        "then octet_length(payload) + octet_length(headers::text) end",
         "{contents}": "case when size is null then ''::bytea else payload end as payload, "
         "case when size is null then '' else content_type end as content_type, "
         "case when size is null then '' else headers::text end as headers",

@@ -1,5 +1,5 @@
 -- Named queries for PostgreSQL. ../sqlite/queries.sql has the same names for the same purposes.
--- {size} and {contents} are expressions in ../../dialects/postgresql.py: the contents of a row that is too large are never
+-- {size}, {bytes} and {contents} are expressions in ../../dialects/postgresql.py: the contents of a row that is too large are never
 -- fetched.
 -- A store's own connections have only pg_catalog on their search_path. Queries on an application's connection (add, cancel,
 -- the inbox) qualify every name that another role could shadow, because that role's schema may be on the search_path
@@ -314,7 +314,7 @@ filter as materialized (
     select *, coalesce((select min(position) from {schema}.outbox where position > $3), $3) + {positions} as reach
       from {schema}.sinks where sink = $8)?}
 select position, id, topic, key, slot, type, {contents}, {created_us}
-  from (select *, case when {size} <= $7::bigint then 1 end as size from {schema}.outbox
+  from (select *, case when {bytes} <= $7::bigint then 1 end as size from {schema}.outbox
          where (xid >= $4 and xid < $12 or xid = any($5))
            and slot between $1 and $2 {?{taken}?}
            and position + 0 <= $3
@@ -322,7 +322,7 @@ select position, id, topic, key, slot, type, {contents}, {created_us}
          limit $6) late
 union all
 select position, id, topic, key, slot, type, {contents}, {created_us}
-  from (select *, case when {size} <= $7::bigint then 1 end as size from {schema}.outbox
+  from (select *, case when {bytes} <= $7::bigint then 1 end as size from {schema}.outbox
          where position > $3 {?and position <= (select reach from filter)?}
            and slot between $1 and $2 {?{taken}?}
          order by position
@@ -455,7 +455,7 @@ filter as materialized (
     select *, coalesce((select min(position) from {schema}.outbox where position > $4), $4) + {positions} as reach
       from {schema}.sinks where sink = $2)?}
 select position, id, topic, key, slot, type, {contents}, {created_us}
-  from (select *, case when {size} <= $8::bigint then 1 end as size from {schema}.outbox
+  from (select *, case when {bytes} <= $8::bigint then 1 end as size from {schema}.outbox
          where (xid >= $5 and xid < $11 or xid = any($6))
            and get_bit($1::bytea, slot) = 1 {?{taken}?}
            and position + 0 <= $4
@@ -463,7 +463,7 @@ select position, id, topic, key, slot, type, {contents}, {created_us}
          limit $7) late
 union all
 select position, id, topic, key, slot, type, {contents}, {created_us}
-  from (select *, case when {size} <= $8::bigint then 1 end as size from {schema}.outbox
+  from (select *, case when {bytes} <= $8::bigint then 1 end as size from {schema}.outbox
          where position > $4 {?and position <= (select reach from filter)?}
            and get_bit($1::bytea, slot) = 1 {?{taken}?}
          order by position
