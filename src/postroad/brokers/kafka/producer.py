@@ -29,9 +29,9 @@ __all__ = ["CLOSED", "END_SECONDS", "SILENT", "Failure", "ProducerThread", "Reti
 
 POLL_SECONDS: Final = 0.1
 """So often the thread serves a producer: errors, new tokens and what was dropped need no call that waits."""
-SHORTEST_PAUSE: Final = 0.001
+SHORTEST_PAUSE: Final = 0.002
 LONGEST_PAUSE: Final = 0.02
-PAUSES_PER_WAIT: Final = 20
+PAUSES_PER_WAIT: Final = 10
 """A call that has waited for some time looks again after this part of it."""
 CLOSED: Final = "the publisher was closed"
 SILENT: Final = logging.getLogger("postroad.librdkafka")
