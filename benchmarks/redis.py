@@ -23,7 +23,7 @@ from benchmarks.rabbitmq_yardsticks import PAGE, stored
 from benchmarks.sections import Plan, Section
 from benchmarks.turns import RELAYS, columns, describe
 from postroad.brokers.cloudevents import wrap
-from postroad.brokers.redis.entries import Batch, Entries
+from postroad.brokers.redis.entries import Entries
 from postroad.brokers.redis.settings import PublisherSettings
 from tests.services.redis import Redis
 from tests.services.server import ServerMissing
@@ -95,7 +95,7 @@ async def _by_hand(broker: Redis, messages: int) -> Turn:
 
 
 def _command(entries: Entries, message: StoredMessage) -> bytes:
-    return entries.command(Batch(entries.stream_of(message), [message], [entries.fields_of(message)]), ())
+    return entries.command(entries.entry_of(message, entries.stream_of(message)), ())
 
 
 async def _by_client(broker: Redis, messages: int) -> Turn:

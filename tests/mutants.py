@@ -892,6 +892,11 @@ MUTANTS = [
            ("tests/contracts/test_publishers.py::test_nothing_is_sent_any_more_when_a_call_was_cancelled[nats]",)),
     Mutant("NATS: a message has no id by which a stream drops duplicates", "postroad/brokers/nats/frames.py",
            '{headers}{MESSAGE_ID}: {id}', '{headers}X-Id: {id}', ("tests/unit/brokers/nats/test_frames.py",)),
+    Mutant("NATS: a binary message has no id by which a stream drops duplicates", "postroad/brokers/nats/frames.py",
+           '{lines}{MESSAGE_ID}: %b', '{lines}X-Id: %b', ("tests/unit/brokers/nats/test_frames.py",)),
+    Mutant("NATS: a rewound message has the id of the first time", "postroad/brokers/nats/frames.py",
+           "ending = percent_encoded(dedupe_id(message)[36:])", 'ending = ""',
+           ("tests/unit/brokers/nats/test_frames.py",)),
 
     # Partitions of a RabbitMQ queue
     Mutant("a partition is handed over before what is under way has ended", SHARING,

@@ -4,14 +4,13 @@ sent.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException
 
 from postroad.brokers.cloudevents import CannotEncode
 from postroad.brokers.kafka.answers import Verdict, verdict_on
-from postroad.brokers.kafka.producer import Failure, Retired
+from postroad.brokers.kafka.producer import Answer, Failure, Retired
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +28,7 @@ def feed(
 ) -> None:
     """Give the messages to the producer, up to one that it does not take. What can't be sent is refused."""
     count = 0
-    record_of, answered = records.of, sending.answered
+    record_of = records.of
     ended: set[str | None] = set()
     try:
         with link.in_use() as producer:
@@ -39,8 +38,8 @@ def feed(
                     continue
                 try:
                     topic, value, headers = record_of(message)
-                    on_delivery = partial(answered, message.position)
-                    produce(topic, value, message.key, on_delivery=on_delivery, headers=headers)
+                    answer = Answer(message.position, sending)
+                    produce(topic, value, message.key, on_delivery=answer, headers=headers)
                 except (CannotEncode, KafkaException) as error:
                     _refuse(message, error, records, answers)
                     ended.add(message.key or "")

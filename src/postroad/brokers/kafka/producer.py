@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from postroad.errors import InvalidSetting
@@ -25,13 +26,23 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-__all__ = ["CLOSED", "END_SECONDS", "SILENT", "Failure", "ProducerThread", "Retired", "Sending", "new_producer"]
+__all__ = [
+    "CLOSED",
+    "END_SECONDS",
+    "SILENT",
+    "Answer",
+    "Failure",
+    "ProducerThread",
+    "Retired",
+    "Sending",
+    "new_producer",
+]
 
 POLL_SECONDS: Final = 0.1
 """So often the thread serves a producer: errors, new tokens and what was dropped need no call that waits."""
-SHORTEST_PAUSE: Final = 0.001
+SHORTEST_PAUSE: Final = 0.002
 LONGEST_PAUSE: Final = 0.02
-PAUSES_PER_WAIT: Final = 20
+PAUSES_PER_WAIT: Final = 10
 """A call that has waited for some time looks again after this part of it."""
 CLOSED: Final = "the publisher was closed"
 SILENT: Final = logging.getLogger("postroad.librdkafka")
@@ -59,7 +70,7 @@ class Failure(NamedTuple):
 class Sending:
     """The messages of one call that were given to a producer, and the answers to them so far.
 
-    `answered` runs in whichever thread serves the producer, all else in the event loop.
+    Answers are noted in whichever thread serves the producer, all else runs in the event loop.
     """
 
     def __init__(self, *, together: bool = False) -> None:
@@ -70,13 +81,6 @@ class Sending:
         self.failed: dict[int, Failure] = {}
         self._together = together
         self._sent: int | None = None
-
-    def answered(self, position: int, error: KafkaError | None, message: Message[Any, Any]) -> None:
-        """Note an answer."""
-        if error is None:
-            self.confirmed.append(position)
-        else:
-            self.failed[position] = Failure(error, message.partition())
 
     def sent(self, count: int) -> None:
         """All messages were given to the producer: so many."""
@@ -108,6 +112,22 @@ class Sending:
     def part(self) -> None:
         """The transaction is being aborted: all of them will be answered now."""
         self._together = False
+
+
+class Answer(msgspec.Struct, gc=False):
+    """What a producer calls with the answer to one message. Thousands of them wait at a time, so they are kept from the
+    garbage collector, which would look at all of them again and again.
+    """
+
+    position: int
+    sending: Sending
+
+    def __call__(self, error: KafkaError | None, message: Message[Any, Any]) -> None:
+        """Note the answer."""
+        if error is None:
+            self.sending.confirmed.append(self.position)
+        else:
+            self.sending.failed[self.position] = Failure(error, message.partition())
 
 
 class ProducerThread:

@@ -58,21 +58,21 @@ class Records:
     def of(self, message: StoredMessage) -> Record:
         """The record of a message. Raises CannotEncode."""
         topic = self.topic_of(message)
+        if self._mode == "binary" and (message.payload or not message.is_tombstone):
+            return topic, message.payload, _binary_headers(message, topic)
         if wrong := check_topic(topic):
             raise CannotEncode(wrong)
-        if not message.payload and message.is_tombstone:
+        if message.is_tombstone:
             # Nothing but a record without a value deletes a key from a compacted topic, so there is no document.
             return topic, None, wrap(message, "plain" if self._mode == "plain" else "binary", PREFIX).headers
-        if self._mode == "binary":
-            return topic, message.payload, _binary_headers(message)
         content_type, headers, body = wrap(message, self._mode, PREFIX)
         headers[CONTENT_TYPE] = content_type
         return topic, body, headers
 
 
-def _binary_headers(message: StoredMessage) -> dict[str, str]:
+def _binary_headers(message: StoredMessage, topic: str) -> dict[str, str]:
     """The headers that `wrap` makes, in a third of the time: what they have in common with other messages is kept."""
-    headers = _common_headers(message.headers_json, message.type, message.content_type).copy()
+    headers = _common_headers(topic, message.headers_json, message.type, message.content_type).copy()
     headers["ce_id"] = str(message.id)
     headers["ce_time"] = time_of(message).decode()
     if message.key is not None:
@@ -81,8 +81,12 @@ def _binary_headers(message: StoredMessage) -> dict[str, str]:
 
 
 @lru_cache(maxsize=1024)
-def _common_headers(headers_json: str, type: str, content_type: str) -> dict[str, str]:
-    """The headers of all messages with these fields."""
+def _common_headers(topic: str, headers_json: str, type: str, content_type: str) -> dict[str, str]:
+    """The headers of all messages with these fields. Raises CannotEncode, also for the topic: a second cache for that
+    would have to be asked for each message.
+    """
+    if wrong := check_topic(topic):
+        raise CannotEncode(wrong)
     message = StoredMessage(0, UUID(int=0), "", None, 0, type, b"", content_type, headers_json, 0)
     headers = wrap(message, "binary", PREFIX).headers
     headers[CONTENT_TYPE] = content_type

@@ -56,26 +56,65 @@ class Frames:
         """The subject of a message. Raises CannotEncode when the message lacks what the template names."""
         self._id_has_subject = subject != "{topic}"
         self._ending = "\r\n" if stream is None else f"Nats-Expected-Stream: {stream}\r\n\r\n"
+        self._template = lru_cache(maxsize=1024)(self._make_template)
 
     def encoded(self, message: StoredMessage, reply: str, largest: int) -> bytes:
         """The frame that publishes a message, with at most so many bytes of headers and body. Raises CannotEncode."""
         subject = self.subject_of(message)
+        if self._mode == "binary":
+            return self._binary(message, subject, reply.encode(), largest)
         if wrong := check_subject(subject):
             raise CannotEncode(wrong)
-        id = dedupe_id(message)
-        if self._mode == "binary":
-            headers, body = _binary_headers(message, id), message.payload
-        else:
-            headers, body = self._wrapped(message)
-        if self._id_has_subject:
-            id = f"{id}/{percent_encoded(subject)}"  # a stream may get a message from two sinks, by two subjects
+        id = f"{message.id}{self._id_ending(message, subject)}"
+        headers, body = self._wrapped(message)
         block = f"{headers}{MESSAGE_ID}: {id}\r\n{self._ending}".encode()
-        size = len(block) + len(body)
-        if size > largest:
-            raise CannotEncode(
-                f"it has {size:,} bytes with its headers and the server takes at most {largest:,} (max_payload)"
-            )
-        return b"%b%b%b\r\n" % (f"HPUB {subject} {reply} {len(block)} {size}\r\n".encode(), block, body)
+        if len(block) + len(body) > largest:
+            raise _too_large(len(block) + len(body), largest)
+        return publish(subject, body, reply=reply, headers=block)
+
+    def _binary(self, message: StoredMessage, subject: str, reply: bytes, largest: int) -> bytes:
+        """The same, with the headers that `wrap` makes, percent-encoded; what is the same for many messages is kept."""
+        key, body = message.key, message.payload
+        size, template = self._template(
+            subject, message.headers_json, message.type, message.content_type, key is not None
+        )
+        id, time = str(message.id).encode(), time_of(message)
+        gaps: tuple[bytes, ...] = ()
+        if key is not None:
+            encoded = percent_encoded(key).encode()
+            size, gaps = size + 2 * len(encoded), (encoded, encoded)
+        total = size + len(body)
+        if total > largest:
+            raise _too_large(total, largest)
+        return template % (reply, size, total, id, time, *gaps, id, body)
+
+    def _make_template(
+        self, subject: str, headers_json: str, type: str, content_type: str, has_key: bool
+    ) -> tuple[int, bytes]:
+        """The size of the headers of all such messages, but for the key; and their frame, with gaps."""
+        if wrong := check_subject(subject):
+            raise CannotEncode(wrong)
+        names = ["ce-id", "ce-time", *(["ce-subject", "ce-partitionkey"] if has_key else [])]
+        key = "" if has_key else None
+        message = StoredMessage(0, UUID(int=0), "", key, 0, type, b"", content_type, headers_json, 0)
+        headers = wrap(message, "binary", PREFIX).headers
+        _check_headers(headers)
+        headers = {name: value for name, value in headers.items() if name not in names}
+        if content_type:
+            headers[DATA_CONTENT_TYPE] = content_type
+        lines = _lines(headers).replace("%", "%%") + "".join(f"{name}: %b\r\n" for name in names)
+        ending = f"{self._id_ending(message, subject)}\r\n{self._ending}".replace("%", "%%")
+        block = f"{lines}{MESSAGE_ID}: %b{ending}".encode()
+        id, time = b"." * 36, b"." * 27
+        size = len(block % (id, time, *([b"", b""] if has_key else []), id))
+        return size, b"HPUB %b %%b %%d %%d\r\n%b%%b\r\n" % (subject.replace("%", "%%").encode(), block)
+
+    def _id_ending(self, message: StoredMessage, subject: str) -> str:
+        """What follows the id of a message in that by which a stream drops duplicates."""
+        ending = percent_encoded(dedupe_id(message)[36:])  # a message may have any text as the id of its rewind
+        if self._id_has_subject:
+            return f"{ending}/{percent_encoded(subject)}"  # a stream may get a message from two sinks, by two subjects
+        return ending
 
     def _wrapped(self, message: StoredMessage) -> tuple[str, bytes]:
         content_type, headers, body = wrap(message, self._mode, PREFIX)
@@ -88,26 +127,10 @@ class Frames:
         return lines, body
 
 
-def _binary_headers(message: StoredMessage, dedupe_id: str) -> str:
-    """The headers that `wrap` makes, percent-encoded; what is the same for many messages is kept."""
-    id = dedupe_id[:36]  # a UUID, which takes long to be made a text
-    id_and_time = f"ce-id: {id}\r\nce-time: {time_of(message).decode()}\r\n"
-    fixed = _of_own_headers(message.headers_json, message.type, message.content_type)
-    if message.key is None:
-        return fixed + id_and_time
-    key = percent_encoded(message.key)
-    return f"{fixed}{id_and_time}ce-subject: {key}\r\nce-partitionkey: {key}\r\n"
-
-
-@lru_cache(maxsize=1024)
-def _of_own_headers(headers_json: str, type: str, content_type: str) -> str:
-    nothing = StoredMessage(0, UUID(int=0), "", None, 0, type, b"", content_type, headers_json, 0)
-    headers = wrap(nothing, "binary", PREFIX).headers
-    _check_headers(headers)
-    headers = {name: value for name, value in headers.items() if name not in {"ce-id", "ce-time"}}
-    if content_type:
-        headers[DATA_CONTENT_TYPE] = content_type
-    return _lines(headers)
+def _too_large(size: int, largest: int) -> CannotEncode:
+    return CannotEncode(
+        f"it has {size:,} bytes with its headers and the server takes at most {largest:,} (max_payload)"
+    )
 
 
 def _lines(headers: Mapping[str, str]) -> str:

@@ -220,10 +220,10 @@ class _Link:
         self._calls.pop(call.name, None)
 
     def _on_answer(self, arrival: Arrival) -> None:
-        rest, _, number = arrival.subject.rpartition(b".")
-        call = self._calls.get(rest.rpartition(b".")[2])
-        if call is not None and number.isdigit():  # other programs may send to any inbox
-            call.answered(int(number), arrival)
+        parts = arrival.subject.rsplit(b".", 2)
+        call = self._calls.get(parts[-2]) if len(parts) == 3 else None
+        if call is not None and parts[-1].isdigit():  # other programs may send to any inbox
+            call.answered(int(parts[-1]), arrival)
 
     def _on_denied(self, subject: str, words: str) -> None:
         for call in self._calls.values():
@@ -244,9 +244,11 @@ class _Call:
         self._done: asyncio.Future[None] | None = None
 
     def answered(self, number: int, arrival: Arrival) -> None:
-        if self._answers.add(number, arrival.headers, arrival.body):
+        answers = self._answers
+        if answers.add(number, arrival.headers, arrival.body):
             self._last_answer = self._loop.time()
-            self._check()
+            if not answers.pending:
+                self._check()
 
     def denied(self, subject: str, words: str) -> None:
         if self._answers.deny(subject, words):

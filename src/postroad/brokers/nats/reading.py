@@ -5,7 +5,10 @@ Headers are left as bytes; `headers_of` reads them. A value is text in UTF-8 as 
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
+
+import msgspec
 
 __all__ = [
     "Arrival",
@@ -25,13 +28,15 @@ LONGEST_LINE: Final = 1 << 20
 LARGEST_MESSAGE: Final = 1 << 30
 """No server sends more: 64 MB is the most that max_payload can be."""
 _VERSION: Final = b"NATS/1.0"
+_CONFIRM: Final = re.compile(rb"MSG ([^ \r]+) ([^ \r]+) ([0-9]{1,6})\r\n({[^\r]*})\r\n").match
+"""A short message of JSON, without headers and not to be answered, as all confirms are: read in one go."""
 
 
 class ProtocolError(Exception):
     """These bytes are not what a NATS server sends."""
 
 
-class Arrival(NamedTuple):
+class Arrival(msgspec.Struct, frozen=True, gc=False):
     """A message of a subscription."""
 
     subject: bytes
@@ -91,6 +96,12 @@ class Reader:
         position = 0
         self._needed = 1
         while True:
+            if (confirm := _CONFIRM(buffer, position)) is not None:
+                subject, sid, size, body = confirm.groups()
+                if len(body) == int(size):
+                    frames.append(Arrival(subject, sid, b"", b"", body))
+                    position = confirm.end()
+                    continue
             end = buffer.find(b"\r\n", position)
             if end < 0:
                 if len(buffer) - position > LONGEST_LINE:

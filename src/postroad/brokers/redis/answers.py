@@ -9,7 +9,7 @@ from postroad.errors import Refusal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from postroad.brokers.redis.entries import Batch
+    from postroad.brokers.redis.entries import Entry
     from postroad.message import StoredMessage
 
 __all__ = ["NO_STREAM", "Answers", "is_outage", "refusal"]
@@ -58,31 +58,32 @@ class Answers:
         self._taken: list[int] = []
         self._refusals: dict[int, Refusal] = {}
 
-    def note_all(self, batches: Sequence[Batch], replies: Sequence[Any]) -> list[str]:
-        """Note the answers to the commands that add these batches, as far as they have come. Returns the outages."""
+    def note_all(self, entries: Sequence[Entry], replies: Sequence[Any]) -> list[str]:
+        """Note the answers to the commands that add these entries, as far as they have come. Returns the outages."""
         outages, taken = [], self._taken
-        for batch, reply in zip(batches, replies, strict=False):
-            if reply.__class__ is bytes:  # the id of the only message
-                taken.append(batch.messages[0].position)
-            elif (outage := self.note(batch, reply)) is not None:
+        for entry, reply in zip(entries, replies, strict=False):
+            if reply.__class__ is bytes:  # the id of an entry without followers
+                taken.append(entry.message.position)
+            elif (outage := self.note(entry, reply)) is not None:
                 outages.append(outage)
         return outages
 
-    def note(self, batch: Batch, reply: Any) -> str | None:
-        """Note the answer to the command that adds a batch. Returns the reason if it is an outage."""
+    def note(self, entry: Entry, reply: Any) -> str | None:
+        """Note the answer to the command that adds an entry. Returns the reason if it is an outage."""
         error: str | None
-        if len(batch.messages) > 1 and isinstance(reply, list):
+        if entry.followers and isinstance(reply, list):
             taken, *errors = reply
             error = errors[0].decode(errors="replace").removeprefix("-") if errors else None
         else:
             taken = int(isinstance(reply, bytes))
             error = None if taken else NO_STREAM if reply is None else str(reply)
-        self._taken += [message.position for message in batch.messages[:taken]]
+        messages = [each.message for each in entry.all]
+        self._taken += [message.position for message in messages[:taken]]
         if error is None:
             return None
         if is_outage(error):
             return error
-        self.refuse(refusal(batch.messages[taken], batch.stream, error))
+        self.refuse(refusal(messages[taken], entry.stream, error))
         return None
 
     def confirm_taken(self) -> None:

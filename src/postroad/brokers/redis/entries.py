@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from postroad.brokers.redis.settings import PublisherSettings
 
-__all__ = ["CONTENT_TYPE", "DATA", "Batch", "Entries", "partition_name"]
+__all__ = ["CONTENT_TYPE", "DATA", "Entries", "Entry", "partition_name"]
 
 PREFIX: Final = "ce_"
 DATA: Final = "data"
@@ -35,12 +35,22 @@ Fields = tuple[int, bytes]
 """How many names and values there are, and all of them, encoded."""
 
 
-class Batch(msgspec.Struct, gc=False):
-    """Messages that one command adds: one, or several of one key, of which Redis takes none behind a refused one."""
+class Entry(msgspec.Struct, gc=False):
+    """A message of a page, and those of its key that follow it: one command adds them, and Redis takes none behind a
+    refused one. A message that is alone has no list of others, because a page has a thousand of these.
+    """
 
     stream: str
-    messages: list[StoredMessage]
-    fields: list[Fields]
+    message: StoredMessage
+    fields: bytes
+    count: int
+    """How many names and values there are in `fields`."""
+    followers: list[Entry] | None = None
+
+    @property
+    def all(self) -> list[Entry]:
+        """This one, and those that follow it."""
+        return [self, *(self.followers or ())]
 
 
 class Entries:
@@ -82,16 +92,20 @@ class Entries:
             return *options, b"MINID", b"~", b"%d" % max(0, now_ms - self._max_age)
         return options
 
-    def command(self, batch: Batch, options: tuple[bytes, ...]) -> bytes:
-        """The command that adds a batch."""
-        if len(batch.fields) == 1:
-            ((count, fields),) = batch.fields
-            return _start_of_xadd(batch.stream, options, count) + fields
-        arguments = 5 + len(options) + sum(1 + count for count, _ in batch.fields)
-        parts = [b"*%d\r\n$4\r\nEVAL\r\n%b$1\r\n1\r\n" % (arguments, bulk(ADD)), bulk(batch.stream.encode())]
+    def entry_of(self, message: StoredMessage, stream: str) -> Entry:
+        """The entry for a message. Raises CannotEncode."""
+        count, fields = self.fields_of(message)
+        return Entry(stream, message, fields, count)
+
+    def command(self, entry: Entry, options: tuple[bytes, ...]) -> bytes:
+        """The command that adds an entry, and those that follow it."""
+        if entry.followers is None:
+            return _start_of_xadd(entry.stream, options, entry.count) + entry.fields
+        arguments = 5 + len(options) + sum(1 + each.count for each in entry.all)
+        parts = [b"*%d\r\n$4\r\nEVAL\r\n%b$1\r\n1\r\n" % (arguments, bulk(ADD)), bulk(entry.stream.encode())]
         parts += bulk(b"%d" % len(options)), *map(bulk, options)
-        for count, fields in batch.fields:
-            parts += bulk(b"%d" % count), fields
+        for each in entry.all:
+            parts += bulk(b"%d" % each.count), each.fields
         return b"".join(parts)
 
     @property

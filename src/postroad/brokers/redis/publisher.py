@@ -18,7 +18,7 @@ from postroad.brokers.cloudevents import CannotEncode
 from postroad.brokers.redis.address import Address
 from postroad.brokers.redis.answers import Answers
 from postroad.brokers.redis.connection import LinkLost
-from postroad.brokers.redis.entries import Batch, Entries
+from postroad.brokers.redis.entries import Entries, Entry
 from postroad.brokers.redis.resp import command
 from postroad.brokers.redis.server import examine
 from postroad.brokers.redis.settings import PublisherSettings
@@ -84,10 +84,10 @@ class RedisPublisher:
         answers = Answers(messages)
         try:
             while missing := answers.missing():
-                batches = self._batches(missing, answers)
-                if batches:
+                entries = self._encoded(missing, answers)
+                if entries:
                     async with self._connection() as connection:
-                        await self._send(connection, batches, answers)
+                        await self._send(connection, entries, answers)
         except LinkLost as lost:
             raise BrokerUnavailable(
                 f"{self.name}: {lost}",
@@ -108,51 +108,52 @@ class RedisPublisher:
 
     # -- sending -----------------------------------------------------------------------------------------------------
 
-    def _batches(self, messages: Sequence[StoredMessage], answers: Answers) -> list[Batch]:
+    def _encoded(self, messages: Sequence[StoredMessage], answers: Answers) -> list[Entry]:
         """What can be sent at once: of each key, its messages up to the first one for another stream. What can't be
         encoded is refused, as soon as nothing of its key is before it.
         """
-        stream_of, fields_of = self._entries.stream_of, self._entries.fields_of
-        batches: dict[object, Batch] = {}
+        stream_of, entry_of = self._entries.stream_of, self._entries.entry_of
+        entries: dict[object, Entry] = {}
         ended: set[str] = set()
         for message in messages:
             key = message.key
             if key in ended:
                 continue
-            batch = None if key is None else batches.get(key)
+            first = None if key is None else entries.get(key)
             try:
                 stream = stream_of(message)
-                if batch is not None and batch.stream != stream:
+                if first is not None and first.stream != stream:
                     ended.add(message.key or "")
                     continue
-                fields = fields_of(message)
+                entry = entry_of(message, stream)
             except CannotEncode as error:
                 if key is not None:
                     ended.add(key)
-                if batch is None:
+                if first is None:
                     answers.refuse(Refusal(message.position, str(error), permanent=True))
                 continue
-            if batch is None:
-                batches[message.position if key is None else key] = Batch(stream, [message], [fields])
+            if first is None:
+                entries[message.position if key is None else key] = entry
+            elif first.followers is None:
+                first.followers = [entry]
             else:
-                batch.messages.append(message)
-                batch.fields.append(fields)
-        return list(batches.values())
+                first.followers.append(entry)
+        return list(entries.values())
 
-    async def _send(self, connection: Connection, batches: Sequence[Batch], answers: Answers) -> None:
+    async def _send(self, connection: Connection, entries: Sequence[Entry], answers: Answers) -> None:
         """Send once, and note each answer that comes. Raises LinkLost."""
-        trims = self._due_trims(batches)
-        exchange = connection.begin(len(batches) + self._waits + len(trims))
+        trims = self._due_trims(entries)
+        exchange = connection.begin(len(entries) + self._waits + len(trims))
         try:
-            for data in self._writes(batches, trims):
+            for data in self._writes(entries, trims):
                 connection.write(data)
                 await connection.drain(self._confirm_timeout)
             await connection.wait(exchange, self._confirm_timeout)
         finally:
             if not exchange.is_complete:
                 connection.abort(CANCELLED)
-            outages = answers.note_all(batches, exchange.replies)
-            unsafe = self._unsafe(exchange.replies[len(batches) :])
+            outages = answers.note_all(entries, exchange.replies)
+            unsafe = self._unsafe(exchange.replies[len(entries) :])
             if unsafe is None:
                 answers.confirm_taken()
         for reason in (*outages, unsafe):
@@ -161,13 +162,13 @@ class RedisPublisher:
                     connection.abort(reason)
                 raise LinkLost(reason)
 
-    def _writes(self, batches: Sequence[Batch], trims: Sequence[bytes]) -> Iterator[bytes]:
+    def _writes(self, entries: Sequence[Entry], trims: Sequence[bytes]) -> Iterator[bytes]:
         """All commands, in pieces of about WRITE_BYTES."""
         options = self._entries.options(time.time_ns() // 1_000_000)
         pieces: list[bytes] = []
         size = 0
-        for batch in batches:
-            pieces.append(self._entries.command(batch, options))
+        for entry in entries:
+            pieces.append(self._entries.command(entry, options))
             size += len(pieces[-1])
             if size >= WRITE_BYTES:
                 yield b"".join(pieces)
@@ -194,12 +195,12 @@ class RedisPublisher:
         is_safe = isinstance(found, list) and found[0] >= 1 and found[1] >= wanted
         return None if is_safe else f"fsync is true, and the server and {wanted} replicas have not written all: {found}"
 
-    def _due_trims(self, batches: Sequence[Batch]) -> list[bytes]:
+    def _due_trims(self, entries: Sequence[Entry]) -> list[bytes]:
         """The commands that trim streams which were not trimmed for a while."""
         if not self._entries.are_trimmed:
             return []
         now, due = time.monotonic(), []
-        for stream in {batch.stream for batch in batches}:
+        for stream in {entry.stream for entry in entries}:
             if now - self._trimmed.get(stream, -TRIM_SECONDS) >= TRIM_SECONDS:
                 if len(self._trimmed) > MOST_TRIMMED:
                     self._trimmed.clear()

@@ -21,7 +21,10 @@ from tests.destinations import stored
 LARGE = 1 << 20
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40)
 names = st.text(st.characters(codec="ascii", min_codepoint=33, exclude_characters=":\x7f"), min_size=1, max_size=20)
-own_headers = st.dictionaries(names.filter(lambda name: not name.lower().startswith("nats-")), texts, max_size=4)
+attributes = st.sampled_from(["ce-id", "ce-time", "ce-subject", "ce-partitionkey", "ce-type", "ce-specversion"])
+own_headers = st.dictionaries(
+    names.filter(lambda name: not name.lower().startswith("nats-")) | attributes, texts, max_size=4
+)
 
 
 class Unconnected(Client):
@@ -87,19 +90,29 @@ def test_a_rewound_message_has_an_id_of_its_own() -> None:
     assert headers["Nats-Msg-Id"] == f"{message.id}:r1"
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_the_id_of_a_rewind_is_no_header_of_its_own(mode: Any) -> None:
+    message = stored(1, headers={"postroad-rewind": "r1\r\nNats-Rollup: all"})
+    ((_, _, _, headers),) = read(Frames("{topic}", mode).encoded(message, "r", LARGE))
+    assert "Nats-Rollup" not in headers
+    assert headers["Nats-Msg-Id"] == f"{message.id}:r1%0D%0ANats-Rollup:%20all"
+
+
 def test_a_template_of_its_own_is_part_of_the_id() -> None:
     """Two sinks may publish one message to one stream, by two subjects; the second must not be dropped."""
     message = stored(1, key="k ü")
     ids = set()
-    for template in ("{topic}", "a.{topic}", "b.{topic}"):
+    for template in ("{topic}", "a.{topic}", "b%.{topic}"):
         ((_, _, _, headers),) = read(Frames(template, "binary").encoded(message, "r", LARGE))
         ids.add(headers["Nats-Msg-Id"])
-    assert ids == {str(message.id), f"{message.id}/a.order.created", f"{message.id}/b.order.created"}
+    assert ids == {str(message.id), f"{message.id}/a.order.created", f"{message.id}/b%25.order.created"}
 
 
 def test_the_stream_is_named_if_there_is_one() -> None:
-    ((_, _, _, headers),) = read(Frames("{topic}", "binary", "ORDERS").encoded(stored(1), "r", LARGE))
-    assert headers["Nats-Expected-Stream"] == "ORDERS"
+    for mode in MODES:
+        frame = Frames("{topic}", mode, "ORDERS%d").encoded(stored(1, topic="a%b"), "r", LARGE)
+        ((subject, _, _, headers),) = read(frame)
+        assert (subject, headers["Nats-Expected-Stream"]) == (b"a%b", "ORDERS%d")
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -33,7 +33,8 @@ blocks = st.dictionaries(words, values, max_size=3).map(
 
 @st.composite
 def messages(draw: st.DrawFn) -> bytes:
-    subject, reply, body = draw(words), draw(st.none() | words), draw(st.binary(max_size=60))
+    confirms = st.sampled_from([b"{}", b'{"stream":"s","seq":1}', b"{}\r\n", b"{\r\n}", b"{}\r\nMSG a 1 2\r\n{}"])
+    subject, reply, body = draw(words), draw(st.none() | words), draw(st.binary(max_size=60) | confirms)
     place = b"%b 7" % subject if reply is None else b"%b 7 %b" % (subject, reply)
     if draw(st.booleans()):
         block = draw(blocks)
@@ -100,6 +101,7 @@ def test_a_large_message_is_put_together_once() -> None:
         b"MSG a 1\r\n",
         b"MSG a 1 -1\r\n",
         b"MSG a 1 3\r\nabcd\r\n",
+        b"MSG a 1 1\r\n{}\r\n",
         b"HMSG a 1 5 3\r\nabc\r\n",
         b"HMSG a 1 3\r\nabc\r\n",
         b"MSG a 1 99999999999999\r\n",

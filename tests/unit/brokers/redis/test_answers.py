@@ -4,12 +4,20 @@ import hiredis
 import pytest
 
 from postroad.brokers.redis.answers import Answers, is_outage, refusal
-from postroad.brokers.redis.entries import Batch
+from postroad.brokers.redis.entries import Entry
+from postroad.message import StoredMessage
 from tests.destinations import stored
 
 
-def batch(*positions: int, key: str = "k") -> Batch:
-    return Batch("orders", [stored(position, key=key) for position in positions], [])
+def entry(*positions: int, key: str = "k") -> Entry:
+    """The first of these, followed by the others."""
+    first, *followers = [Entry("orders", stored(position, key=key), b"", 0) for position in positions]
+    first.followers = followers or None
+    return first
+
+
+def messages(entry: Entry) -> list[StoredMessage]:
+    return [each.message for each in entry.all]
 
 
 @pytest.mark.parametrize(
@@ -58,8 +66,8 @@ def test_refusals(error: str, route: str | None, unroutable: bool, permanent: bo
     ],
 )
 def test_a_script_stops_at_the_first_that_is_refused(reply: Any, confirmed: list[int], refused: list[int]) -> None:
-    several = batch(1, 2, 3)
-    answers = Answers(several.messages)
+    several = entry(1, 2, 3)
+    answers = Answers(messages(several))
     assert answers.note(several, reply) is None
     answers.confirm_taken()
     assert sorted(answers.confirmed) == confirmed
@@ -68,8 +76,8 @@ def test_a_script_stops_at_the_first_that_is_refused(reply: Any, confirmed: list
 
 
 def test_what_was_taken_is_confirmed_only_when_it_is_safe() -> None:
-    one = batch(1)
-    answers = Answers(one.messages)
+    one = entry(1)
+    answers = Answers(messages(one))
     assert answers.note(one, b"1-0") is None
     assert answers.confirmed == set()
     answers.confirm_taken()
@@ -77,8 +85,8 @@ def test_what_was_taken_is_confirmed_only_when_it_is_safe() -> None:
 
 
 def test_an_outage_refuses_nothing() -> None:
-    several = batch(1, 2, 3)
-    answers = Answers(several.messages)
+    several = entry(1, 2, 3)
+    answers = Answers(messages(several))
     assert answers.note(several, [1, b"OOM command not allowed"]) == "OOM command not allowed"
     answers.confirm_taken()
     assert (answers.confirmed, answers.refusals()) == ({1}, [])
@@ -88,5 +96,5 @@ def test_an_outage_refuses_nothing() -> None:
 def test_a_refusal_ends_its_key_only() -> None:
     page = [stored(1, key="k"), stored(2, key="k"), stored(3, key="l"), stored(4, key=None)]
     answers = Answers(page)
-    answers.note(Batch("orders", page[:1], []), None)
+    answers.note(Entry("orders", page[0], b"", 0), None)
     assert [message.position for message in answers.missing()] == [3, 4]

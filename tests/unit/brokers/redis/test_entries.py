@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from postroad.brokers.cloudevents import CannotEncode, wrap
-from postroad.brokers.redis.entries import Batch, Entries
+from postroad.brokers.redis.entries import Entries
 from postroad.brokers.redis.scripts import ADD
 from postroad.brokers.redis.settings import PublisherSettings
 from postroad.message import StoredMessage
@@ -30,8 +30,9 @@ def read(data: bytes) -> list[bytes]:
 def sent(*messages: StoredMessage, now_ms: int = 0, **settings: Any) -> list[bytes]:
     """The arguments of the command that adds these."""
     entries = Entries(PublisherSettings(**settings))
-    fields = [entries.fields_of(message) for message in messages]
-    return read(entries.command(Batch("s", list(messages), fields), entries.options(now_ms)))
+    first, *followers = [entries.entry_of(message, "s") for message in messages]
+    first.followers = followers or None
+    return read(entries.command(first, entries.options(now_ms)))
 
 
 def pairs(arguments: list[bytes]) -> dict[str, str]:
