@@ -101,12 +101,12 @@ class Entries:
         """The command that adds an entry, and those that follow it."""
         if entry.followers is None:
             return _start_of_xadd(entry.stream, options, entry.count) + entry.fields
-        arguments = 5 + len(options) + sum(1 + each.count for each in entry.all)
-        parts = [b"*%d\r\n$4\r\nEVAL\r\n%b$1\r\n1\r\n" % (arguments, bulk(ADD)), bulk(entry.stream.encode())]
-        parts += bulk(b"%d" % len(options)), *map(bulk, options)
+        before = b"".join(map(bulk, (*options, b"*")))
+        parts = [bulk(b"EVAL"), bulk(ADD), bulk(b"1"), bulk(entry.stream.encode())]
         for each in entry.all:
-            parts += bulk(b"%d" % each.count), each.fields
-        return b"".join(parts)
+            parts += bulk(b"%d" % (len(options) + 1 + each.count)), before, each.fields
+        arguments = 4 + sum(len(options) + 2 + each.count for each in entry.all)
+        return b"*%d\r\n%b" % (arguments, b"".join(parts))
 
     @property
     def are_trimmed(self) -> bool:
