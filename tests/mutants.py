@@ -235,6 +235,8 @@ MUTANTS = [
            (PAGE_SIZES,)),
     Mutant("every row may be as large as the page", PG_MANY, "limit.payload_bytes // limit.rows", "limit.payload_bytes",
            (PAGE_SIZES,)),
+    Mutant("headers that are too long are read, if a page has room for them", PG_MANY,
+           "min(limit.payload_bytes // limit.rows, LONGEST_HEADERS)", "limit.payload_bytes // limit.rows", (LIMITS,)),
     Mutant("one large message makes a lane slow for good", PG, "self._large.remove(lane)", "pass", (PAGE_SIZES,)),
     Mutant("again, for the property test", PG_QUERIES, "and position + 0 <= $3",
            "and position + 0 <= $3 and false", (LOG_MACHINE,), times=2),

@@ -282,7 +282,7 @@ class LogMachine(RuleBasedStateMachine):
         """As a lane does that is stopped while it reads."""
 
         async def give_up() -> None:
-            reading = asyncio.create_task(self.convoy.read(self.lanes[lane], self.lanes[lane].cursor, self.limit))
+            reading = asyncio.ensure_future(self.convoy.read(self.lanes[lane], self.lanes[lane].cursor, self.limit))
             await asyncio.sleep(0)
             reading.cancel()
             self.convoy.leave(lane)

@@ -20,6 +20,7 @@ from postroad.relay import Relay
 from postroad.stores.admin.admin import Admin
 from postroad.stores.admin.contract import By, Filter
 from postroad.stores.admin.postgresql import PostgreSQLAdminDatabase
+from postroad.stores.cursor import PageLimit
 from postroad.stores.grants import grants_script
 from postroad.stores.sqlite import migrate_sqlite
 from tests.lanes import take_lanes
@@ -209,6 +210,19 @@ async def test_a_relay_puts_large_rows_aside_without_reading_them(unlimited: Pos
     dead = [each for each in await log.deferred() if each.sink == "default"]
     assert [(each.position, each.state, each.attempts) for each in dead] == [(n, "dead", 1) for n in (1, 2, 3)]
     assert all("too large" in (each.error or "") for each in dead)
+
+
+@pytest.mark.parametrize("column", LARGE)
+async def test_a_large_row_is_not_read_though_a_page_has_room_for_it(unlimited: PostgreSQLLog, column: str) -> None:
+    """By itself: another one on its page would make the relay look more closely."""
+    connection = await unlimited.connect()
+    await insert(connection, "outbox", row(1, **{column: too_large(column)}))
+    await connection.close()
+    await unlimited.store.open()
+    (lane,) = await take_lanes(unlimited.store, "looks", uuid4(), lanes=1, start="oldest")
+    page = await unlimited.store.read(lane, lane.cursor, PageLimit(1, 1 << 30))
+    await unlimited.store.close()
+    assert [each.is_unread for each in page.messages] == [True]
 
 
 async def test_a_large_row_that_is_tried_again_is_not_read_either(unlimited: PostgreSQLLog) -> None:

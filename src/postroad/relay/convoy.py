@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from postroad.errors import PostroadError
@@ -50,8 +51,8 @@ class _Member:
         """From where the next read for it begins."""
         self.pages: deque[Page] = deque()
         """What it has not asked for yet."""
-        self.asking: asyncio.Future[Page | None] | None = None
-        """It waits for a page; None: it shall read alone."""
+        self.asking: asyncio.Future[Page] | None = None
+        """It waits for a page."""
         self.alone = False
         """Its next read is one of its own."""
         self.reading = False
@@ -68,12 +69,6 @@ class _Member:
         self.pages += pages
         if pages:
             self.next = pages[-1].after
-        if self.pages and self.asks:
-            self.answer(self.pages.popleft())
-
-    def answer(self, page: Page | None) -> None:
-        if self.asking is not None and not self.asking.done():
-            self.asking.set_result(page)
 
 
 class Convoy:
@@ -93,6 +88,8 @@ class Convoy:
         self._members: dict[int, _Member] = {}
         self._cleared = 0
         self._reading: asyncio.Task[None] | None = None
+        self._reading_alone: set[asyncio.Task[Page]] = set()
+        """Reads of lanes that asked for a page of a sweep, and can't have one."""
         self._settling: asyncio.Task[None] | None = None
         self._settlements: list[tuple[Settlement, asyncio.Future[Lease | None]]] = []
 
@@ -124,7 +121,7 @@ class Convoy:
 
     async def close(self) -> None:
         """End what is under way. No lane runs any more."""
-        tasks = [task for task in (self._reading, self._settling) if task is not None]
+        tasks = [task for task in (self._reading, self._settling, *self._reading_alone) if task is not None]
         if tasks:
             await cancel_and_wait(*tasks, seconds=CLOSING_SECONDS)
 
@@ -135,38 +132,62 @@ class Convoy:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    async def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> Page:
-        """The lane's next page; see `Store.read`."""
+    def read(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> asyncio.Future[Page]:
+        """Begin to read the lane's next page; see `Store.read`.
+
+        There is a task only for a read of one lane. Many lanes have small pages, for which a task each would cost more
+        than publishing does: a sweep wakes the lanes themselves.
+        """
         if self._many is None or len(self._lanes) < self._fewest:
-            return await self._store.read(lease, cursor, limit)
+            return asyncio.create_task(self._store.read(lease, cursor, limit))
         self._heard_from(lease.lane)
         member = self._members.get(lease.lane)
         if member is None or not member.continues_from(cursor):
             member = self._members[lease.lane] = _Member(lease, cursor)
         member.lease = lease
-        page = member.pages.popleft() if member.pages else await self._ask(self._many, member, limit)
-        if page is None:
-            page = await self._read_alone(member, cursor, limit)
-        if not (page.messages or page.more) and self._members.get(lease.lane) is member:
-            del self._members[lease.lane]  # it has nothing to do, and may sleep for long
-        return page
-
-    async def _ask(self, many: ManyLanes, member: _Member, limit: PageLimit) -> Page | None:
-        if member.alone or member.next.catching_up:
-            return None
+        if not member.pages and (member.alone or member.next.catching_up):
+            return self._begin_alone(member, limit)
         member.asking = asyncio.get_running_loop().create_future()
-        if self._reading is None or self._reading.done():
-            self._reading = asyncio.create_task(self._sweep_while_asked(many, limit), name="postroad convoy")
-        return await member.asking
+        if member.pages:
+            self._answer(member)
+        elif self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._sweep_while_asked(self._many, limit), name="postroad convoy")
+        return member.asking
 
-    async def _read_alone(self, member: _Member, cursor: Cursor, limit: PageLimit) -> Page:
+    def _answer(self, member: _Member) -> None:
+        """Hand out the next page that waits for a lane that asks."""
+        if member.asking is not None:
+            member.asking.set_result(page := member.pages.popleft())
+            self._forget_at_end(member, page)
+
+    def _forget_at_end(self, member: _Member, page: Page) -> None:
+        if not (page.messages or page.more) and self._members.get(member.lease.lane) is member:
+            del self._members[member.lease.lane]  # it has nothing to do, and may sleep for long
+
+    def _begin_alone(self, member: _Member, limit: PageLimit) -> asyncio.Task[Page]:
         member.alone, member.reading = False, True
+        return asyncio.create_task(self._read_alone(member, limit), name="postroad lane alone")
+
+    async def _read_alone(self, member: _Member, limit: PageLimit) -> Page:
         try:
-            page = await self._store.read(member.lease, cursor, limit)
-            member.next = page.after
-            return page
+            page = await self._store.read(member.lease, member.next, limit)
         finally:
             member.reading = False
+        member.next = page.after
+        self._forget_at_end(member, page)
+        return page
+
+    def _let_read_alone(self, member: _Member, limit: PageLimit) -> None:
+        """Begin a read of the lane's own, if it asks; otherwise its next read is one."""
+        asking, member.asking = member.asking, None
+        if asking is None or asking.done():
+            member.alone = True
+            return
+        reading = self._begin_alone(member, limit)
+        self._reading_alone.add(reading)
+        reading.add_done_callback(self._reading_alone.discard)
+        reading.add_done_callback(partial(_hand_on, asking))
+        asking.add_done_callback(lambda _: reading.cancel())  # the lane may need it no more
 
     async def _sweep_while_asked(self, many: ManyLanes, limit: PageLimit) -> None:
         if not self._begun:
@@ -179,8 +200,7 @@ class Convoy:
             self.clear()
             for member in self._members.values():
                 if isinstance(error, PostroadError):  # it may be about one lane: each finds out by a read of its own
-                    member.alone = True
-                    member.answer(None)
+                    self._let_read_alone(member, limit)
                 elif member.asking is not None and not member.asking.done():
                     member.asking.set_exception(error)
 
@@ -195,7 +215,7 @@ class Convoy:
         members = [self._members[lane] for lane in lanes]
         for member in asking:
             if member not in members:
-                member.answer(None)
+                self._let_read_alone(member, limit)
         if members:
             await self._sweep(many, members, limit)
 
@@ -210,21 +230,21 @@ class Convoy:
             self.clear()
             for member in members:
                 if member.lease.lane in changed:
-                    member.alone = True  # its own read says what is wrong
-                    member.answer(None)
+                    self._let_read_alone(member, limit)  # its own read says what is wrong
             return
         slots = [(range(lease.first_slot, lease.last_slot + 1), cursor) for lease, cursor in lanes]
         for member, pages in zip(members, share_out(sweep, slots, limit=rows, page_rows=limit.rows), strict=True):
-            self._hand_out(member, pages, asked=member in asked)
+            if self._members.get(member.lease.lane) is not member:
+                continue
+            if pages is None:
+                self._let_read_alone(member, limit)
+            else:
+                self._hand_out(member, pages, asked=member in asked)
 
-    def _hand_out(self, member: _Member, pages: Sequence[Page] | None, *, asked: bool) -> None:
-        if self._members.get(member.lease.lane) is not member:
-            return
-        if pages is None:
-            member.alone = True
-            member.answer(None)
-        else:
-            member.give([page for page in pages if page.messages or page.more or asked])
+    def _hand_out(self, member: _Member, pages: Sequence[Page], *, asked: bool) -> None:
+        member.give([page for page in pages if page.messages or page.more or asked])
+        if member.pages and member.asks:
+            self._answer(member)
 
     # -- settling ----------------------------------------------------------------------------------------------------
 
@@ -260,6 +280,19 @@ class Convoy:
             for (_, answer), lease in zip(these, settled, strict=True):
                 if not answer.done():
                     answer.set_result(lease)
+
+
+def _hand_on(asking: asyncio.Future[Page], reading: asyncio.Task[Page]) -> None:
+    """Answer a lane with what became of its own read."""
+    error = None if reading.cancelled() else reading.exception()
+    if asking.done():
+        return
+    if reading.cancelled():
+        asking.cancel()
+    elif error is not None:
+        asking.set_exception(error)
+    else:
+        asking.set_result(reading.result())
 
 
 def _changed(sweep: Sweep, lanes: Sequence[tuple[Lease, Cursor]]) -> Collection[int]:

@@ -221,7 +221,7 @@ class Lane:
 
     async def _deliver_pages(self, *, until_empty: bool) -> None:
         convoy, progress, deferred = self._convoy, self._progress, self._deferred
-        reading = asyncio.create_task(convoy.read(progress.lease, progress.cursor, self._limit))
+        reading = convoy.read(progress.lease, progress.cursor, self._limit)
         try:
             while not self._stopping.is_set():
                 if deferred.unblocked_routes or deferred.due_at <= self._clock.now():
@@ -234,7 +234,7 @@ class Lane:
                     raise progress.lease.changed()
                 if page.messages:
                     # The next page is read while this one waits for its confirms.
-                    reading = asyncio.create_task(convoy.read(progress.lease, page.after, self._limit))
+                    reading = convoy.read(progress.lease, page.after, self._limit)
                     self._idle.worked = True
                     if self._idle.nap is not None:
                         self._idle.end_nap()
@@ -252,7 +252,7 @@ class Lane:
                         break
                     await self._idle.wait(due_in)
                     self._reports_pages = self._wants_pages()
-                reading = asyncio.create_task(convoy.read(progress.lease, page.after, self._limit))
+                reading = convoy.read(progress.lease, page.after, self._limit)
             await progress.settle(now=True, last=True)
         except Interrupted as interrupted:
             self._listeners.emit(events.LaneStopped(*self._where, reason=str(interrupted)))
