@@ -80,10 +80,14 @@ class Reader:
                     for step in steps(text):
                         self.do(step)
         finally:
-            for process in self.running:
-                process.terminate()
-            for process in self.running:
-                process.wait(60)
+            self.stop()
+
+    def stop(self) -> None:
+        """Stop the web servers."""
+        for process in self.running:
+            process.terminate()
+        for process in self.running:
+            process.wait(60)
 
     def write(self, text: str) -> None:
         """Write the file that the block is. Raises AssertionError if its first line does not name it."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.pool import NullPool
 
@@ -35,6 +36,7 @@ from tests.logs import MemoryLog
 from tests.services.postgresql import PostgreSQL
 
 DOCS = ROOT / "docs"
+DEPLOY = ROOT / "deploy"
 FRAGMENTS = [
     "consuming", "debezium", "deployment", "kafka", "logging", "moving", "nats", "payloads", "rabbitmq", "redis",
     "sinks", "webhooks",
@@ -176,6 +178,48 @@ def test_a_command_that_does_not_exist_is_noticed() -> None:
 def test_every_command_in_a_sentence_exists(page: Path) -> None:
     for command in re.findall(r"`(postroad [^`]+)`", FENCED.sub("", page.read_text(encoding="utf-8"))):
         check_command(re.sub(r"[…|].*", "", command.replace("'", "")))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.stem))
+def test_every_command_in_a_block_exists(page: Path) -> None:
+    """In `sh`, where nothing is printed, and after the `$ ` of a `console` or of a `text`, which is a sample."""
+    for kind, text in all_blocks(page):
+        if kind == "sh":
+            for line in text.replace("\\\n", " ").replace("--tag postroad", "").splitlines():
+                check_command(line)
+        elif kind in {"console", "text"}:
+            for step in steps(text):
+                check_command(step.command)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.stem))
+def test_every_block_has_a_language_that_is_checked(page: Path) -> None:
+    assert {kind for kind, _ in all_blocks(page)} <= RUN | {"sh", "text", "yaml", "{toctree}"}
+
+
+def all_blocks(page: Path) -> list[tuple[str, str]]:
+    """The blocks of a page, with those that have no language."""
+    found = re.findall(r"^( *)```([^\n]*)\n(.*?)^\1```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return [(kind, text) for _, kind, text in found]
+
+
+def test_the_yaml_of_the_pages() -> None:
+    """Prometheus reads alerts that exist; probes ask as those of the manifest do, or run a command that exists."""
+    found = [yaml.safe_load(text) for page in PAGES for kind, text in blocks(page) if kind == "yaml"]
+    prometheus, pod, commands = found
+    assert prometheus.keys() == {"scrape_configs", "rule_files"}
+    assert all((DEPLOY / "prometheus" / name).is_file() for name in prometheus["rule_files"])
+    (container,) = pod["containers"]
+    check_command(shlex.join(container["args"]))
+    (deployment,) = [
+        each
+        for each in yaml.safe_load_all((DEPLOY / "kubernetes" / "relay.yaml").read_text(encoding="utf-8"))
+        if each["kind"] == "Deployment"
+    ]
+    (real,) = deployment["spec"]["template"]["spec"]["containers"]
+    for probe in ("livenessProbe", "readinessProbe"):
+        assert container[probe]["httpGet"]["path"] == real[probe]["httpGet"]["path"]
+        check_command(shlex.join(commands[probe]["exec"]["command"]))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.stem))

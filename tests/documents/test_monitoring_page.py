@@ -93,14 +93,26 @@ def test_every_alert_has_a_test_that_fires_and_one_that_does_not() -> None:
 
 @pytest.mark.parametrize("arguments", [("check", "rules", "alerts.yml"), ("test", "rules", "alerts_test.yml")])
 def test_promtool_accepts_the_alerts(arguments: tuple[str, ...]) -> None:
+    promtool(*arguments)
+
+
+def test_promtool_accepts_the_configuration_of_the_page(tmp_path: Path) -> None:
+    (config,) = re.findall(r"^```yaml\n(scrape_configs:.*?)^```$", text_of_page(), re.MULTILINE | re.DOTALL)
+    file = tmp_path / "prometheus.yml"
+    file.write_text(config.replace("alerts.yml", str(ALERTS)))
+    promtool("check", "config", str(file))
+
+
+def promtool(*arguments: str) -> None:
+    """Run it beside the alerts. It fails if promtool does."""
     try:
-        promtool = find_promtool()
+        program = find_promtool()
     except ServerMissing as missing:
         if os.environ.get("CI"):
             pytest.fail(str(missing), pytrace=False)
         pytest.skip(str(missing))
     done = subprocess.run(
-        [promtool, *arguments], cwd=ALERTS.parent, text=True, check=False, timeout=120,
+        [program, *arguments], cwd=ALERTS.parent, text=True, check=False, timeout=120,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import re
+import shlex
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -14,7 +18,7 @@ from sqlalchemy import event
 from postroad.brokers.rabbitmq.publisher import RabbitMQPublisher
 from postroad.stores.sqlite import migrate_sqlite
 from postroad.testing import outbox_messages
-from tests.documents.reader import ROOT, Reader, alike, blocks, imported, installed, packages
+from tests.documents.reader import ROOT, Reader, alike, blocks, imported, installed, packages, steps
 from tests.services.postgresql import PostgreSQL
 
 DOCS = ROOT / "docs"
@@ -36,6 +40,57 @@ def test_postgresql_and_rabbitmq(tmp_path: Path, postgresql15: PostgreSQL, vhost
     reader = Reader(tmp_path, values, shown={RabbitMQPublisher(vhost).name: "amqp://localhost"})
     reader.follow(DOCS / "first-broker.md")
     assert len(reader.ran) >= 12
+
+
+CONSUMER = re.compile(r'Consumer\(name="stock", begin=[\w.]+\)')
+ENGINE = re.compile(r"create_(?:async_)?engine\(.*?\)")
+
+
+def changes(page: Path) -> dict[str, str]:
+    """The table *PostgreSQL and a broker*."""
+    section = page.read_text(encoding="utf-8").partition("\n## PostgreSQL and a broker\n")[2]
+    return dict(re.findall(r"^\| (?!change|---)(.+?) \| (.+) \|$", section.partition("\n## ")[0], re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", ["fastapi", "litestar", "flask", "django"])
+def test_with_postgresql_and_a_broker(name: str, tmp_path: Path, postgresql15: PostgreSQL, vhost: str) -> None:
+    """The page with the changes of its table: the event goes through the broker, and is handled."""
+    postgresql15.start()
+    url = postgresql15.create_database()
+    table = changes(DOCS / f"{'fastapi' if name == 'litestar' else name}.md")
+    reader = Reader(tmp_path, {"POSTROAD_DATABASE": url})
+
+    def changed(text: str) -> str:
+        text = CONSUMER.sub(lambda _: table["the consumer"].strip("`").replace("amqp://localhost", vhost), text)
+        if "DATABASES" in text or "the engine" not in table:
+            return text
+        real = url.removeprefix("postgresql")
+        return ENGINE.sub(lambda _: table["the engine"].strip("`").replace("://localhost/shop", real), text)
+
+    def typed(command: str) -> str:
+        words = shlex.split(f"{command.replace('amqp://localhost', vhost)} --until-empty --log-level error")
+        return reader.run(words, may_fail=False)
+
+    try:
+        for kind, text in blocks(DOCS / f"{name}.md"):
+            if kind == "python":
+                reader.write(changed(text))
+            for step in steps(text) if kind == "console" else ():
+                if " relay " not in step.command and "_relay " not in step.command:
+                    reader.do(step)
+                if step.command.startswith("django-admin"):
+                    place = urlsplit(url)
+                    given = {"USER": place.username, "HOST": place.hostname, "PORT": place.port, "NAME": place.path[1:]}
+                    settings = ast.literal_eval(table["`DATABASES`"].strip("`"))
+                    settings["default"] |= given
+                    file = tmp_path / "config" / "settings.py"
+                    file.write_text(f"{file.read_text()}\nDATABASES = {settings}\n")
+        consume, relay = re.findall(r"`([^`]+)`", table["run"])
+        assert "handled" in typed(consume), "it creates its queue"
+        assert typed(relay).startswith("1 published")
+        assert "reserved a kettle\n1 handled" in typed(consume)
+    finally:
+        reader.stop()
 
 
 @pytest.mark.parametrize("name", [*ON_SQLITE, "first-broker"])

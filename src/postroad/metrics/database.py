@@ -61,10 +61,11 @@ class DatabaseReader:
 
     def values(self) -> dict[str, _Values]:
         """The last reading: values by metric and labels. If it is old, the next one is caused. From any thread."""
+        last = self._values  # before the next one is caused, which may be there at once
         if self._is_due() and (loop := self._loop) is not None:
             with suppress(RuntimeError):  # the loop has been closed
                 loop.call_soon_threadsafe(self._begin)
-        return self._values
+        return last
 
     async def refresh(self) -> None:
         """Wait for a reading if the last one is old. Never raises; takes 5 seconds at most."""
