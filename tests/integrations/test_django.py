@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import django
 import pytest
 
 from postroad import InvalidSetting
@@ -254,11 +255,14 @@ def guarded_site(guarded: PostgreSQL, tmp_path: Path, monkeypatch: pytest.Monkey
     return Site(tmp_path, {"ENGINE": "django.db.backends.postgresql", **where})
 
 
+WITHOUT_POOL: dict[str, Any] = {"pool": False} if django.VERSION >= (5, 1) else {}
+
+
 @pytest.mark.parametrize(
     "how",
     [
         {"PASSWORD": GUARDED_PASSWORD, "CONN_MAX_AGE": 60},
-        {"PASSWORD": GUARDED_PASSWORD, "OPTIONS": {"sslmode": "disable", "pool": False, "gssencmode": "disable"}},
+        {"PASSWORD": GUARDED_PASSWORD, "OPTIONS": {"sslmode": "disable", "gssencmode": "disable", **WITHOUT_POOL}},
         {"OPTIONS": {"passfile": "passwords"}},
         {"OPTIONS": {"passfile": "passwords"}, "HOST": "socket", "PORT": ""},
         {"OPTIONS": {"passfile": "passwords", "service": "shop"}, "NAME": "", "USER": "", "HOST": "", "PORT": ""},
