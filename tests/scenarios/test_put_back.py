@@ -82,7 +82,8 @@ async def test_a_schema_restored_from_another_cluster(
             broker.asked.clear()
             await one_by_one(log, 121)
             await asyncio.wait_for(broker.asked.wait(), 60)
-        postgresql18.restore(log.url, dump)
+        # In a thread: it waits for the locks of the relay's statement, if there is one, and that one for this loop.
+        await asyncio.to_thread(postgresql18.restore, log.url, dump)
         broker.release()
         await broker.until(*range(6, 11))
         await one_by_one(log, *range(11, 16))
