@@ -26,6 +26,7 @@ from postroad.stores.sqlite import SQLiteStore, migrate_sqlite
 from tests.lanes import HERE
 from tests.services.postgresql import PostgreSQL
 
+_templates: dict[PostgreSQL, str] = {}
 _databases: dict[PostgreSQL, str] = {}
 
 OUTBOX = Outbox(source="/tests")
@@ -305,14 +306,19 @@ class PostgreSQLLog:
 
     @classmethod
     async def fresh(cls, server: PostgreSQL) -> PostgreSQLLog:
-        """An empty log. A new schema in a database that is there takes milliseconds, a new database half a second."""
+        """An empty log, in a database of its own; the one before it on that server is dropped.
+
+        To copy a database with the schema takes a third of what it takes to drop the schema, and to make it anew.
+        """
         server.start()
-        if server not in _databases:
-            _databases[server] = server.create_database()
-        log = cls(_databases[server])
-        await log.execute("drop schema if exists postroad cascade")
-        await log.migrate()
-        return log
+        if server not in _templates:
+            url = server.create_database()
+            await cls(url).migrate()
+            _templates[server] = url.rpartition("/")[2]
+        if server in _databases:
+            server.drop_database(_databases.pop(server))
+        _databases[server] = server.create_database(_templates[server])
+        return cls(_databases[server])
 
     async def migrate(self) -> None:
         """Make the schema."""

@@ -88,7 +88,6 @@ class Place(NamedTuple):
 async def on_postgresql(name: str, server: PostgreSQL, through: Callable[[str], str] | None = None) -> Place:
     """`through` gives the URL that transactions use."""
     log = await PostgreSQLLog.fresh(server)
-    await log.execute("drop table if exists effects")
     await log.execute("create table effects (at serial, number integer)")
 
     async def rows(sql: str) -> list[tuple[Any, ...]]:

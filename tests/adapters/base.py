@@ -41,7 +41,6 @@ class OnPostgreSQL:
         self._log = log
 
     async def prepare(self) -> OnPostgreSQL:
-        await self._log.execute("drop table if exists orders")
         await self._log.execute("create table orders (id integer primary key)")
         return self
 

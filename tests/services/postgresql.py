@@ -90,19 +90,25 @@ class PostgreSQL(Server):
     def url(self, database: str = "postgres", user: str = "postgres") -> str:
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
-    def create_database(self) -> str:
-        """A fresh database; returns its URL."""
+    def create_database(self, template: str = "template1") -> str:
+        """A fresh database; returns its URL. It is a copy of `template`, to which nothing may be connected."""
         name = f"test_{uuid.uuid4().hex[:12]}"
-        self.execute(self.url(), f"create database {name}")
+        # To copy files takes a quarter of what it takes to write every page of them to the write-ahead log.
+        self.execute(self.url(), f"create database {name} template {template} strategy file_copy")
         return self.url(name)
 
     def drop_database(self, url: str) -> None:
         """Drop a database of create_database(), whoever is still connected to it and whatever is prepared in it."""
         name = url.rpartition("/")[2]
-        prepared = "select gid from pg_prepared_xacts where database = current_database()"
-        for gid in self.execute(self.url(name), prepared).splitlines():
-            self.execute(self.url(name), f"rollback prepared '{gid}'")
-        self.execute(self.url(), f"drop database {name} with (force)")
+        drop = f"drop database {name} with (force)"
+        try:
+            self.execute(self.url(), drop)
+        except psycopg.errors.ObjectInUse:
+            for gid in self.execute(
+                url, "select gid from pg_prepared_xacts where database = current_database()"
+            ).splitlines():
+                self.execute(url, f"rollback prepared '{gid}'")
+            self.execute(self.url(), drop)
 
     def guard(self, role: str, password: str) -> None:
         """Create a role that has to give its password, by TCP and by socket. Restarts the server."""
