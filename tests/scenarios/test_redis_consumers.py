@@ -8,15 +8,17 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import serving
 from tests.scenarios.redis_services import PARTITIONS
 from tests.scenarios.test_consumers import WAIT_SECONDS, Service, fresh, rows, services
 from tests.scenarios.test_nats_consumers import STEP, add, check, until_effects
 from tests.services.postgresql import PostgreSQL
-from tests.services.redis import Redis
+from tests.services.redis import Redis, Sentinel
 
 
 @pytest.fixture
@@ -62,6 +64,34 @@ async def test_each_key_stays_in_order_whatever_happens(
     assert [service.stop()[0] for service in (first, second, relaying)] == [0, 0, 0]
     await check(database, 4 * STEP)
     assert redis.call("XLEN", "ledger.dead") == 0
+
+
+async def test_consumers_and_a_relay_follow_a_failover_of_the_sentinels(
+    start: Callable[..., Service], database: str
+) -> None:
+    """A confirm means here that the replica has the message, so nothing that was confirmed is lost with the master."""
+    with ExitStack() as stack:
+        master = stack.enter_context(serving(Redis))
+        replica = stack.enter_context(serving(lambda: Redis(master=master)))
+        sentinels = [stack.enter_context(serving(lambda: Sentinel(master, quorum=2))) for _ in range(3)]
+        for each in sentinels:
+            await asyncio.to_thread(each.until_ready, others=2)
+        url = f"redis+sentinel://{','.join(f'127.0.0.1:{each.port}' for each in sentinels)}/main"
+        where = {"SERVICE_DATABASE": database, "SERVICE_REDIS": url}
+        to = ("--to", url, "--redis-stream", "orders", "--redis-partitions", str(PARTITIONS), "--redis-replicas", "1")
+        consuming = [start("consume", "--app", "tests.scenarios.redis_services:ledger", **where) for _ in range(2)]
+        relaying = start("relay", *to, "--outage-backoff", "200ms", POSTROAD_DATABASE=database)
+        await add(database, 0, STEP)
+        await until_effects(database, STEP // 2)
+        await asyncio.to_thread(master.kill)
+        await asyncio.to_thread(sentinels[0].stop)  # the other two are a majority
+        await add(database, STEP, STEP)
+        await asyncio.to_thread(sentinels[1].until_master, replica)
+        await asyncio.to_thread(master.start)  # the sentinels make a replica of it, and the relay can confirm again
+        await until_effects(database, 2 * STEP)
+        assert [service.stop()[0] for service in (*consuming, relaying)] == [0, 0, 0]
+        await check(database, 2 * STEP)
+        assert replica.call("XLEN", "ledger.dead") == 0
 
 
 async def test_a_handler_that_kills_its_process_every_time_ends_among_the_dead_letters(

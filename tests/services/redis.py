@@ -152,15 +152,15 @@ class Redis(Server):
 
 
 class Sentinel(Server):
-    """A sentinel that alone decides about the master, soon."""
+    """A sentinel that decides about the master soon: alone, or with as many others as make up the quorum."""
 
-    def __init__(self, master: Redis, name: str = "main") -> None:
+    def __init__(self, master: Redis, name: str = "main", *, quorum: int = 1) -> None:
         self._program = find()
         super().__init__("sentinel")
         self.port = free_port()
         self.name = name
         self._process: subprocess.Popen[bytes] | None = None
-        settings = [f"monitor {name} 127.0.0.1 {master.port} 1", f"down-after-milliseconds {name} 500"]
+        settings = [f"monitor {name} 127.0.0.1 {master.port} {quorum}", f"down-after-milliseconds {name} 500"]
         settings += [f"failover-timeout {name} 5000"]
         lines = [
             f"port {self.port}",
@@ -190,9 +190,10 @@ class Sentinel(Server):
             self._process.wait(STOP_SECONDS)
             self._process = None
 
-    def until_ready(self) -> None:
-        """Wait until it knows a replica that could take over."""
+    def until_ready(self, others: int = 0) -> None:
+        """Wait until it knows a replica that could take over, and so many other sentinels."""
         self._until(lambda: any("disconnected" not in str(each) for each in self._ask("REPLICAS")))
+        self._until(lambda: len(self._ask("SENTINELS")) >= others)
 
     def until_master(self, server: Redis) -> None:
         """Wait until the master is this server."""
@@ -221,8 +222,10 @@ def answers(port: int) -> bool:
 
 
 def find() -> Path:
-    """The server's program."""
-    program = shutil.which("redis-server")
+    """The server's program: redis-server, or what POSTROAD_TEST_REDIS names, such as valkey-server."""
+    chosen = os.environ.get("POSTROAD_TEST_REDIS")
+    program = shutil.which(chosen or "redis-server")
     if program is None:
-        raise ServerMissing("Redis", "apt-get install redis-server")
+        how = f"POSTROAD_TEST_REDIS is {chosen}" if chosen else "apt-get install redis-server"
+        raise ServerMissing("Redis", how)
     return Path(program)

@@ -29,7 +29,7 @@ _WEAK: Final = {
     "everysec": "appendfsync is everysec: if the machine crashes, confirmed messages of about two seconds are lost; "
     "set appendfsync always on the server, or the setting fsync",
     "no": "appendfsync is no: if the machine crashes, confirmed messages of about half a minute are lost; set "
-    "appendfsync always on the server, or the setting fsync",
+    "appendfsync always on the server, or everysec and the setting fsync",
     "off": "appendonly is no: when the server is restarted, confirmed messages are lost; set appendonly yes",
 }
 
@@ -56,6 +56,11 @@ async def examine(connection: Connection, settings: PublisherSettings, seconds: 
     for name, answer in zip(_CONFIG, others, strict=False):
         if isinstance(answer, list) and len(answer) == 2:
             facts[name] = answer[1].decode()
+    if settings.fsync and facts.get("appendfsync") == "no":  # WAITAOF waits for a sync, and does not cause one
+        raise LinkLost(
+            "fsync is true, and the server leaves it to the operating system when it writes to disk (appendfsync no), "
+            "so no message could be confirmed; set appendfsync everysec or always"
+        )
     return durability(facts, settings)
 
 
