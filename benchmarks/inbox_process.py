@@ -22,6 +22,7 @@ import asyncpg
 from benchmarks.backlog import TOPIC
 from benchmarks.subject import report, wait_for_go
 from postroad import Consumer, Received
+from postroad.heap import collect_seldom
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -83,6 +84,7 @@ async def with_consumer(pool: Any, broker: str, messages: int, way: str) -> None
         async with pool.acquire() as connection, connection.transaction():
             yield connection
 
+    collect_seldom()  # as `postroad consume`
     consumer: Consumer[Any] = Consumer(
         broker,
         name=QUEUE,

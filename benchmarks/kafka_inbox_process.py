@@ -23,6 +23,7 @@ from benchmarks.backlog import TOPIC
 from benchmarks.inbox_process import AT_ONCE, BATCH, EFFECT, EFFECTS, NOTE, PREFETCH, TOGETHER, Placed, Statements
 from benchmarks.subject import report, wait_for_go
 from postroad import Consumer, Received
+from postroad.heap import collect_seldom
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -75,6 +76,7 @@ async def with_consumer(pool: Any, broker: str, topic: str, group: str, messages
         async with pool.acquire() as connection, connection.transaction():
             yield connection
 
+    collect_seldom()  # as `postroad consume`
     consumer: Consumer[Any] = Consumer(
         f"kafka://{broker}",
         name=group,

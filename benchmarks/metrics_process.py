@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.subject import report, wait_for_go
 from postroad.brokers import publisher_for
+from postroad.heap import collect_seldom
 from postroad.listeners import LogListener
 from postroad.metrics import DatabaseReader, Metrics, MetricsServer
 from postroad.relay import Relay, Summary
@@ -35,6 +36,7 @@ def main() -> None:
     arguments = parser.parse_args()
     metrics = Metrics(database=DatabaseReader(arguments.database)) if arguments.exporters else None
     collects = [] if metrics is None else [*_collectors(metrics)]
+    collect_seldom()  # as `postroad relay`
     starting_cpu_seconds = wait_for_go()
     summary, scrapes = asyncio.run(_deliver(arguments.database, arguments.sink, metrics, collects))
     report(

@@ -19,6 +19,7 @@ from benchmarks.subject import report, wait_for_go
 from postroad.brokers import publisher_for
 from postroad.brokers.null import NullPublisher
 from postroad.config import RelaySettings
+from postroad.heap import collect_seldom
 from postroad.relay import Relay
 from postroad.stores import store_for
 
@@ -67,6 +68,7 @@ def main() -> None:
     relay = Relay(
         store, hanging or publisher_for(arguments.to, **arguments.given), sink=arguments.sink, settings=settings
     )
+    collect_seldom()  # as `postroad relay`
     starting_cpu_seconds = wait_for_go()
     began = time.perf_counter()
     summary = asyncio.run(relay.run_until_empty())

@@ -12,6 +12,7 @@ from functools import partial
 
 from benchmarks.subject import report, wait_for_go
 from postroad.brokers import publisher_for
+from postroad.heap import collect_seldom
 from postroad.relay import Relay, RelayGroup
 from postroad.sink_filter import SinkFilter
 from postroad.stores import store_for
@@ -29,6 +30,7 @@ def main() -> None:
         return Relay(store_for(arguments.database), publisher_for("null://"), sink=sink, filter=filter)
 
     group = RelayGroup({sink: partial(relay, sink) for sink in arguments.sinks})
+    collect_seldom()  # as `postroad relay`
     starting_cpu_seconds = wait_for_go()
     summaries = asyncio.run(group.run_until_empty())
     report(

@@ -25,6 +25,7 @@ from benchmarks.backlog import TOPIC
 from benchmarks.inbox_process import AT_ONCE, BATCH, EFFECT, EFFECTS, NOTE, PREFETCH, TOGETHER, Placed, Statements
 from benchmarks.subject import report, wait_for_go
 from postroad import Consumer, Received
+from postroad.heap import collect_seldom
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -102,6 +103,7 @@ async def with_consumer(pool: Any, url: str, name: str, messages: int, *, way: s
             yield connection
 
     of_nats: dict[str, Any] = {"subject": STREAM} if url.startswith("nats:") else {}
+    collect_seldom()  # as `postroad consume`
     consumer: Consumer[Any] = Consumer(
         url,
         name=name,

@@ -11,6 +11,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from postroad.events import Stopping
+from postroad.heap import collect_seldom
 from postroad.listeners import tell
 from postroad.metrics import DatabaseReader, Metrics, MetricsServer
 from postroad.ops.tracing import flush_spans
@@ -133,11 +134,13 @@ async def run_consumer(
 
 
 def run_in_loop(main: Coroutine[Any, Any, T]) -> tuple[T, bool]:
-    """Run it in a new event loop. Returns its result, and whether all of its tasks have ended.
+    """Run it in a new event loop, in a process that does nothing else. Returns its result, and whether all of its tasks
+    have ended.
 
     `asyncio.run` would wait forever for a task that does not end when it is canceled, such as one that waits for a
     database that does not answer.
     """
+    collect_seldom()
     runner = asyncio.Runner()
     try:
         result = runner.run(main)
