@@ -395,7 +395,7 @@ async def test_a_broker_that_is_out_keeps_no_lane_from_being_handed_over(log: Lo
         ((it, _),) = team.running
 
         async def out() -> bool:
-            return it._breaker.is_open and all(lane._publisher._deadline is not None for lane in it._lanes)
+            return it._breaker.is_open and all(lane._publisher._publishing is not None for lane in it._lanes)
 
         await team.until(out)
         await team.join()
@@ -414,7 +414,7 @@ async def test_a_lane_is_handed_over_when_its_grace_has_ended(log: Log) -> None:
         ((it, _),) = team.running
 
         async def sending() -> bool:
-            return all(lane._publisher._deadline is not None for lane in it._lanes)
+            return all(lane._publisher._publishing is not None for lane in it._lanes)
 
         await team.until(sending)
         await team.join()

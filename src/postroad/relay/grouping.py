@@ -25,7 +25,7 @@ FEWEST_FILTERED: Final = 2
 """The same for a sink with a filter: it has little to share out, and a read costs little but the walk over the log."""
 QUEUED: Final = 2
 """So many pages wait for a lane at most, unless one sweep had more for it."""
-MOST_ROWS: Final = 4000
+MOST_ROWS: Final = 8000
 """Larger sweeps are not faster."""
 SWEEPS_BEHIND: Final = 4
 PAGES_AHEAD: Final = 2

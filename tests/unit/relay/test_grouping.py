@@ -63,4 +63,4 @@ def test_of_two_lanes_far_apart_the_one_ahead_does_not_wait() -> None:
 def test_a_sweep_is_as_large_as_its_lanes_pages_up_to_a_limit() -> None:
     assert rows_of_sweep(10, 3) == 30
     assert rows_of_sweep(1000, 3) == 3000
-    assert rows_of_sweep(1000, 64) == 4000
+    assert rows_of_sweep(1000, 64) == 8000
