@@ -52,6 +52,8 @@ def _words(remedy: Remedy) -> Iterator[str]:
             yield "consumers"
         case Action.LIST_DEAD:
             yield from ("dead", "list")
+        case Action.LIST_DEAD_LETTERS:
+            yield from ("inbox", "dead", "list")
         case Action.LIST_MESSAGES:
             yield "messages"
     if remedy.state is not None:

@@ -68,7 +68,7 @@ async def test_dead_letters(shift: Shift) -> None:
                 await shift.add({"order": number}, key=str(number))
             async with shift.operator(consumers=[warehouse.consumer]) as anna:
                 await anna.see("3 dead letters")
-                await anna.press("See the consumers", exact=False)
+                await anna.press("See the dead letters", exact=False)
                 await anna.see("no shelf for order 3", "alive")
                 await anna.page.get_by_role("row", name="no shelf for order 3").get_by_role("link").first.click()
                 await anna.press("Drop")

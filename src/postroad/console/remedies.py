@@ -33,6 +33,7 @@ _BUTTONS: Final = {
     Action.LIST_DEAD: ("See what is dead", "trouble", Right.VIEW),
     Action.LIST_MESSAGES: ("See the messages", "messages", Right.VIEW),
     Action.LIST_RELAYS: ("See the relays", "lanes", Right.VIEW),
+    Action.LIST_DEAD_LETTERS: ("See the dead letters", "inbox", Right.VIEW),
     Action.LIST_CONSUMERS: ("See the consumers", "inbox", Right.VIEW),
 }
 """There is none for what only a command can do, such as to start a relay."""

@@ -22,7 +22,7 @@ __all__ = ["CHANGES"]
 async def _retry(admin: Admin, given: Given) -> Plan:
     which, box, number = await _chosen(admin, given)
     return Plan(
-        would=f"{_letters(number, which)} would be moved from {box.name} to where they came from, and handled again",
+        would=f"{_letters(number, which)} would be moved from {box.name} back to the consumer, and handled again",
         number=number,
         thing="dead letter",
         nothing=_nothing(which),

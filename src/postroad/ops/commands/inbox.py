@@ -119,7 +119,7 @@ def retry(
         return Plan(
             changes=number,
             nothing=_nothing(consumer),
-            would=f"{_letters(number, consumer)} would be moved from {box.name} to where they came from",
+            would=f"{_letters(number, consumer)} would be moved from {box.name} back to the consumer",
             question=f"Retry {_letters(number, consumer)}?",
             act=lambda admin, by, on_progress: admin.retry_dead_letters(box, chosen, by, on_progress=on_progress),
             thing="dead letter",

@@ -104,6 +104,7 @@ class Action(StrEnum):
     LIST_RELAYS = "list relays"
     LIST_CONSUMERS = "list consumers"
     LIST_DEAD = "list dead"
+    LIST_DEAD_LETTERS = "list dead letters"
     LIST_MESSAGES = "list messages"
 
 

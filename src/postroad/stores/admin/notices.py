@@ -311,7 +311,7 @@ def _of_consumer(consumer: ConsumerReport, report: StatusReport) -> Iterator[Not
             problem=True,
             text=f"consumer {name!r}: {number} within a day{first}",
             since=since,
-            advice="read the reasons in its log and its dead-letter queue; see",
-            remedy=Remedy(action=Action.LIST_CONSUMERS),
+            advice="see",
+            remedy=Remedy(action=Action.LIST_DEAD_LETTERS),
             consumer=consumer.consumer,
         )
