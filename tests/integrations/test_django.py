@@ -231,6 +231,16 @@ def test_the_project_s_database_and_schema_win_over_variables(site: Site, monkey
     assert not (site.folder / "elsewhere.sqlite").exists()
 
 
+def test_any_command_of_postroad(site: Site) -> None:
+    site.manage("postroad_migrate", POSTROAD_SCHEMA="shop")
+    site.run("adding.py", POSTROAD_SCHEMA="shop")
+    assert "1 message; no relay has run yet" in site.manage("postroad", "messages", POSTROAD_SCHEMA="shop")
+    assert "No dead message matches" in site.manage("postroad", "dead", "list", POSTROAD_SCHEMA="shop")
+    output = site.manage("postroad", "dead", "retry", "--help")
+    assert "An alias of DATABASES" in output
+    assert "--reason" in output
+
+
 def test_help_shows_the_options_of_both(site: Site) -> None:
     for output in (site.manage("postroad_relay", "--help"), site.manage("help", "postroad_relay")):
         assert "An alias of DATABASES" in output

@@ -26,6 +26,7 @@ class PostroadCommand(BaseCommand):
     """Runs a command of `postroad`. All options but Django's own and `--database` are that command's."""
 
     command = ""
+    """Empty if the arguments name it."""
     requires_system_checks: list[str] | tuple[str, ...] = ()
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -35,7 +36,7 @@ class PostroadCommand(BaseCommand):
     def print_help(self, prog_name: str, subcommand: str) -> None:
         """Django's options, and then those of the command."""
         super().print_help(prog_name, subcommand)
-        _postroad(self.command, "--help")
+        self._call("--help")
 
     def run_from_argv(self, argv: list[str]) -> None:
         """As `manage.py` calls it. Django has read its own options already."""
@@ -43,8 +44,8 @@ class PostroadCommand(BaseCommand):
         parser = self.create_parser(argv[0], argv[1], allow_abbrev=False, add_help=False)
         known, rest = parser.parse_known_args(argv[2:])
         if {"-h", "--help"} & set(rest):
-            self.print_help(argv[0], argv[1])
-            sys.exit(0)
+            super().print_help(argv[0], argv[1])
+            sys.exit(self._call(*rest))
         try:
             code = self._run(known.database, rest)
         except CommandError as error:
@@ -55,7 +56,7 @@ class PostroadCommand(BaseCommand):
     def handle(self, *_: Any, **options: Any) -> None:
         """As `call_command` calls it: with a database and no other options."""
         if code := self._run(options["database"], []):
-            raise CommandError(f"postroad {self.command} has failed", returncode=code)
+            raise CommandError(f"postroad {self.command}".rstrip() + " has failed", returncode=code)
 
     def _run(self, alias: str, arguments: Sequence[str]) -> int:
         if alias not in connections:
@@ -68,7 +69,10 @@ class PostroadCommand(BaseCommand):
             raise CommandError(f"DATABASES[{alias!r}]: {error}") from None
         # The schema that `manage.py migrate` has made, also where a file or a variable names another.
         os.environ["POSTROAD_SCHEMA"] = getattr(settings, "POSTROAD_SCHEMA", DEFAULT_SCHEMA)
-        return _postroad(self.command, *arguments)
+        return self._call(*arguments)
+
+    def _call(self, *arguments: str) -> int:
+        return _postroad(*filter(None, (self.command,)), *arguments)
 
 
 def _postroad(*arguments: str) -> int:

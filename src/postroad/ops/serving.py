@@ -50,7 +50,12 @@ def _one(settings: Settings) -> SinkSettings:
         )
     sink = settings.sink(name)
     if settings.command.app is None or to > app:
-        return replace(sink, to=settings.needed("to"), app=None)
+        if settings.command.to is None:
+            raise InvalidSetting(
+                "to is not set; give it as --to URL, as POSTROAD_TO, or in postroad.toml; or name a consumer whose "
+                "handlers the relay calls, with --app MODULE:NAME"
+            )
+        return replace(sink, to=settings.command.to, app=None)
     is_default = settings.origins["sink"].source == "default"
     return replace(sink, name="" if is_default else name, to=None, app=settings.command.app)
 
