@@ -153,12 +153,13 @@ select sink, count(*) as number, min(route) as route, min(deferred_at) as since
  order by sink
 
 -- name: throughput
--- Published and refused messages per minute of the clock, by how many minutes ago. $1: minutes.
+-- Published and refused messages per minute of the clock, by how many minutes ago. $1: minutes. Grouped by the minute, and not
+-- by `ago`, which would then be computed for every row.
 select sink, lane, (extract(epoch from date_trunc('minute', now()) - date_trunc('minute', at)) / 60)::integer as ago,
        sum(published)::bigint as published, sum(refused)::bigint as refused
   from {schema}.progress
  where at >= date_trunc('minute', now()) - make_interval(mins => $1::integer - 1)
- group by sink, lane, ago
+ group by sink, lane, date_trunc('minute', at)
 
 -- name: latencies
 -- Of the progress of sink $1 from $2 until $3, at most its newest $5 rows: which step of $4 microseconds, which bucket, counted
