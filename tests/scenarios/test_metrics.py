@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +23,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from postroad import Message
-from postroad.metrics.catalog import CATALOG, CONSUMER
+from postroad.metrics import DatabaseReader, Metrics, MetricsServer
+from postroad.metrics.catalog import CATALOG, CONSUMER, DATABASE
+from postroad.metrics.database import EVERY_SECONDS
 from tests.conftest import serving
 from tests.destinations import bound_queue, rabbitmq_channel
 from tests.logs import PostgreSQLLog
@@ -35,6 +37,7 @@ from tests.services.server import free_port
 
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yml"
 DASHBOARD = ROOT / "deploy" / "grafana" / "postroad.json"
+SUCCESS = "postroad_exporter_last_success_timestamp_seconds"
 VARIABLES = {"$job": ".*", "$sink": ".*", "$__rate_interval": "1m"}
 
 
@@ -209,6 +212,52 @@ async def test_a_standby_is_ready_and_a_relay_whose_broker_is_out_too(postgresql
     await log.close()
 
 
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@asynccontextmanager
+async def locked(log: PostgreSQLLog) -> AsyncIterator[None]:
+    """Who reads the lanes waits for a transaction, as behind a migration that waits itself."""
+    async with log.connected() as connection, connection.transaction():
+        await connection.execute("lock table postroad.lanes in access exclusive mode")
+        yield
+
+
+@asynccontextmanager
+async def frozen(server: PostgreSQL) -> AsyncIterator[None]:
+    with server.frozen():
+        yield
+
+
+@pytest.mark.parametrize("trouble", ["locked", "frozen"])
+async def test_while_the_database_hangs_the_last_values_are_served(trouble: str, postgresql15: PostgreSQL) -> None:
+    log, clock = await PostgreSQLLog.fresh(postgresql15), Clock()
+    metrics = Metrics(database=DatabaseReader(log.url, monotonic=clock))
+    async with MetricsServer(metrics, port=0) as server:
+
+        async def scrape() -> dict[str, dict[tuple[str, ...], float]]:
+            clock.now += EVERY_SECONDS  # so that each scrape causes a reading
+            return await asyncio.to_thread(scraped, server.port)
+
+        before = await scrape()
+        assert before[SUCCESS][()] > 0
+        async with locked(log) if trouble == "locked" else frozen(postgresql15):
+            for _ in range(2):
+                found = await scrape()
+                assert "postroad_relay_event_loop_lag_seconds" in found, "there was no answer"
+                assert {each.name: found.get(each.name) for each in DATABASE} == {
+                    each.name: before.get(each.name) for each in DATABASE
+                }
+        async with asyncio.timeout(60):
+            while (await scrape())[SUCCESS][()] <= before[SUCCESS][()]:
+                pass
+    await log.close()
+
+
 async def test_before_the_database_is_reached_a_relay_is_live_and_not_ready(tmp_path: Path) -> None:
     port, database = free_port(), f"postgresql://nobody@127.0.0.1:{free_port()}/none"
     arguments = ("relay", "--database", database, "--to", "null://", "--metrics-port", str(port))
@@ -218,7 +267,7 @@ async def test_before_the_database_is_reached_a_relay_is_live_and_not_ready(tmp_
         done = postroad("health", "--metrics-port", str(port))
         assert (done.returncode, done.stdout) == (1, "not ready: relay default: waiting for its database\n")
         assert postroad("health", "--live", "--metrics-port", str(port)).returncode == 0
-        assert scraped(port)["postroad_exporter_last_success_timestamp_seconds"] == {(): 0}
+        assert scraped(port)[SUCCESS] == {(): 0}
         process.send_signal(signal.SIGTERM)
         _, stderr = await asyncio.to_thread(process.communicate, None, 60)
     assert stderr.count("metrics: the database can't be read") == 1

@@ -5,10 +5,11 @@ import os
 import pwd
 import re
 import shutil
+import signal
 import subprocess
 import uuid
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
@@ -77,6 +78,21 @@ class PostgreSQL(Server):
     def restart(self, mode: ShutdownMode = "fast") -> None:
         self.stop(mode)
         self.start()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stop all its processes for the block: connections stay, new ones are accepted, and nothing answers."""
+        backends = self.execute(self.url(), "select pid from pg_stat_activity").split()
+        processes = [int((self.data / "postmaster.pid").read_text().split("\n", 1)[0]), *map(int, backends)]
+        try:
+            for process in processes:
+                with suppress(ProcessLookupError):  # it was the connection that asked
+                    os.kill(process, signal.SIGSTOP)
+            yield
+        finally:
+            for process in processes:
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGCONT)
 
     @property
     def running(self) -> bool:

@@ -1,7 +1,8 @@
 """Metrics from the database: read at most every 10 seconds, however many scrape, and not at all while none does.
 
 - A reading takes a bounded number of index look-ups (`Admin.numbers`), on a connection of its own.
-- When the database is unavailable, the last values stay, and `exporter_last_success_timestamp_seconds` stands still.
+- When the database is unavailable, or hangs, the last values stay, and `exporter_last_success_timestamp_seconds` stands
+  still.
 - Exporters that can't await (prometheus_client, OpenTelemetry) get the last reading, and cause the next one.
 """
 
@@ -27,6 +28,9 @@ __all__ = ["DatabaseReader"]
 
 EVERY_SECONDS: Final = 10.0
 TIMEOUT_SECONDS: Final = 5.0
+"""How long a reading may take."""
+PATIENCE_SECONDS: Final = 2.0
+"""How long a scrape waits for one. Prometheus gives up after 10 seconds, unless told otherwise."""
 _SUCCESS: Final = "postroad_exporter_last_success_timestamp_seconds"
 _Values = dict[tuple[str, ...], float]
 
@@ -68,11 +72,11 @@ class DatabaseReader:
         return last
 
     async def refresh(self) -> None:
-        """Wait for a reading if the last one is old. Never raises; takes 5 seconds at most."""
+        """Wait for a reading if the last one is old, 2 seconds at most: one that takes longer goes on. Never raises."""
         if self._is_due():
             self._begin()
         if self._reading is not None:
-            await asyncio.wait((self._reading,), timeout=TIMEOUT_SECONDS)
+            await asyncio.wait((self._reading,), timeout=PATIENCE_SECONDS)
 
     def _is_due(self) -> bool:
         return self._monotonic() - self._tried_at >= EVERY_SECONDS

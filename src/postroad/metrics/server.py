@@ -2,7 +2,8 @@
 
 It listens on 127.0.0.1 unless told otherwise, has no access control, and answers nothing but `/metrics`, `/livez` and
 `/readyz`. It must not disturb what runs beside it, so everything is bounded: a request's size and time, the time to
-take an answer, and the number of connections. Each connection gets one answer.
+take an answer, and the number of connections. Each connection gets one answer. How long an answer takes to be made is
+for what makes it to bound: a database that hangs must not cost the values that don't come from there.
 """
 
 from __future__ import annotations
@@ -82,8 +83,9 @@ class MetricsServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
-                method, found = await self._answer(reader)
-            writer.write(_encoded(found, body=method != "HEAD"))
+                request = await _requested(reader)
+            found = _BAD_REQUEST if request is None else await answer(self.metrics, *request)
+            writer.write(_encoded(found, body=request is None or request[0] != "HEAD"))
             async with asyncio.timeout(ANSWER_SECONDS):
                 await writer.drain()
                 writer.close()
@@ -96,16 +98,15 @@ class MetricsServer:
             with suppress(Exception):
                 writer.close()
 
-    async def _answer(self, reader: asyncio.StreamReader) -> tuple[str, Answer]:
-        try:
-            head = await reader.readuntil(b"\r\n\r\n")
-        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            return "GET", _BAD_REQUEST
-        line = _REQUEST_LINE.fullmatch(head.partition(b"\r\n")[0])
-        if line is None:
-            return "GET", _BAD_REQUEST
-        method, path = line[1].decode(), line[2].decode().partition("?")[0]
-        return method, await answer(self.metrics, method, path)
+
+async def _requested(reader: asyncio.StreamReader) -> tuple[str, str] | None:
+    """The method and the path that are asked for; None if this is no request."""
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        return None
+    line = _REQUEST_LINE.fullmatch(head.partition(b"\r\n")[0])
+    return None if line is None else (line[1].decode(), line[2].decode().partition("?")[0])
 
 
 def _encoded(answer: Answer, *, body: bool = True) -> bytes:
