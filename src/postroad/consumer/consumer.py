@@ -384,6 +384,7 @@ class Consumer(Generic[Tx]):
             tracing=self.tracing,
         )
         summary = run.summary
+        self._phase = "starting"  # it may have ended or failed before
         try:
             if await self._reach(run, relay, limit, subscriber.name):
                 self._listeners.emit(events.ConsumerStarted(self.name, types=self._handlers.types))

@@ -10,7 +10,7 @@ import platform
 import time
 from collections import Counter
 from datetime import datetime
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from postroad.consumer import Consumer
 from postroad.metrics.catalog import CATALOG
@@ -30,6 +30,16 @@ if TYPE_CHECKING:
 __all__ = ["Metrics"]
 
 _Values = dict[tuple[str, ...], float]
+_OVER = {"ended", "failed"}
+
+
+class _Measured(NamedTuple):
+    """What has the listener. It is replaced as a whole, so that another thread never counts something twice."""
+
+    relays: tuple[Relay, ...] = ()
+    consumers: tuple[Consumer[object], ...] = ()
+    past: Mapping[str, _Values] = {}
+    """The counters of those that others have replaced."""
 
 
 class Metrics:
@@ -42,8 +52,7 @@ class Metrics:
     def __init__(self, *, database: DatabaseReader | None = None) -> None:
         self.database = database
         self.loop_lag = LoopLag()
-        self._relays: list[Relay] = []
-        self._consumers: list[Consumer[object]] = []
+        self._measured = _Measured()
         self._last_published: dict[str, float] = {}
         self._histograms: dict[str, dict[str, Histogram]] = {
             "postroad_relay_publish_duration_seconds": {},
@@ -70,16 +79,26 @@ class Metrics:
     # -- a listener that measures ------------------------------------------------------------------------------------
 
     def attach(self, subject: object) -> None:
-        """A relay or a consumer has this listener."""
-        if isinstance(subject, Relay) and subject not in self._relays:
+        """A relay or a consumer has this listener. It replaces those of its sink or name that have ended or failed:
+        probes look at them no more, and their counters stay.
+        """
+        now = self._measured
+        if isinstance(subject, Relay) and subject not in now.relays:
             sink = subject.stats().sink
-            # One that has failed is replaced by the one that is started in its place.
-            self._relays = [each for each in self._relays if not _has_failed(each.stats(), sink)]
-            self._relays.append(subject)
+            over = [each for each in now.relays if (stats := each.stats()).sink == sink and stats.phase in _OVER]
+            self._measured = now._replace(
+                relays=(*(each for each in now.relays if each not in over), subject),
+                past=_added(now.past, _counters_of_relays(each.stats() for each in over)),
+            )
             self._add_histograms(sink, self._publish, self._settle, latency=self._latency)
-        elif isinstance(subject, Consumer) and subject not in self._consumers:
-            self._consumers.append(subject)
-            self._add_histograms(subject.name, self._process, latency=self._end_to_end)
+        elif isinstance(subject, Consumer) and subject not in now.consumers:
+            name = subject.name
+            ended = [each for each in now.consumers if each.name == name and each.stats().phase in _OVER]
+            self._measured = now._replace(
+                consumers=(*(each for each in now.consumers if each not in ended), subject),
+                past=_added(now.past, _counters_of_consumers(each.stats() for each in ended)),
+            )
+            self._add_histograms(name, self._process, latency=self._end_to_end)
 
     def _add_histograms(self, name: str, *durations: dict[str, Histogram], latency: dict[str, Histogram]) -> None:
         for each in durations:
@@ -115,20 +134,21 @@ class Metrics:
 
     def relays(self) -> list[RelayStats]:
         """Each relay at this moment."""
-        return [relay.stats() for relay in list(self._relays)]
+        return [relay.stats() for relay in self._measured.relays]
 
     def consumers(self) -> list[ConsumerStats]:
         """Each consumer at this moment."""
-        return [consumer.stats() for consumer in list(self._consumers)]
+        return [consumer.stats() for consumer in self._measured.consumers]
 
     def read(self) -> list[Family]:
         """All metrics at this moment. From any thread; it asks no database, and returns what was last read there."""
-        relays, consumers = self.relays(), self.consumers()
+        now = self._measured
+        relays, consumers = [each.stats() for each in now.relays], [each.stats() for each in now.consumers]
         running = [relay for relay in relays if relay.phase in {"running", "draining"}]
         values: dict[str, _Values] = {
-            **_of_relays(relays),
+            **_added(now.past, {**_counters_of_relays(relays), **_counters_of_consumers(consumers)}),
             **_gauges_of_relays(running),
-            **_of_consumers(consumers),
+            **_gauges_of_consumers(consumers),
             "postroad_relay_last_published_timestamp_seconds": _by_name(self._last_published),
             "postroad_relay_event_loop_lag_seconds": {(): self.loop_lag.worst},
             "postroad_build_info": {(__version__, platform.python_version()): 1},
@@ -142,12 +162,18 @@ class Metrics:
         return [Sample(labels, value) for labels, value in values.items()]
 
 
-def _has_failed(relay: RelayStats, sink: str) -> bool:
-    return relay.sink == sink and relay.phase == "failed"
+def _added(some: Mapping[str, _Values], others: Mapping[str, _Values]) -> dict[str, _Values]:
+    """The sum of counters, by metric and labels."""
+    total = {name: dict(values) for name, values in some.items()}
+    for name, values in others.items():
+        of_metric = total.setdefault(name, {})
+        for labels, value in values.items():
+            of_metric[labels] = of_metric.get(labels, 0) + value
+    return total
 
 
-def _of_relays(relays: Iterable[RelayStats]) -> dict[str, _Values]:
-    """Counters. Two relays of one sink in one process are added up."""
+def _counters_of_relays(relays: Iterable[RelayStats]) -> dict[str, _Values]:
+    """Two relays of one sink in one process are added up."""
     published, pages, refusals, dead, lost = (Counter[tuple[str, ...]]() for _ in range(5))
     for relay in relays:
         for lane, counts in relay.by_lane.items():
@@ -191,8 +217,8 @@ def _combined(
     return {(sink,): combine(values) for sink, values in by_sink.items()}
 
 
-def _of_consumers(consumers: Iterable[ConsumerStats]) -> dict[str, _Values]:
-    messages, in_flight = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
+def _counters_of_consumers(consumers: Iterable[ConsumerStats]) -> dict[str, _Values]:
+    messages = Counter[tuple[str, ...]]()
     for each in consumers:
         outcomes = {
             "handled": each.handled,
@@ -202,8 +228,14 @@ def _of_consumers(consumers: Iterable[ConsumerStats]) -> dict[str, _Values]:
         }
         for outcome, number in outcomes.items():
             messages[each.consumer, outcome] += number
+    return {"postroad_consumer_messages_total": dict(messages)}
+
+
+def _gauges_of_consumers(consumers: Iterable[ConsumerStats]) -> dict[str, _Values]:
+    in_flight = Counter[tuple[str, ...]]()
+    for each in consumers:
         in_flight[(each.consumer,)] += each.in_flight
-    return {"postroad_consumer_messages_total": dict(messages), "postroad_consumer_in_flight": dict(in_flight)}
+    return {"postroad_consumer_in_flight": dict(in_flight)}
 
 
 def _by_name(values: Mapping[str, float]) -> _Values:

@@ -3,6 +3,7 @@
 - Live: the event loop answers, and no relay or consumer has ended with an error. It depends on no other system: an
   orchestrator that restarts a relay because the broker is unavailable makes an outage worse.
 - Ready: each relay and consumer has reached its database once, and is not being stopped. A standby is ready.
+- One that has ended or failed counts until another of its sink or name is made, or the consumer is run again.
 """
 
 from __future__ import annotations

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from postroad import Message, Refusal
+from postroad import Consumer, InvalidSetting, Message, Refusal
 from postroad.brokers.memory import MemoryBroker, MemoryQueue
 from postroad.config import RelaySettings
 from postroad.listeners import Listeners, MeasuringListener
 from postroad.metrics import Metrics
 from postroad.metrics.catalog import CATALOG
 from postroad.metrics.instruments import Buckets
+from postroad.metrics.probes import live, ready
 from postroad.relay import Relay
 from postroad.stores.latency import SAMPLES
 from tests.consumers import Numbered, consumed, consumer, put
@@ -155,16 +157,39 @@ async def test_two_relays_of_one_sink_are_added_up() -> None:
     assert len({sample.labels for family in metrics.read() for sample in family.samples if family.metric.labels}) > 1
 
 
-async def test_a_failed_relay_is_told() -> None:
-    class Broken(MemoryBroker):
-        async def open(self) -> None:
-            raise LookupError("broken")
+class Broken(MemoryBroker):
+    async def open(self) -> None:
+        raise LookupError("broken")
 
+
+async def test_a_failed_relay_is_told() -> None:
     metrics, log = Metrics(), MemoryLog()
     relay = Relay(log.store, Broken(), listeners=[metrics])
     with pytest.raises(LookupError):
         await relay.run()
     assert metrics.relays()[0].phase == "failed"
+
+
+@pytest.mark.parametrize("broker", [MemoryBroker(), Broken()])
+async def test_a_relay_that_is_over_counts_for_probes_until_there_is_another(broker: MemoryBroker) -> None:
+    metrics, log, other = Metrics(), MemoryLog(), MemoryLog()
+    async with Relay(other.store, MemoryBroker(), sink="other", listeners=[metrics]):
+        with suppress(LookupError):
+            await Relay(log.store, broker, listeners=[metrics]).run_until_empty()
+        assert not ready(metrics.relays(), ()).ok
+        async with Relay(log.store, MemoryBroker(), listeners=[metrics]):
+            assert live(metrics.relays(), ()).ok
+            assert ready(metrics.relays(), ()).ok
+            assert len(metrics.relays()) == 2
+
+
+async def test_of_two_relays_that_run_at_once_one_that_fails_counts() -> None:
+    metrics, log, other = Metrics(), MemoryLog(), MemoryLog()
+    failing = Relay(log.store, Broken(), listeners=[metrics])
+    async with Relay(other.store, MemoryBroker(), listeners=[metrics]):
+        with pytest.raises(LookupError):
+            await failing.run()
+        assert not live(metrics.relays(), ()).ok
 
 
 async def test_what_a_consumer_did(tmp_path: Path) -> None:
@@ -191,6 +216,32 @@ async def test_what_a_consumer_did(tmp_path: Path) -> None:
     assert number(read(metrics, "consumer_process_duration_seconds")[("stock",)]) == 4
     assert number(read(metrics, "consumer_end_to_end_seconds")[("stock",)]) == 2
     assert metrics.consumers()[0].phase == "ended"
+
+
+async def test_a_failed_consumer_counts_for_probes_until_it_runs_again_or_there_is_another(tmp_path: Path) -> None:
+    metrics, queue, place = Metrics(), MemoryQueue(), on_sqlite("aiosqlite", tmp_path / "shop.sqlite")
+    phases: list[str] = []
+
+    def begin() -> Any:
+        phases.append(failed.stats().phase)
+        return place.begin()
+
+    failed = Consumer(queue, name="stock", begin=begin, listeners=[metrics])
+    with pytest.raises(InvalidSetting, match="has no handler"):
+        await consumed(failed)
+    assert not live((), metrics.consumers()).ok
+    failed.on(Numbered)(place.handler(lambda *_: None))
+    put(queue, 1)
+    await consumed(failed)
+    assert phases[0] == "starting"
+    assert live((), metrics.consumers()).ok
+
+    other = consumer(place, queue, listeners=[metrics])
+    assert [each.phase for each in metrics.consumers()] == ["starting"]
+    other.on(Numbered)(place.handler(lambda *_: None))
+    put(queue, 2)
+    await consumed(other)
+    assert read(metrics, "consumer_messages_total")[("stock", "handled")] == 2, "a counter stays"
 
 
 async def test_handlers_in_a_relay_count_as_a_consumer(tmp_path: Path) -> None:
