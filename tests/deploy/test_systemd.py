@@ -15,6 +15,7 @@ import pytest
 from postroad.ops.settings import Settings
 from tests.deploy.tools import DEPLOY, of_the_system, run
 
+PAGE = DEPLOY.parent / "docs" / "deployment.md"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 MOST_EXPOSED = "15"  # tenths, of 10: what systemd calls OK ends at 5
 
@@ -49,9 +50,9 @@ def test_the_command_runs_with_its_credential(name: str, tmp_path: Path) -> None
     unit = DEPLOY / "systemd" / f"postroad-{name}.service"
     (command,) = settings_of(unit, "ExecStart")
     variables = dict(each.split("=", 1) for each in settings_of(unit, "Environment"))
-    ((credential, _),) = [each.split(":") for each in settings_of(unit, "LoadCredential")]
-    assert variables.pop("POSTROAD_DATABASE_PASSWORD_FILE") == f"%d/{credential}"
-    assert Path(variables["POSTROAD_CONFIG"]).parent == Path("/etc/postroad")
+    credentials = {f"%d/{each.split(':')[0]}" for each in settings_of(unit, "LoadCredential")}
+    assert {value for variable, value in variables.items() if variable.endswith("_PASSWORD_FILE")} == credentials
+    assert variables["POSTROAD_DATABASE_PASSWORD_FILE"] in credentials
     file = tmp_path / "postroad.toml"
     file.write_text(f'database = "sqlite:///{tmp_path}/log.sqlite"\nto = "null://"\n')
     for words in (["migrate"], [*shlex.split(command)[1:], *(["--until-empty"] if name == "relay" else [])]):
@@ -59,6 +60,25 @@ def test_the_command_runs_with_its_credential(name: str, tmp_path: Path) -> None
             [sys.executable, "-m", "postroad", *words], env=os.environ | {"POSTROAD_CONFIG": str(file)}, cwd=tmp_path,
             check=True, capture_output=True, timeout=120,
         )  # fmt: skip
+
+
+def test_the_steps_of_the_page_make_every_file_that_the_units_need(tmp_path: Path) -> None:
+    (section,) = re.findall(r"^## systemd$(.*?)^## ", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    for kind, text in re.findall(r"^```(sh|toml)\n(.*?)^```$", section, re.DOTALL | re.MULTILINE):
+        if kind == "toml":
+            file = re.match(r"# (/etc/postroad/\S+)\n", text)
+            assert file, text
+            (tmp_path / file[1].removeprefix("/")).write_text(text)
+        for command in re.findall(r"^install .*$", text, re.MULTILINE) if kind == "sh" else ():
+            inside = command.replace("/etc/", f"{tmp_path}/etc/")
+            subprocess.run(shlex.split(inside), input="a password\n", text=True, check=True, timeout=60)
+    units = [DEPLOY / "systemd" / f"postroad-{name}.service" for name in ("migrate", "relay")]
+    needed = {each.split(":")[1] for unit in units for each in settings_of(unit, "LoadCredential")}
+    needed |= {each.split("=")[1] for unit in units for each in settings_of(unit, "Environment") if "CONFIG" in each}
+    assert {f"/{file.relative_to(tmp_path)}" for file in (tmp_path / "etc").rglob("*") if file.is_file()} == needed
+    for each in needed:
+        if each.endswith(".toml"):
+            assert Settings.load(file=tmp_path / each.removeprefix("/")).needed("database")
 
 
 def test_a_relay_has_longer_to_stop_than_it_waits_for_confirms() -> None:

@@ -212,6 +212,24 @@ async def test_a_standby_is_ready_and_a_relay_whose_broker_is_out_too(postgresql
     await log.close()
 
 
+async def test_the_connections_of_a_relay_are_as_many_as_the_pages_say(
+    postgresql15: PostgreSQL, tmp_path: Path
+) -> None:
+    log, port = await PostgreSQLLog.fresh(postgresql15), free_port()
+    with relay(log, "null://", tmp_path / "relay.log", "--metrics-port", str(port)):
+        await until(lambda: scraped(port).get(SUCCESS, {}).get((), 0) > 0)
+        expected = [("postroad", 5 + 1), ("postroad listen", 1), ("postroad liveness", 1)]
+        query = "select application_name, count(*) from pg_stat_activity where datname = current_database() and \
+            application_name like 'postroad%' group by 1 order by 1"
+        async with asyncio.timeout(60):
+            while list(map(tuple, await log.execute(query))) != expected:  # noqa: ASYNC110 - there is no signal
+                await asyncio.sleep(0.05)
+    await log.close()
+    docs = {name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("deployment", "capacity")}
+    assert "holds seven connections to PostgreSQL: five for its work" in docs["deployment"]
+    assert "each relay of a sink: seven, and one for its process's metrics" in docs["capacity"]
+
+
 class Clock:
     now = 0.0
 
