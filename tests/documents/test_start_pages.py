@@ -18,7 +18,7 @@ from sqlalchemy import event
 from postroad.brokers.rabbitmq.publisher import RabbitMQPublisher
 from postroad.stores.sqlite import migrate_sqlite
 from postroad.testing import outbox_messages
-from tests.documents.reader import ROOT, Reader, alike, blocks, imported, installed, packages, steps
+from tests.documents.reader import PORT, ROOT, Reader, alike, blocks, curl, imported, installed, packages, steps
 from tests.services.postgresql import PostgreSQL
 
 DOCS = ROOT / "docs"
@@ -40,6 +40,35 @@ def test_postgresql_and_rabbitmq(tmp_path: Path, postgresql15: PostgreSQL, vhost
     reader = Reader(tmp_path, values, shown={RabbitMQPublisher(vhost).name: "amqp://localhost"})
     reader.follow(DOCS / "first-broker.md")
     assert len(reader.ran) >= 12
+
+
+@pytest.mark.parametrize(("name", "file"), [("fastapi", "stock.py"), ("django", "orders/stock.py")])
+def test_a_message_that_is_dead_is_handled_when_the_handler_is_mended(name: str, file: str, tmp_path: Path) -> None:
+    page, reader, handler = DOCS / f"{name}.md", Reader(tmp_path), tmp_path / file
+    reader.follow(page)
+    printed = [step for kind, text in blocks(page) if kind == "console" for step in steps(text)]
+    (server,) = [step for step in printed if step.command.endswith("&")]
+    (place,) = [shlex.split(step.command.replace(PORT, reader.port)) for step in printed if "curl" in step.command]
+    (relay,) = [shlex.split(step.command) for step in printed if "--until-empty" in step.command]
+    section = page.read_text(encoding="utf-8").partition("\n## When a handler fails\n")[2].partition("\n## ")[0]
+    (commands,) = re.findall(r"^```sh\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    assert "`--until-empty --max-attempts 1`" in section
+    assert "add `--yes`" in section
+
+    mended = handler.read_text()
+    handler.write_text(re.sub(r"(def reserve\(.*\n)", r"\1    raise ValueError('no stock')\n", mended))
+    reader.do(server)
+    try:
+        curl(place[1:])
+    finally:
+        reader.stop()
+    reader.run([*relay, "--max-attempts", "1"], may_fail=True)
+    handler.write_text(mended)
+    look, retry = map(shlex.split, commands.splitlines())
+    assert "no stock" in reader.run(look, may_fail=False)
+    reader.run([*retry, "--yes"], may_fail=False)
+    assert "reserved a kettle" in reader.run(relay, may_fail=False)
+    assert "No dead message" in reader.run(look, may_fail=False)
 
 
 CONSUMER = re.compile(r'Consumer\(name="stock", begin=[\w.]+\)')
