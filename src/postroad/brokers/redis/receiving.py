@@ -138,8 +138,8 @@ class Receiver:
     async def run_once(self) -> None:
         """Renew leases, take free ones, and give up those beyond the share. Raises LinkLost."""
         share, owned = self.leases.of_reply(await self.control.ask(*self.leases.renew(), seconds=self._seconds))
-        for stream in [each for each in self.sessions if each not in owned]:
-            self._lose(self.sessions[stream])
+        for stream in [each for each in self.sessions if not owned.get(each)]:
+            self._lose(self.sessions[stream])  # if the lease was taken again, what others have left is read first
         new = [stream for stream in owned if stream not in self.sessions]
         for stream in new:
             prefetch = self._settings.prefetch or 1
@@ -152,7 +152,7 @@ class Receiver:
                 self._end(session, partial(self._released, session))
 
     def _lose(self, session: StreamSession) -> None:
-        """The lease has expired, as while this process was frozen: another process may have the stream by now."""
+        """The lease has expired, as while this process was frozen: another process has the stream by now, or had it."""
         if self.sessions.get(session.stream) is session:
             del self.sessions[session.stream]
             self._end(session, _nothing)

@@ -123,6 +123,9 @@ class RedisSubscriber:
         there is another letter.
         """
         receiver, entry = self._opened(), delivery.original
+        # The lease may be this process's own again, while another one had the stream and has finished the message.
+        if receiver.sessions.get(entry.stream) is not delivery.session:
+            raise self._lost(entry.stream)
         about = {**notes, "postroad-stream": entry.stream, "postroad-entry": entry.id}
         own = dict(zip(entry.fields[::2], entry.fields[1::2], strict=True))
         noted = {name.encode(): value.encode() for name, value in about.items()}  # a letter that was retried has others
@@ -136,7 +139,7 @@ class RedisSubscriber:
         except LinkLost as lost:
             raise self._unavailable(lost, f"the dead-letter stream {self._dead!r}: ") from lost
         if added is None:
-            raise BrokerUnavailable(f"{self.name}: another process has the stream {entry.stream!r}", suspicious=False)
+            raise self._lost(entry.stream)
 
     def dead_letters(self) -> RedisDeadLetters:
         return RedisDeadLetters(self._address, self._dead, seconds=self._seconds)
@@ -177,6 +180,9 @@ class RedisSubscriber:
         if self._receiver is None:
             raise BrokerUnavailable(f"{self.name}: the subscriber is not open")
         return self._receiver
+
+    def _lost(self, stream: str) -> BrokerUnavailable:
+        return BrokerUnavailable(f"{self.name}: this process has lost the stream {stream!r}", suspicious=False)
 
     def _unavailable(self, lost: LinkLost, where: str = "") -> BrokerUnavailable:
         return lost.outage(f"{self.name}: {where}{lost}", suspicious=False)
