@@ -355,6 +355,22 @@ async def test_another_number_of_partitions_is_refused(redis: Redis, subscriber:
         await subscriber(partitions=PARTITIONS).open()
 
 
+async def test_another_number_of_partitions_is_noticed_as_soon_as_the_relay_has_it(
+    redis: Redis, subscriber: MakeSubscriber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever of its streams is the first that gets a message."""
+    monkeypatch.setattr(receiving, "CHECK_SECONDS", 0.05)
+    for settings, stream in (({"partitions": PARTITIONS}, "orders.15"), ({}, "orders.3")):
+        reading = subscriber(**settings)
+        await reading.open()
+        put(redis, 1, stream=stream)
+        with pytest.raises(BrokerUnavailable, match=f"there is a stream '{stream}'"):
+            await asyncio.wait_for(received(reading, 1), SECONDS)
+        with pytest.raises(BrokerUnavailable, match=f"there is a stream '{stream}'"):
+            await reading.open()
+        redis.call("FLUSHALL")
+
+
 # -- entries of other programs ---------------------------------------------------------------------------------------
 
 

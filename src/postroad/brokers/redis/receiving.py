@@ -24,7 +24,7 @@ from postroad.brokers.skipped_types import SkippedTypes
 from postroad.waiting import cancel_and_wait
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from postroad.brokers.base import Delivery
     from postroad.brokers.redis.connection import Connection
@@ -37,6 +37,8 @@ __all__ = ["Receiver"]
 
 EVERY_SECONDS: Final = 1.0
 """How often leases are renewed."""
+CHECK_SECONDS: Final = 10.0
+"""How often it is checked that the relay does not divide streams in another way."""
 BLOCK_SECONDS: Final = 1.0
 """How long a read waits for new entries: so long it takes until a stream that was taken over is read."""
 FULL_SECONDS: Final = 0.05
@@ -57,7 +59,9 @@ class Receiver:
         *,
         consumer: str,
         report: Callable[[Event], None],
+        check: Callable[[], Awaitable[None]],
     ) -> None:
+        """`check` raises LinkLost if there are streams that would have to be received from, too."""
         self._reading = reading
         self.control = control
         self.leases = leases
@@ -66,6 +70,7 @@ class Receiver:
         self._reader = reader
         self._consumer = consumer
         self._report = report
+        self._check = check
         self._seconds = settings.seconds("connect_timeout")
         self.sessions: dict[str, StreamSession] = {}
         """By stream, in the order in which the leases were taken."""
@@ -83,7 +88,7 @@ class Receiver:
     async def start(self) -> None:
         """Take leases, and begin to read. Raises LinkLost."""
         await self.run_once()
-        self._tasks = [asyncio.create_task(self._guarded(work)) for work in (self._keep, self._read)]
+        self._tasks = [asyncio.create_task(self._guarded(work)) for work in (self._keep, self._read, self._watch)]
 
     async def receive(self) -> Sequence[Delivery] | Revoked:
         """What comes next. Raises LinkLost."""
@@ -134,6 +139,11 @@ class Receiver:
         while True:
             await asyncio.sleep(EVERY_SECONDS)
             await self.run_once()
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            await self._check()
 
     async def run_once(self) -> None:
         """Renew leases, take free ones, and give up those beyond the share. Raises LinkLost."""
