@@ -689,6 +689,19 @@ class EntriesDeleted(_OfConsumer, frozen=True, kw_only=True):
     entries: int
 
 
+class CollectingTakesLong(_OfConsumer, frozen=True, kw_only=True):
+    """For twice `takeover_after`, NATS has not delivered all that another process has left; none is handled before."""
+
+    level = logging.WARNING
+    text = (
+        "{e.stream}: for {e.waited_s:.0f} s waiting for {e.missing:,} messages that another process has received and "
+        "not acked; until they come, none is handled"
+    )
+    stream: str
+    missing: int
+    waited_s: float
+
+
 class TypeSkipped(_OfConsumer, frozen=True, kw_only=True):
     """Messages of a type that no handler takes are skipped (Kafka, NATS, Redis). Emitted once for each type."""
 

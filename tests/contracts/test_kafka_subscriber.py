@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from postroad import BrokerUnavailable, InvalidSetting
 from postroad.brokers.base import Delivery, Revoked
 from postroad.brokers.cloudevents import unwrap
+from postroad.brokers.kafka import positions
 from postroad.brokers.kafka.subscriber import KafkaSubscriber
 from postroad.errors import LoginRefused
 from postroad.events import Event, PositionReset, TypeSkipped
@@ -63,6 +64,13 @@ async def until_committed(kafka: Kafka, group: str, topic: str, offset: int) -> 
 
     await until(committed)
     await asyncio.to_thread(client.close)
+
+
+def commit(kafka: Kafka, group: str, topic: str, partition: int, offset: int) -> None:
+    """Commit for a group that has no members."""
+    client = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group, "log_level": 0})
+    client.commit(offsets=[TopicPartition(topic, partition, offset)], asynchronous=False)
+    client.close()
 
 
 async def until_none_wait(subscriber: KafkaSubscriber) -> None:
@@ -142,6 +150,36 @@ async def test_a_new_group_can_begin_behind_the_last_record(kafka: Kafka, topic:
     await subscriber.close()
     produce(kafka, topic, b"new")  # while none receives: the group has its place all the same
     assert bodies(await received(await opened(make(start="latest")), 1)) == [b"new"]
+
+
+async def test_a_process_that_is_started_with_others_replays_nothing_because_they_have_committed(
+    kafka: Kafka, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one has the first partition, and commits before this process gets the second one."""
+    topic = kafka.create_topic(partitions=2)
+    for partition in range(2):
+        produce(kafka, topic, b"old", partition=partition)
+    subscriber = make(topics=[topic], start="latest")
+    group = str(subscriber._settings.group)
+
+    def ends_before_the_commit(client: Any, topics: Any) -> Any:
+        found = positions.ends_of_new(client, topics)
+        commit(kafka, group, topic, 0, 1)
+        return found
+
+    monkeypatch.setattr("postroad.brokers.kafka.poller.ends_of_new", ends_before_the_commit)
+    await subscriber.open()
+    await until_assigned(subscriber, 2)
+    for partition in range(2):
+        produce(kafka, topic, b"new", partition=partition)
+    assert bodies(await received(subscriber, 2)) == [b"new", b"new"]
+
+
+async def test_a_partition_that_was_added_is_read_from_its_beginning(kafka: Kafka, make: Make) -> None:
+    topic = kafka.create_topic(partitions=2)
+    commit(kafka, str(make()._settings.group), topic, 0, 0)
+    produce(kafka, topic, b"0", partition=1)
+    assert bodies(await received(await opened(make(topics=[topic], start="latest")), 1)) == [b"0"]
 
 
 async def test_after_a_crash_the_records_that_may_have_been_begun_are_suspect(

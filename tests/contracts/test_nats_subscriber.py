@@ -12,7 +12,7 @@ from nats.js.api import ConsumerConfig
 from postroad import BrokerUnavailable
 from postroad.brokers.base import Delivery
 from postroad.brokers.nats.subscriber import NATSSubscriber
-from postroad.events import Event, TypeSkipped
+from postroad.events import CollectingTakesLong, Event, TypeSkipped
 from tests.destinations import jetstream_of
 from tests.nats_source import NATSSource, received, stored
 from tests.services.nats import NATS
@@ -100,6 +100,8 @@ async def test_a_stopping_process_may_end_what_it_has_begun_before_another_gets_
     source: NATSSource, make: Make
 ) -> None:
     first, second = await opened(make(takeover_after="1s")), make(takeover_after="1s")
+    reported: list[Event] = []
+    second.report = reported.append  # type: ignore[method-assign,assignment]
     await source.put(b"0", b"1")
     held = await received(first, 2)
     await first.pause()
@@ -113,8 +115,30 @@ async def test_a_stopping_process_may_end_what_it_has_begun_before_another_gets_
             await asyncio.sleep(0.05)
     done, _ = await asyncio.wait((waiting,), timeout=3)
     assert not done, "what the first one has begun is not over"
+    async with asyncio.timeout(60):
+        while not reported:  # noqa: ASYNC110 - it reports by itself
+            await asyncio.sleep(0.05)
     first.ack(held)
     assert numbers(await asyncio.wait_for(waiting, 60)) == [2]
+    (long,) = reported
+    assert isinstance(long, CollectingTakesLong)
+    assert (long.stream, long.missing) == (source.word, 2)
+
+
+async def test_what_another_process_has_left_is_collected_although_it_is_more_than_may_be_held(
+    source: NATSSource, make: Make
+) -> None:
+    """Nothing can be acked before all of it is there, so nothing would ever make room."""
+    first, second = await opened(make(takeover_after="1s")), make(takeover_after="1s", max_held_bytes=200_000)
+    await source.put(*(bytes([n]) * 50_000 for n in range(40)))
+    await received(first, 40)
+    lose(first)
+    await second.open()
+    found = await received(second, 40)
+    assert [delivery.body[0] for delivery in found] == list(range(40))
+    second.ack(found)
+    await source.put(b"new")
+    assert [each.body for each in await received(second, 1)] == [b"new"], "and then what comes"
 
 
 async def test_a_process_that_is_not_the_active_one_any_more_notices(source: NATSSource, make: Make) -> None:

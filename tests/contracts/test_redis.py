@@ -15,6 +15,7 @@ from uuid import UUID
 import pytest
 
 from postroad import BrokerUnavailable, InvalidSetting, LoginRefused, StoredMessage
+from postroad.brokers.redis import entries as entries_module
 from postroad.brokers.redis import publisher as publisher_module
 from postroad.brokers.redis.address import Address
 from postroad.brokers.redis.connection import LinkLost
@@ -421,9 +422,9 @@ async def test_trimming_spares_what_was_not_acked(
     assert 100 <= redis.call("XLEN", STREAM) < 300
 
 
-def fill(redis: Redis) -> None:
-    """Five hundred entries from 1970."""
-    redis.call("EVAL", "for n = 1, 500 do redis.call('XADD', KEYS[1], n .. '-0', 'data', 'old') end", 1, STREAM)
+def fill(redis: Redis, count: int = 500) -> None:
+    """Entries from 1970."""
+    redis.call("EVAL", f"for n = 1, {count} do redis.call('XADD', KEYS[1], n .. '-0', 'data', 'old') end", 1, STREAM)
 
 
 async def test_trimming_by_age_spares_what_was_not_acked(
@@ -438,6 +439,45 @@ async def test_trimming_by_age_spares_what_was_not_acked(
     redis.call("XGROUP", "SETID", STREAM, "g", "$")
     assert not await publishing.publish(a_page(1, first=2))
     assert redis.call("XLEN", STREAM) <= 102
+
+
+@pytest.mark.parametrize("limit", [{"max_age": "1h"}, {"max_length": 1000}])
+async def test_much_is_trimmed_with_one_page_after_the_other(
+    redis: Redis, publisher: MakePublisher, monkeypatch: pytest.MonkeyPatch, limit: dict[str, Any]
+) -> None:
+    """Redis deletes 10,000 by itself, and a relay that publishes more than that in TRIM_SECONDS would never end."""
+    monkeypatch.setattr(entries_module, "MOST_DELETED", 20_000)
+    monkeypatch.setattr(publisher_module, "MOST_DELETED", 20_000)
+    fill(redis, 50_000)
+    redis.call("XGROUP", "CREATE", STREAM, "g", "$")
+    publishing = publisher(redis.url, **limit)
+    left = []
+    for number in range(4):
+        assert not await publishing.publish(a_page(1, first=number))
+        left.append(redis.call("XLEN", STREAM) // 1000)
+    assert left[:2] == [30, 10]
+    assert left[2] <= 1, "the rest"
+
+
+@pytest.mark.parametrize(
+    ("limit", "command"), [({"max_age": "1h"}, "time"), ({"max_length": 10, "stream": "order.all"}, "xlen")]
+)
+async def test_rights_for_trimming_that_are_missing_are_said(
+    redis: Redis, publisher: MakePublisher, relay_user: str, limit: dict[str, Any], command: str
+) -> None:
+    publishing = publisher(relay_user, **limit)
+    (weak,) = [warning for warning in (await publishing.open()).warnings if "is ever deleted" in warning]
+    assert weak.endswith(f"grant +xinfo +xpending +xtrim +{command}")
+    redis.call("ACL", "SETUSER", "relay", "+xinfo", "+xpending", f"+{command}")
+    (weak,) = [warning for warning in (await publishing.open()).warnings if "is ever deleted" in warning]
+    assert weak.endswith("the user may not run xtrim; grant +xtrim")
+    redis.call("ACL", "SETUSER", "relay", "+xtrim")
+    assert not [warning for warning in (await publishing.open()).warnings if "is ever deleted" in warning]
+    fill(redis)
+    redis.call("XGROUP", "CREATE", STREAM, "g", "$")
+    if "stream" not in limit:
+        assert not await publishing.publish(a_page(1))
+        assert redis.call("XLEN", STREAM) < 500, "these are enough"
 
 
 async def test_trimming_without_regard_is_said(redis: Redis, publisher: MakePublisher) -> None:

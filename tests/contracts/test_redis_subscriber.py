@@ -111,9 +111,38 @@ async def test_a_process_that_lost_its_lease_reads_nothing(redis: Redis, subscri
     assert {each.session for each in old} == revoked.sessions
     revoked.released()
     assert numbers(await received(second, 1)) == [3]
-    with pytest.raises(BrokerUnavailable, match="another process has the stream 'orders'"):
+    with pytest.raises(BrokerUnavailable, match="has lost the stream 'orders'"):
         await frozen.dead_letter(old[0], {})
     assert redis.call("EXISTS", "inventory.dead") == 0
+
+
+async def test_a_process_that_takes_its_lease_again_first_gets_what_another_has_left(
+    redis: Redis, subscriber: MakeSubscriber
+) -> None:
+    """It was frozen: its lease expired, another process took the stream over, and left it again."""
+    frozen, second = subscriber(prefetch=2), subscriber()
+    await frozen.open()
+    put(redis, 1, 2)
+    old = await received(frozen, 2)  # as many as it may have, so it asks for nothing, as if it were frozen
+    redis.call("DEL", "postroad:inventory:lease:orders", "postroad:inventory:processes")  # as if both had expired
+    await second.open()
+    put(redis, 3, 4)
+    second.ack((await received(second, 4))[:1])
+    await second.close()
+    (revoked,) = await renewed(frozen)
+    assert revoked.sessions == {old[0].session}
+    assert has(frozen) == {"orders"}
+    put(redis, 5)
+    with pytest.raises(BrokerUnavailable, match="has lost the stream 'orders'"):
+        await frozen.dead_letter(old[1], {})
+    frozen.ack(old)
+    found: list[Delivery] = []
+    while len(found) < 4:
+        found += (now := await received(frozen, 1))
+        frozen.ack(now)
+    assert numbers(found) == [2, 3, 4, 5], "not only what is new"
+    assert [each.redelivered for each in found] == [True, True, True, False]
+    assert await renewed(frozen) == [], "a lease that is renewed in time ends nothing"
 
 
 async def test_a_process_that_joins_takes_nothing_that_it_can_t_share(redis: Redis, subscriber: MakeSubscriber) -> None:
@@ -324,6 +353,22 @@ async def test_another_number_of_partitions_is_refused(redis: Redis, subscriber:
     put(redis, 1)
     with pytest.raises(BrokerUnavailable, match="entries in the undivided stream 'orders'"):
         await subscriber(partitions=PARTITIONS).open()
+
+
+async def test_another_number_of_partitions_is_noticed_as_soon_as_the_relay_has_it(
+    redis: Redis, subscriber: MakeSubscriber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever of its streams is the first that gets a message."""
+    monkeypatch.setattr(receiving, "CHECK_SECONDS", 0.05)
+    for settings, stream in (({"partitions": PARTITIONS}, "orders.15"), ({}, "orders.3")):
+        reading = subscriber(**settings)
+        await reading.open()
+        put(redis, 1, stream=stream)
+        with pytest.raises(BrokerUnavailable, match=f"there is a stream '{stream}'"):
+            await asyncio.wait_for(received(reading, 1), SECONDS)
+        with pytest.raises(BrokerUnavailable, match=f"there is a stream '{stream}'"):
+            await reading.open()
+        redis.call("FLUSHALL")
 
 
 # -- entries of other programs ---------------------------------------------------------------------------------------

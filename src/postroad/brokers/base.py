@@ -146,7 +146,8 @@ class Subscriber(Protocol):
         """
 
     async def receive(self) -> Sequence[Delivery] | Revoked:
-        """Wait for messages, and return them in the broker's order: at least one, at most `prefetch`.
+        """Wait for messages, and return them in the broker's order: at least one. Of a session, no more than `prefetch`
+        are received and not acked at a time; so with several partitions, one call may return more than that.
 
         A source whose sessions can end one by one returns Revoked before some of them do; the others go on. Raises
         BrokerUnavailable when all sessions have ended: what was not acked comes again after `open`.

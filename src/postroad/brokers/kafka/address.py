@@ -40,6 +40,7 @@ _TAKEN: Final = {
     "ssl.certificate.location": "cert_file",
     "ssl.key.location": "key_file",
     "enable.ssl.certificate.verification": "ca_file",
+    "ssl.endpoint.identification.algorithm": "ca_file, and certificates that have the names of the brokers' hosts",
     "log_level": "logging",
 }
 _SECRET: Final = re.compile(r"(?i)sasl\.|password|secret|\.pem$|_cb$|^logger$")

@@ -103,8 +103,6 @@ def _context(config: dict[str, Any]) -> ssl.SSLContext:
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         files = ("ca_file", "cert_file", "key_file")
         raise InvalidSetting(f"a certificate or key can't be used: {error}", settings=files) from error
-    if config.get("ssl.endpoint.identification.algorithm") == "none":
-        context.check_hostname = False
     return context
 
 

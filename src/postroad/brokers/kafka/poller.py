@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from postroad.brokers.kafka.commits import Commits
 from postroad.brokers.kafka.outages import LATER, error_of, is_login, outage
-from postroad.brokers.kafka.positions import waiting
+from postroad.brokers.kafka.positions import ends_of_new, waiting
 from postroad.brokers.kafka.rebalances import Rebalances
 from postroad.brokers.kafka.topics import Topics
 from postroad.brokers.skipped_types import SkippedTypes
@@ -149,6 +149,8 @@ class Poller:
         self._reader.cluster = cluster.cluster_id or ""
         topics.ensure(self._settings, self._admin_config)
         rebalances = self._rebalances
+        if self._settings.start == "latest":
+            rebalances.ends = ends_of_new(self._client, self._topics)
         self._client.subscribe(
             list(self._topics),
             on_assign=rebalances.on_assign,
@@ -220,7 +222,7 @@ class Poller:
         self._rebalances.pause_if_asked(self._client)
 
     def _waiting(self) -> int:
-        behind = waiting(self._client, self._topics, self._sessions, latest=self._settings.start == "latest")
+        behind = waiting(self._client, self._topics, self._sessions, self._rebalances.ends)
         return behind + self._mailbox.waiting
 
     # -- errors ------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from postroad.brokers.kafka.positions import first_offset, starts
 from postroad.brokers.kafka.window import Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from confluent_kafka import KafkaError
 
@@ -53,6 +53,8 @@ class Rebalances:
         self._released: threading.Event | None = None
         self.paused = False
         """Nothing is received any more."""
+        self.ends: Mapping[Place, int] = {}
+        """Where to begin in partitions of which the group has read nothing, if that is not their first record."""
 
     def close(self) -> None:
         """Wait for nothing any more."""
@@ -64,7 +66,7 @@ class Rebalances:
         """The group has given us these partitions, beside those that we have."""
         if self._closing:
             return
-        found = starts(client, partitions, self._sessions.size, latest=self._settings.start == "latest")
+        found = starts(client, partitions, self._sessions.size, self.ends)
         client.incremental_assign([TopicPartition(*place, offset) for place, (offset, _) in found.items()])
         client.resume(partitions)  # one that was paused when it was revoked still is
         for place, (offset, before) in found.items():

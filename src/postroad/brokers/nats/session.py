@@ -8,12 +8,14 @@ process. `window` decides what may be handed out.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from postroad import events
 from postroad.brokers.nats import frames
 from postroad.brokers.nats.connection import LinkLost
 from postroad.brokers.nats.deliveries import Received, delivery_of, place_of, type_of
@@ -21,6 +23,7 @@ from postroad.brokers.nats.jetstream import ApiError
 from postroad.brokers.nats.reading import header_in, status_of
 from postroad.brokers.nats.topology import GROUP, NS, not_pinned
 from postroad.brokers.nats.window import Arrived, Window
+from postroad.brokers.skipped_types import SkippedTypes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable
@@ -30,12 +33,14 @@ if TYPE_CHECKING:
     from postroad.brokers.nats.jetstream import ConsumerInfo, JetStream
     from postroad.brokers.nats.reading import Arrival
     from postroad.brokers.nats.subscriber_settings import SubscriberSettings
-    from postroad.brokers.skipped_types import SkippedTypes
+    from postroad.events import Event
 
 __all__ = ["Session"]
 
 COLLECT_SECONDS: Final = 0.1
 """How often a session that collects asks whether it has all, while nothing arrives."""
+LONG: Final = 2
+"""So many times `takeover_after` is reported: what a dead process had has usually come by then."""
 MOST_ABOUT_IT: Final = 8192  # bytes of subjects that a server counts with a message
 _PIN: Final = b"Nats-Pin-Id"
 _MESSAGE: Final = b"NATS/1.0\r\n"
@@ -57,14 +62,16 @@ class Session:
         in_order: bool,
         types: frozenset[str],
         pin: str | None,
-        skipped: SkippedTypes,
+        consumer: str,
+        report: Callable[[Event], None],
     ) -> None:
         """`pin` is the server's word for this process being the active one, from an earlier session."""
         self.connection, self.jetstream, self.stream = connection, jetstream, stream
         self.pin = pin
         self.arrived: deque[Delivery] = deque()
         """What is to be received."""
-        self._settings, self._in_order, self._types, self._skipped = settings, in_order, types, skipped
+        self._settings, self._in_order, self._types = settings, in_order, types
+        self._consumer, self._report, self._skipped = consumer, report, SkippedTypes(consumer, report)
         self._durable, self._prefetch = settings.durable or "", settings.prefetch or 1
         self._interval = settings.seconds("takeover_after") / 3
         self._window: Window[Received] = Window(in_order=in_order)
@@ -153,12 +160,25 @@ class Session:
         self._wake()
 
     async def _collect(self) -> None:
-        """Hand out what has arrived as soon as it is all that was delivered and not acked."""
+        """Hand out what has arrived as soon as it is all that was delivered and not acked.
+
+        Nothing is acked before that, so nothing makes room: what is missing is asked for, however large it is.
+        """
+        begin, reported = time.monotonic(), False
         while True:
             before = len(self._window)
             info = await self.info()
             if self._window.is_complete(info.num_ack_pending, before):
                 break
+            missing = info.num_ack_pending - len(self._window)
+            if self._too_large and missing > 0 and self._asking and not self._pulls:
+                self._ask(missing)
+            waited_s = time.monotonic() - begin
+            if not reported and waited_s > LONG * self._settings.seconds("takeover_after"):
+                reported = True
+                self._report(
+                    events.CollectingTakesLong(self._consumer, stream=self.stream, missing=missing, waited_s=waited_s)
+                )
             await asyncio.sleep(COLLECT_SECONDS)
         for received in self._window.hand_out():
             self._hand_out(received)
@@ -197,11 +217,12 @@ class Session:
             return
         largest = self.connection.info.max_payload + MOST_ABOUT_IT
         room = self._settings.max_held_bytes - self._bytes
-        request: dict[str, Any] = {
-            "batch": batch,
-            "expires": int(self._interval * NS),
-            "max_bytes": max(room, 1 if len(self._window) else largest),
-        }
+        self._ask(batch, max_bytes=max(room, 1 if len(self._window) else largest))
+
+    def _ask(self, batch: int, *, max_bytes: int | None = None) -> None:
+        request: dict[str, Any] = {"batch": batch, "expires": int(self._interval * NS)}
+        if max_bytes is not None:
+            request["max_bytes"] = max_bytes
         if self._in_order:
             request |= {"group": GROUP} if self.pin is None else {"group": GROUP, "id": self.pin}
         self._last_pull += 1

@@ -16,7 +16,6 @@ from postroad.brokers.nats.dead_letter_box import NATSDeadLetters
 from postroad.brokers.nats.dead_letters import letters
 from postroad.brokers.nats.jetstream import JetStream
 from postroad.brokers.nats.session import Session
-from postroad.brokers.skipped_types import SkippedTypes
 from postroad.errors import BrokerUnavailable
 
 if TYPE_CHECKING:
@@ -81,7 +80,8 @@ class NATSSubscriber:
                     in_order=self._in_order,
                     types=self._types,
                     pin=self._pin,
-                    skipped=SkippedTypes(self._consumer, self.report),
+                    consumer=self._consumer,
+                    report=self.report,
                 )
                 session.start(self._again)
             except BaseException:

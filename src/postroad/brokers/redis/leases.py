@@ -6,7 +6,7 @@ consumer; each takes its share of the streams, and the shares differ by one at m
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from postroad.brokers.redis.scripts import LEASE, RELEASE
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["Leases"]
 
 Command = tuple[str | int | bytes, ...]
+
+_RENEWED: Final = 1
 
 
 class Leases:
@@ -38,10 +40,12 @@ class Leases:
         keys = (self._processes, *map(self.key, self.streams))
         return ("EVAL", LEASE, len(keys), *keys, self.process, self._milliseconds)
 
-    def of_reply(self, reply: Any) -> tuple[int, list[str]]:
-        """The process's share, and the streams that it has leases on."""
+    def of_reply(self, reply: Any) -> tuple[int, dict[str, bool]]:
+        """The process's share, and the streams that it has leases on, each with whether the lease was renewed. One that
+        was taken now may have been another process's meanwhile.
+        """
         share, owned = reply
-        return share, [stream for stream, own in zip(self.streams, owned, strict=True) if own]
+        return share, {stream: own == _RENEWED for stream, own in zip(self.streams, owned, strict=True) if own}
 
     def release(self, streams: Iterable[str], *, leaves: bool = False) -> Command:
         """The command that gives up leases; with `leaves`, the process is not counted any more."""

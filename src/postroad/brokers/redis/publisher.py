@@ -18,7 +18,7 @@ from postroad.brokers.cloudevents import CannotEncode
 from postroad.brokers.redis.address import Address
 from postroad.brokers.redis.answers import Answers
 from postroad.brokers.redis.connection import LinkLost
-from postroad.brokers.redis.entries import Entries, Entry
+from postroad.brokers.redis.entries import MOST_DELETED, Entries, Entry
 from postroad.brokers.redis.resp import command
 from postroad.brokers.redis.server import examine
 from postroad.brokers.redis.settings import PublisherSettings
@@ -142,7 +142,8 @@ class RedisPublisher:
 
     async def _send(self, connection: Connection, entries: Sequence[Entry], answers: Answers) -> None:
         """Send once, and note each answer that comes. Raises LinkLost."""
-        trims = self._due_trims(entries)
+        trimmed = self._due_trims(entries)
+        trims = [self._entries.trim_command(stream) for stream in trimmed]
         exchange = connection.begin(len(entries) + self._waits + len(trims))
         try:
             for data in self._writes(entries, trims):
@@ -153,6 +154,7 @@ class RedisPublisher:
             if not exchange.is_complete:
                 connection.abort(CANCELLED)
             outages = answers.note_all(entries, exchange.replies)
+            self._note_trims(trimmed, exchange.replies[len(entries) + self._waits :])
             unsafe = self._unsafe(exchange.replies[len(entries) :])
             if unsafe is None:
                 answers.confirm_taken()
@@ -195,8 +197,8 @@ class RedisPublisher:
         is_safe = isinstance(found, list) and found[0] >= 1 and found[1] >= wanted
         return None if is_safe else f"fsync is true, and the server and {wanted} replicas have not written all: {found}"
 
-    def _due_trims(self, entries: Sequence[Entry]) -> list[bytes]:
-        """The commands that trim streams which were not trimmed for a while."""
+    def _due_trims(self, entries: Sequence[Entry]) -> list[str]:
+        """The streams that were not trimmed for a while."""
         if not self._entries.are_trimmed:
             return []
         now, due = time.monotonic(), []
@@ -205,8 +207,14 @@ class RedisPublisher:
                 if len(self._trimmed) > MOST_TRIMMED:
                     self._trimmed.clear()
                 self._trimmed[stream] = now
-                due.append(self._entries.trim_command(stream))
+                due.append(stream)
         return due
+
+    def _note_trims(self, streams: Sequence[str], replies: Sequence[Any]) -> None:
+        """A stream of which a trim has deleted so much that more may be left is trimmed again with the next page."""
+        for stream, deleted in zip(streams, replies, strict=False):  # some answers may not have come
+            if isinstance(deleted, int) and deleted >= MOST_DELETED // 2:
+                self._trimmed.pop(stream, None)
 
     # -- connecting --------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from postroad.brokers.skipped_types import SkippedTypes
 from postroad.waiting import cancel_and_wait
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from postroad.brokers.base import Delivery
     from postroad.brokers.redis.connection import Connection
@@ -37,6 +37,8 @@ __all__ = ["Receiver"]
 
 EVERY_SECONDS: Final = 1.0
 """How often leases are renewed."""
+CHECK_SECONDS: Final = 10.0
+"""How often it is checked that the relay does not divide streams in another way."""
 BLOCK_SECONDS: Final = 1.0
 """How long a read waits for new entries: so long it takes until a stream that was taken over is read."""
 FULL_SECONDS: Final = 0.05
@@ -57,7 +59,9 @@ class Receiver:
         *,
         consumer: str,
         report: Callable[[Event], None],
+        check: Callable[[], Awaitable[None]],
     ) -> None:
+        """`check` raises LinkLost if there are streams that would have to be received from, too."""
         self._reading = reading
         self.control = control
         self.leases = leases
@@ -66,6 +70,7 @@ class Receiver:
         self._reader = reader
         self._consumer = consumer
         self._report = report
+        self._check = check
         self._seconds = settings.seconds("connect_timeout")
         self.sessions: dict[str, StreamSession] = {}
         """By stream, in the order in which the leases were taken."""
@@ -83,7 +88,7 @@ class Receiver:
     async def start(self) -> None:
         """Take leases, and begin to read. Raises LinkLost."""
         await self.run_once()
-        self._tasks = [asyncio.create_task(self._guarded(work)) for work in (self._keep, self._read)]
+        self._tasks = [asyncio.create_task(self._guarded(work)) for work in (self._keep, self._read, self._watch)]
 
     async def receive(self) -> Sequence[Delivery] | Revoked:
         """What comes next. Raises LinkLost."""
@@ -135,11 +140,16 @@ class Receiver:
             await asyncio.sleep(EVERY_SECONDS)
             await self.run_once()
 
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            await self._check()
+
     async def run_once(self) -> None:
         """Renew leases, take free ones, and give up those beyond the share. Raises LinkLost."""
         share, owned = self.leases.of_reply(await self.control.ask(*self.leases.renew(), seconds=self._seconds))
-        for stream in [each for each in self.sessions if each not in owned]:
-            self._lose(self.sessions[stream])
+        for stream in [each for each in self.sessions if not owned.get(each)]:
+            self._lose(self.sessions[stream])  # if the lease was taken again, what others have left is read first
         new = [stream for stream in owned if stream not in self.sessions]
         for stream in new:
             prefetch = self._settings.prefetch or 1
@@ -152,7 +162,7 @@ class Receiver:
                 self._end(session, partial(self._released, session))
 
     def _lose(self, session: StreamSession) -> None:
-        """The lease has expired, as while this process was frozen: another process may have the stream by now."""
+        """The lease has expired, as while this process was frozen: another process has the stream by now, or had it."""
         if self.sessions.get(session.stream) is session:
             del self.sessions[session.stream]
             self._end(session, _nothing)

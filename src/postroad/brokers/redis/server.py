@@ -10,7 +10,7 @@ from postroad.brokers.redis.resp import command
 from postroad.brokers.redis.scripts import ADD
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from postroad.brokers.redis.connection import Connection
     from postroad.brokers.redis.settings import PublisherSettings
@@ -40,7 +40,15 @@ async def examine(connection: Connection, settings: PublisherSettings, seconds: 
     questions += [command("CONFIG", "GET", name) for name in _CONFIG]
     if settings.fsync:
         questions.append(command("WAITAOF", 1, 0, 1))
-    replication, script, *others = await connection.ask_all(questions, seconds)
+    trims = _trims(settings)
+    questions += [command(*each) for each in trims]
+    answers = await connection.ask_all(questions, seconds)
+    replication, script, *others = answers[: len(answers) - len(trims)]
+    refused = [
+        str(words[0]).lower()
+        for words, answer in zip(trims, answers[len(answers) - len(trims) :], strict=True)
+        if isinstance(answer, ReplyError) and "permissions to run" in str(answer)
+    ]
     facts = _info(replication)
     if isinstance(script, ReplyError):
         raise LinkLost(f"it does not run scripts, which keep messages of a key in order: {script}; grant +eval")
@@ -61,11 +69,30 @@ async def examine(connection: Connection, settings: PublisherSettings, seconds: 
             "fsync is true, and the server leaves it to the operating system when it writes to disk (appendfsync no), "
             "so no message could be confirmed; set appendfsync everysec or always"
         )
-    return durability(facts, settings)
+    return durability(facts, settings, refused)
 
 
-def durability(facts: Mapping[str, str], settings: PublisherSettings) -> Durability:
-    """What a confirm means, given the server's settings and state as far as they are known."""
+def _trims(settings: PublisherSettings) -> list[tuple[str | int, ...]]:
+    """What trimming asks of a stream, in a form that deletes nothing: only the user's rights matter, not the stream."""
+    if settings.trim != "acked" or (settings.max_length is None and settings.max_age is None):
+        return []
+    stream = settings.stream
+    found: list[tuple[str | int, ...]] = [
+        ("XINFO", "GROUPS", stream),
+        ("XPENDING", stream, "postroad"),
+        ("XTRIM", stream, "MINID", "~", 0),
+    ]
+    if settings.max_length is not None:
+        found.append(("XLEN", stream))
+    if settings.max_age is not None:
+        found.append(("TIME",))
+    return found
+
+
+def durability(facts: Mapping[str, str], settings: PublisherSettings, refused: Sequence[str] = ()) -> Durability:
+    """What a confirm means, given the server's settings and state as far as they are known. `refused`: the commands for
+    trimming that the user may not run.
+    """
     policy = "off" if facts.get("appendonly") == "no" else facts.get("appendfsync", "")
     meaning = _MEANINGS[policy]
     warnings = []
@@ -85,10 +112,13 @@ def durability(facts: Mapping[str, str], settings: PublisherSettings) -> Durabil
             f"maxmemory-policy is {facts['maxmemory-policy']}: Redis may delete whole streams when its memory is full; "
             "set noeviction"
         )
-    if settings.trim == "all" and (settings.max_length is not None or settings.max_age is not None):
-        limit = (
-            f"max_age is {settings.max_age}" if settings.max_length is None else f"max_length is {settings.max_length}"
+    limit = f"max_age is {settings.max_age}" if settings.max_length is None else f"max_length is {settings.max_length}"
+    if refused:
+        warnings.append(
+            f"{limit}, and nothing is ever deleted, because the user may not run {', '.join(refused)}; grant "
+            + " ".join(f"+{name}" for name in refused)
         )
+    if settings.trim == "all" and (settings.max_length is not None or settings.max_age is not None):
         warnings.append(
             f"trim is all and {limit}: Redis deletes older entries, also those that no consumer has read; set "
             "trim = acked"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -21,6 +22,7 @@ from postroad.brokers.redis.receiving import Receiver
 from postroad.brokers.redis.resp import command
 from postroad.brokers.redis.scripts import DEAD_LETTER, MOST_ARGUMENTS, WAITING
 from postroad.errors import BrokerUnavailable
+from postroad.message import SLOTS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -93,6 +95,7 @@ class RedisSubscriber:
                 self._reader,
                 consumer=self._consumer,
                 report=self.report,
+                check=partial(self._refuse_other_partitions, control),
             )
             await receiver.start()
         except BaseException as error:
@@ -123,6 +126,9 @@ class RedisSubscriber:
         there is another letter.
         """
         receiver, entry = self._opened(), delivery.original
+        # The lease may be this process's own again, while another one had the stream and has finished the message.
+        if receiver.sessions.get(entry.stream) is not delivery.session:
+            raise self._lost(entry.stream)
         about = {**notes, "postroad-stream": entry.stream, "postroad-entry": entry.id}
         own = dict(zip(entry.fields[::2], entry.fields[1::2], strict=True))
         noted = {name.encode(): value.encode() for name, value in about.items()}  # a letter that was retried has others
@@ -136,7 +142,7 @@ class RedisSubscriber:
         except LinkLost as lost:
             raise self._unavailable(lost, f"the dead-letter stream {self._dead!r}: ") from lost
         if added is None:
-            raise BrokerUnavailable(f"{self.name}: another process has the stream {entry.stream!r}", suspicious=False)
+            raise self._lost(entry.stream)
 
     def dead_letters(self) -> RedisDeadLetters:
         return RedisDeadLetters(self._address, self._dead, seconds=self._seconds)
@@ -178,6 +184,9 @@ class RedisSubscriber:
             raise BrokerUnavailable(f"{self.name}: the subscriber is not open")
         return self._receiver
 
+    def _lost(self, stream: str) -> BrokerUnavailable:
+        return BrokerUnavailable(f"{self.name}: this process has lost the stream {stream!r}", suspicious=False)
+
     def _unavailable(self, lost: LinkLost, where: str = "") -> BrokerUnavailable:
         return lost.outage(f"{self.name}: {where}{lost}", suspicious=False)
 
@@ -199,11 +208,16 @@ class RedisSubscriber:
                     )
 
     async def _refuse_other_partitions(self, control: Connection) -> None:
-        """A relay that divides streams in another way would add to streams that are not received from."""
+        """A relay that divides streams in another way would add to streams that are not received from. Raises LinkLost.
+
+        Any of those may be the first that gets a message, at any time.
+        """
         partitions = self._settings.partitions
         for base in self._bases:
-            other = f"{base}.0" if partitions is None else partition_name(base, partitions)
-            if await control.ask("EXISTS", other, seconds=self._seconds):
+            others = [partition_name(base, number) for number in range(partitions or 0, SLOTS)]
+            if others and await control.ask("EXISTS", *others, seconds=self._seconds):
+                found = await control.ask_all([command("EXISTS", each) for each in others], self._seconds)
+                other = next((each for each, exists in zip(others, found, strict=True) if exists), others[0])
                 so_many = "not set" if partitions is None else partitions
                 raise LinkLost(
                     f"partitions is {so_many}, and there is a stream {other!r}: set the number of partitions that the "

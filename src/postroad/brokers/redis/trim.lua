@@ -1,6 +1,7 @@
 -- Deletes old entries of a stream that every consumer group has acked, and nothing else.
--- KEYS: the stream. ARGV: how many entries it may have, and how many milliseconds old they may be; empty for no limit.
--- Redis deletes whole nodes of a stream only (~), so both limits are approximate.
+-- KEYS: the stream. ARGV: how many entries it may have, and how many milliseconds old they may be, empty for no limit;
+-- how many to delete at most, because nothing else runs meanwhile. Without that, Redis has a limit of its own (10,000).
+-- Redis deletes whole nodes of a stream only (~), so all of these are approximate. Returns how many were deleted.
 local function before(a, b)
   local am, as = a:match('(%d+)-(%d+)')
   local bm, bs = b:match('(%d+)-(%d+)')
@@ -23,13 +24,14 @@ local deleted = 0
 if ARGV[1] ~= '' then
   local excess = redis.call('XLEN', KEYS[1]) - tonumber(ARGV[1])
   if excess > 0 then
-    deleted = redis.call('XTRIM', KEYS[1], 'MINID', '~', floor, 'LIMIT', string.format('%.0f', excess))
+    local most = math.min(excess, tonumber(ARGV[3]))
+    deleted = redis.call('XTRIM', KEYS[1], 'MINID', '~', floor, 'LIMIT', string.format('%.0f', most))
   end
 end
 if ARGV[2] ~= '' then
   local now = redis.call('TIME')
   local oldest = string.format('%.0f-0', now[1] * 1000 + math.floor(now[2] / 1000) - ARGV[2])
   if before(floor, oldest) then oldest = floor end
-  deleted = deleted + redis.call('XTRIM', KEYS[1], 'MINID', '~', oldest)
+  deleted = deleted + redis.call('XTRIM', KEYS[1], 'MINID', '~', oldest, 'LIMIT', ARGV[3])
 end
 return deleted

@@ -104,6 +104,11 @@ def test_oauth_with_a_client_and_its_secret() -> None:
         ("kafka://a", {"options": {"sasl.password": "s3cr3t"}}, "the settings for users"),
         ("kafka://a", {"options": {"ssl.key.password": "s3cr3t"}}, "the settings for users"),
         ("kafka://a", {"options": {"bootstrap.servers": "b"}}, "the URL's hosts"),
+        (
+            "kafkas://a",
+            {"options": {"ssl.endpoint.identification.algorithm": "none"}},
+            "use ca_file, and certificates that have the names of the brokers' hosts",
+        ),
         ("kafka://a", {"options": {"no.such.option": "1"}}, "No such configuration property"),
         ("kafka://a", {"options": {"acks": "1"}}, "all in-sync replicas"),
         ("kafka://a", {"options": {"enable.idempotence": False}}, "all in-sync replicas"),

@@ -12,4 +12,5 @@ def test_the_keys_of_a_group() -> None:
 
 
 def test_what_the_server_says() -> None:
-    assert LEASES.of_reply([1, [0, 1]]) == (1, ["b"])
+    assert LEASES.of_reply([1, [0, 1]]) == (1, {"b": True})
+    assert LEASES.of_reply([2, [2, 1]]) == (2, {"a": False, "b": True}), "a was taken now"
