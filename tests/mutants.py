@@ -831,6 +831,8 @@ MUTANTS = [
            "h.key = d.key", (UNROUTABLE,), times=4),
     Mutant("a message dies of its route before its time", DEFERRED,
            "and waited >= self._route_timeout", "", (UNROUTABLE,)),
+    Mutant("handlers are begun while the database is unavailable", LOCAL,
+           "if failures.outage is not None:", "if False:", ("tests/contracts/test_local_sink.py",)),
     Mutant("a group is handled behind one that failed", "postroad/consumer/local.py",
            "if self.in_order and each.position in failures", "if False", ("tests/contracts/test_local_sink.py",)),
     Mutant("a call that was cancelled is sent later", "postroad/brokers/rabbitmq/publisher.py",

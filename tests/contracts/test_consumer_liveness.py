@@ -89,6 +89,29 @@ async def test_a_consumer_whose_handlers_are_all_busy_is_alive(each_sqlite_place
     await asyncio.wait_for(running, 60)
 
 
+@pytest.mark.parametrize(
+    ("settings", "seconds"),
+    [
+        ({"concurrency": 1, "handler_timeout": "10s"}, 10),
+        ({"concurrency": 1, "handler_timeout": "10s", "messages_per_transaction": 50}, 500),
+        ({"concurrency": 1, "messages_per_transaction": 2}, 1800),
+        ({"concurrency": 1, "handler_timeout": "0", "messages_per_transaction": 2}, 1800),
+        ({"concurrency": 2, "handler_timeout": "10s", "messages_per_transaction": 50}, 0),
+    ],
+)
+async def test_a_heartbeat_counts_until_the_transaction_that_delays_the_next_one_has_ended(
+    one_place: Place, queue: MemoryQueue, settings: dict[str, Any], seconds: int
+) -> None:
+    it = consumer(one_place, queue, heartbeat="1s", **settings)
+    it.on(Numbered)(one_place.handler())
+    running = asyncio.create_task(it.run())
+    await until_row(one_place)
+    (row,) = await one_place.rows("select (alive_until - heartbeat_at) / 1000000 from postroad_consumers")
+    it.stop()
+    await asyncio.wait_for(running, 60)
+    assert tuple(row) == (4 + seconds,), "four heartbeats, and what the handlers that share a transaction may take"
+
+
 async def test_a_heartbeat_that_fails_delays_nothing_and_is_logged_once(place: Place, queue: MemoryQueue) -> None:
     heard: list[Event] = []
     failed_once = asyncio.Event()

@@ -14,7 +14,17 @@ import aiosqlite
 import msgspec
 import pytest
 
-from postroad import BrokerUnavailable, Consumer, InvalidSetting, LocalPublisher, Message, Outbox, Received
+from postroad import (
+    BrokerUnavailable,
+    Consumer,
+    Inbox,
+    InvalidSetting,
+    LocalPublisher,
+    Message,
+    Outbox,
+    Received,
+    events,
+)
 from postroad.config import RelaySettings
 from postroad.message import StoredMessage
 from postroad.relay import Relay
@@ -107,14 +117,23 @@ async def test_a_page_is_a_batch_and_one_bad_message_costs_only_itself(place: Pl
         if any(event.number == 3 for event, _ in batch):
             raise LookupError("no three")
 
-    it = consumer(place)
+    failed: list[events.GroupFailed] = []
+
+    class Listener:
+        def on_event(self, event: events.Event) -> None:
+            if isinstance(event, events.GroupFailed):
+                failed.append(event)
+
+    it: Consumer[Any] = Consumer(name="stock", begin=place.begin, listeners=[Listener()])
     it.on_batch(Numbered)(place.batch_handler(note))
     publisher = it.publisher()
     await publisher.open()
     assert await publisher.publish([a_message(1), a_message(2)]) == []
-    assert sizes == [2]
+    assert (sizes, failed) == ([2], [])
     (refusal,) = await publisher.publish([a_message(3), a_message(4)])
     assert (refusal.position, sorted(await place.effects())) == (3, [1, 2, 4])
+    assert failed == [events.GroupFailed("stock", size=2, reason="LookupError: no three")]
+    assert isinstance(failed[0].exception, LookupError)
     await publisher.close()
 
 
@@ -145,6 +164,72 @@ async def test_a_database_that_is_out_is_an_outage(path: Path) -> None:
     out = False
     assert await publisher.publish([a_message(3)]) == []
     await publisher.close()
+
+
+@pytest.mark.parametrize("size", [1, 5])
+async def test_in_an_outage_no_further_handler_is_begun(path: Path, size: int) -> None:
+    """Each would wait until its connection times out: a page would be reported an hour later."""
+    place, transactions, out = on_sqlite("aiosqlite", path), 0, False
+
+    def begin() -> Any:
+        nonlocal transactions
+        if out:
+            transactions += 1
+            raise ConnectionRefusedError("no database")
+        return place.begin()
+
+    settings: dict[str, Any] = {"messages_per_transaction": size, "retain": None, "heartbeat": None}
+    it: Consumer[Any] = Consumer(name="stock", begin=begin, concurrency=2, **settings)
+    it.on(Numbered)(place.handler())
+    publisher = it.publisher()
+    await publisher.open()
+    out = True
+    messages = [a_message(number, key="one" if number % 2 else None) for number in range(1, 51)]
+    with pytest.raises(BrokerUnavailable, match="no database") as outage:
+        await publisher.publish([*messages, a_message(60, type="for others")])
+    assert (transactions <= 2, set(outage.value.confirmed)) == (True, {60})
+    out = False
+    assert await publisher.publish(messages) == []
+    await publisher.close()
+    assert sorted(await place.effects()) == list(range(1, 51))
+
+
+@pytest.mark.parametrize("size", [1, 3])
+async def test_while_another_transaction_has_one_message_the_others_go_on(postgresql15: PostgreSQL, size: int) -> None:
+    place = await on_postgresql("asyncpg", postgresql15)
+    it: Consumer[Any] = Consumer(name="stock", begin=place.begin, concurrency=1, messages_per_transaction=size)
+    it.on(Numbered)(place.handler())
+    messages = [a_message(number) for number in (1, 2, 3)]
+    publisher = it.publisher()
+    await publisher.open()
+    async with place.begin() as other:
+        await Inbox().record(other, [(each.id, each.type, each.source) for each in messages[:1]], consumer="stock")
+        with pytest.raises(BrokerUnavailable) as outage:
+            await publisher.publish(messages)
+        await place.insert(other, 1)
+    assert (set(outage.value.confirmed), outage.value.suspicious) == ({2, 3}, False)
+    assert await publisher.publish(messages) == []
+    await publisher.close()
+    assert sorted(await place.effects()) == [1, 2, 3]
+
+
+async def test_a_handler_that_was_cancelled_from_elsewhere_has_failed(path: Path) -> None:
+    """As by a library whose own task was cancelled. The publisher was not cancelled, and the others go on."""
+    place = on_sqlite("aiosqlite", path)
+
+    def fail(event: Numbered, message: Received) -> None:
+        if event.number == 2:
+            raise asyncio.CancelledError
+
+    for size in (1, 3):
+        it: Consumer[Any] = Consumer(name=f"stock {size}", begin=place.begin, messages_per_transaction=size)
+        it.on(Numbered)(place.handler(fail))
+        publisher = it.publisher()
+        await publisher.open()
+        (refusal,) = await publisher.publish([a_message(1), a_message(2), a_message(3)])
+        assert (refusal.position, refusal.reason) == (2, "CancelledError: ")
+        await publisher.close()
+    assert sorted(await place.effects()) == [1, 1, 3, 3]
 
 
 async def test_a_database_that_is_out_at_the_start_is_an_outage(place: Place) -> None:

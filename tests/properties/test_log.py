@@ -2,9 +2,10 @@
 
 A machine drives real connections to a real PostgreSQL: writers that begin, add, set and roll back savepoints, prepare,
 commit and roll back in any order, in any isolation level; a relay whose lanes read pages of any size, together in a
-convoy or alone, deal with any beginning of them, and settle; lanes that lag, are lost, leave and come back, sweeps that
-fail, relays that are away while others write, or crash between reading and settling; and retention, and restores from
-another cluster, in between. With a filter, that holds for every row that the sink takes, and no other row is read.
+convoy or alone, deal with any beginning of them, and settle, while they read ahead or not; lanes that lag, are lost,
+leave and come back; sweeps and joint settles that fail; relays that are away while others write, or crash between
+reading and settling; and retention, and restores from another cluster, in between. With a filter, that holds for every
+row that the sink takes, and no other row is read.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from postroad.errors import LaneChanged
 from postroad.message import UNSET
 from postroad.relay.convoy import Convoy
 from postroad.sink_filter import EVERYTHING, SinkFilter
-from postroad.stores.base import Lease, ManyLanes
+from postroad.stores.base import Lease, ManyLanes, Settlement
 from postroad.stores.cursor import Cursor, Page, PageLimit, Sweep
 from postroad.stores.dialects.base import POSITIONS
 from postroad.stores.postgresql import PostgreSQLStore
@@ -71,21 +72,27 @@ class AtOnce:
 
 
 class Failing:
-    """Reads for many lanes at once, and fails when it is told to: before the database is asked, or after."""
+    """Reads and settles many lanes at once, and fails when it is told to: before the database is asked, or after."""
 
     def __init__(self, many: ManyLanes) -> None:
-        self.settle = many.settle
         self._many = many
-        self.failure: str | None = None
+        self.failures: dict[str, str] = {}
 
     async def read(self, lanes: Sequence[tuple[Lease, Cursor]], limit: PageLimit) -> Sweep:
-        failure, self.failure = self.failure, None
+        return await self._fail("read", self._many.read(lanes, limit))
+
+    async def settle(self, asked: Sequence[Settlement]) -> Sequence[Lease | None]:
+        return await self._fail("settle", self._many.settle(asked))
+
+    async def _fail(self, what: str, call: Coroutine[Any, Any, T]) -> T:
+        failure = self.failures.pop(what, None)
         if failure == "before":
+            call.close()
             raise StoreUnavailable("before")
-        sweep = await self._many.read(lanes, limit)
+        answer = await call
         if failure == "after":
             raise StoreUnavailable("after")
-        return sweep
+        return answer
 
 
 class LogMachine(RuleBasedStateMachine):
@@ -116,7 +123,7 @@ class LogMachine(RuleBasedStateMachine):
 
     async def _start(self) -> None:
         """A relay that knows nothing takes all lanes."""
-        self.many.failure = None
+        self.many.failures.clear()
         taken = await take_lanes(self.store, "s", uuid4(), lanes=LANES, filter=self.filter)
         loaded = [await self.store.load(lane) for lane in taken]
         self.lanes = sorted((each.lease for each in loaded), key=lambda lane: lane.lane)
@@ -124,6 +131,7 @@ class LogMachine(RuleBasedStateMachine):
         self.convoy = Convoy(self.store, clock=AtOnce(), fewest=self.fewest)
         for lane in range(LANES):
             self.convoy.add(lane)
+        self.ahead: dict[int, asyncio.Future[Page]] = {}
 
     # -- writers -----------------------------------------------------------------------------------------------------
 
@@ -238,34 +246,53 @@ class LogMachine(RuleBasedStateMachine):
 
     # -- reader ------------------------------------------------------------------------------------------------------
 
-    @rule(lane=lanes, part=parts)
-    def read_and_settle(self, lane: int, part: float) -> None:
-        self.run(self._step(lane, part))
+    @rule(lane=lanes, part=parts, ahead=st.booleans())
+    def read_and_settle(self, lane: int, part: float, ahead: bool) -> None:
+        self.run(self._step(lane, part, ahead))
 
-    @rule(some=st.sets(lanes, min_size=2), part=parts)
-    def read_together(self, some: set[int], part: float) -> None:
+    @rule(some=st.sets(lanes, min_size=2), part=parts, ahead=st.booleans())
+    def read_together(self, some: set[int], part: float, ahead: bool = False) -> None:
         """These lanes ask at the same time, and so do their settles; the others lag behind."""
-        self.run(self._steps(some, part))
+        self.run(self._steps(some, part, ahead))
 
-    async def _steps(self, some: Iterable[int], part: float) -> list[Page | None]:
-        return await asyncio.gather(*(self._step(lane, part) for lane in sorted(some)))
+    async def _steps(self, some: Iterable[int], part: float, ahead: bool) -> list[Page | None]:
+        return await asyncio.gather(*(self._step(lane, part, ahead) for lane in sorted(some)))
 
-    async def _step(self, number: int, part: float) -> Page | None:
-        """What a lane does with a page. If it may not go on, it forgets everything and loads again."""
-        lane = self.lanes[number]
+    async def _step(self, number: int, part: float, ahead: bool) -> Page | None:
+        """What a lane does with a page; with `ahead`, it begins to read the next one before it settles. If it may not
+        go on, it forgets everything and loads again.
+        """
+        lane, page, to = self.lanes[number], None, None
         try:
-            page = await self.convoy.read(lane, lane.cursor, self.limit)
+            page = await (self.ahead.pop(number, None) or self.convoy.read(lane, lane.cursor, self.limit))
+            if page.version > lane.version:
+                raise lane.changed()
+            if ahead and page.messages:
+                self.ahead[number] = self.convoy.read(lane, page.after, self.limit)
             count = round(part * len(page.messages))
-            self.lanes[number] = await self.convoy.settle(lane, page.cursor_after(count))
+            to = page.cursor_after(count)
+            self.lanes[number] = await self.convoy.settle(lane, to)
         except (LaneChanged, StoreUnavailable) as error:
             if isinstance(error, StoreUnavailable):
                 self.convoy.clear()
-            self.convoy.leave(number)
+            await self._leave(number)
             lane = msgspec.structs.replace(lane, epoch=self.epochs[number])
             self.lanes[number] = (await self.store.load(lane)).lease
-            return None
+            if page is None or self.lanes[number].cursor != to:
+                return None  # else it was saved, and the answer lost
+        if count < len(page.messages):
+            await self._leave(number)
         self.dealt_with += [(int(each.payload), each.key, each.position) for each in page.messages[:count]]
         return page
+
+    async def _leave(self, lane: int) -> None:
+        """As a lane does that is not to go on from where it was."""
+        reading = self.ahead.pop(lane, None)
+        if reading is not None:
+            reading.cancel()
+        self.convoy.leave(lane)
+        if reading is not None:
+            await asyncio.gather(reading, return_exceptions=True)
 
     @rule(lane=lanes)
     def lose_and_take_again(self, lane: int) -> None:
@@ -282,31 +309,33 @@ class LogMachine(RuleBasedStateMachine):
         """As a lane does that is stopped while it reads."""
 
         async def give_up() -> None:
-            reading = asyncio.ensure_future(self.convoy.read(self.lanes[lane], self.lanes[lane].cursor, self.limit))
+            if lane not in self.ahead:
+                self.ahead[lane] = self.convoy.read(self.lanes[lane], self.lanes[lane].cursor, self.limit)
             await asyncio.sleep(0)
-            reading.cancel()
-            self.convoy.leave(lane)
-            await asyncio.wait((reading,))
+            await self._leave(lane)
 
         self.run(give_up())
 
-    @rule(failure=st.sampled_from(["before", "after"]))
-    def fail(self, failure: str) -> None:
-        """The next sweep."""
-        self.many.failure = failure
+    @rule(what=st.sampled_from(["read", "settle"]), failure=st.sampled_from(["before", "after"]))
+    def fail(self, what: str, failure: str) -> None:
+        """The next sweep, or the next joint settle."""
+        self.many.failures[what] = failure
 
     @rule(some=st.sets(lanes, min_size=1))
     def read_and_crash(self, some: set[int]) -> None:
         """What was read is gone with the relay; the next one begins from what the database says."""
 
         async def crash() -> None:
-            reads = [self.convoy.read(self.lanes[lane], self.lanes[lane].cursor, self.limit) for lane in some]
-            await asyncio.gather(*reads, return_exceptions=True)
+            for lane in some - self.ahead.keys():
+                self.ahead[lane] = self.convoy.read(self.lanes[lane], self.lanes[lane].cursor, self.limit)
+            await asyncio.gather(*self.ahead.values(), return_exceptions=True)
             await self._restart()
 
         self.run(crash())
 
     async def _restart(self) -> None:
+        for lane in range(LANES):
+            await self._leave(lane)
         await self.convoy.close()
         await self._start()
 
@@ -357,8 +386,9 @@ class LogMachine(RuleBasedStateMachine):
     async def _drain(self) -> None:
         self.limit = PLENTY
         waiting = set(range(LANES))
+        await self._steps(waiting, 1.0, False)  # what was read ahead may be from before the last commit
         while waiting:
-            pages = await self._steps(waiting, 1.0)
+            pages = await self._steps(waiting, 1.0, False)
             for lane, page in zip(sorted(waiting), pages, strict=True):
                 if page is not None and not (page.messages or page.more or page.before.catching_up):
                     waiting.remove(lane)

@@ -176,9 +176,9 @@ class Consumer(Generic[Tx]):
             timeout=limit.total_seconds() or None,
             decoder=Decoder(codecs),
         )
-        longest = limit or duration("handler_timeout", DEFAULT_HANDLER_TIMEOUT)
+        longest = (limit or duration("handler_timeout", DEFAULT_HANDLER_TIMEOUT)) * messages_per_transaction
         self._longest_delay = longest.total_seconds() if concurrency == 1 else 0.0
-        """How long a handler may delay a heartbeat, in seconds."""
+        """How long a transaction of handlers may delay a heartbeat, in seconds."""
         self._run: Run | None = None
         self._local: LocalHandler | None = None
         self._phase: Literal["starting", "running", "ended", "failed"] = "starting"

@@ -15,13 +15,13 @@ import msgspec
 
 from postroad import events
 from postroad.consumer.attempts import CRASHED, cut
-from postroad.consumer.errors import InboxUnavailable, MessageBusy, PayloadUnavailable, TransactionLost
-from postroad.consumer.outages import BACKOFF
+from postroad.consumer.errors import InboxUnavailable, MessageBusy, TransactionLost
+from postroad.consumer.outages import BACKOFF, is_outage
 from postroad.dead_letters import CONSUMER_HEADER, IDENTITY_HEADER, REASON_HEADER
 from postroad.errors import BrokerUnavailable, Refusal
 from postroad.message import new_id
 from postroad.received import Unreadable
-from postroad.stores.connections.errors import is_lock_timeout, is_transient
+from postroad.stores.connections.errors import is_lock_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -82,10 +82,7 @@ class DeliveryProcessor:
             return await (self._handle_suspect if item.suspect else self._handle)(item, message)
         except MessageBusy as busy:
             item.locked = is_lock_timeout(busy)
-            elsewhere = isinstance(busy, PayloadUnavailable)
-            if (
-                is_transient(busy) and not item.locked and not elsewhere
-            ):  # some drivers connect when they are first used
+            if is_outage(busy):
                 item.waits_for, item.waits_because = "database", str(busy)
             retry_in = self._pause(item)
             if item.waits_for is None:  # else it is an outage, which is reported once for all messages

@@ -4,8 +4,9 @@ The row is for operators alone: nothing that a consumer does depends on it, and 
 message. It is written in transactions of the user's own `begin`, the only access to the database that a consumer has,
 but not in the threads of the handlers: a consumer whose handlers are all busy is alive.
 
-With `concurrency=1` that `begin` may give the same connection every time, so a heartbeat waits until the handler has
-ended. It counts for that much longer: a busy consumer is not taken for dead, and a dead one is noticed later.
+With `concurrency=1` that `begin` may give the same connection every time, so a heartbeat waits until the transaction of
+the handlers has ended. It counts for as much longer as the handlers that share one may take: a busy consumer is not
+taken for dead, and a dead one is noticed later. PostgreSQL lets no heartbeat count for more than an hour.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["ConsumerLiveness"]
 
 BEATS_MISSED: Final = 4
-"""A consumer counts as dead when it has sent no heartbeat for this many intervals, and no handler can delay one."""
+"""A consumer counts as dead when it has sent no heartbeat for this many intervals, and no handlers can delay one."""
 
 KEPT: Final = timedelta(days=7)
 """How long the row of a consumer that died is kept."""
@@ -61,7 +62,7 @@ class ConsumerLiveness:
         delayed_by: float = 0.0,
     ) -> None:
         """`source` is what it receives from; `summary` is read at each heartbeat; `every` is in seconds. Where
-        `transactions` are also those of the handlers, a handler may delay a heartbeat by `delayed_by` seconds.
+        `transactions` are also those of the handlers, one may delay a heartbeat by `delayed_by` seconds.
         """
         self.instance = new_id()
         self._consumer = consumer

@@ -2,21 +2,23 @@
 the same inbox.
 
 Messages of a type that no handler takes are skipped. A handler that fails refuses its message, and the relay, or the
-sender of the request, retries it; the inbox makes sure that a message that comes again has no second effect.
+sender of the request, retries it; the inbox makes sure that a message that comes again has no second effect. While the
+database is unavailable no further handler is begun: each would wait for it as long as the first.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from postroad import events
 from postroad.consumer.attempts import cut
-from postroad.consumer.delivery import handle_group_traced
+from postroad.consumer.delivery import handle_group_traced, is_failure
 from postroad.consumer.errors import InboxUnavailable, MessageBusy, PayloadUnavailable, TransactionLost
 from postroad.consumer.model import Summary
+from postroad.consumer.outages import is_outage
 from postroad.errors import BrokerUnavailable, Refusal, StoreUnavailable
 from postroad.received import Unreadable, received
 from postroad.waiting import cancel_and_wait
@@ -52,6 +54,20 @@ class _Given(NamedTuple):
         return self.message.key
 
 
+class _Failures(dict[int, Refusal | BrokerUnavailable]):
+    """Why messages of one call were not handled, by position."""
+
+    outage: BrokerUnavailable | None = None
+    """The database is unavailable, so no further handler is begun."""
+
+    def unavailable(self, error: InboxUnavailable | MessageBusy) -> BrokerUnavailable:
+        """The error to raise at the end of the call. If it concerns one message alone, others go on until then."""
+        unavailable = BrokerUnavailable(str(error), suspicious=False)
+        if is_outage(error):
+            self.outage = unavailable
+        return unavailable
+
+
 class LocalHandler:
     """Calls a consumer's handlers with the messages of a `LocalPublisher`, or with those of requests."""
 
@@ -85,7 +101,7 @@ class LocalHandler:
         self._transaction = transaction
         self._listeners = listeners
         self._tracing = tracing
-        self._slots = asyncio.Semaphore(concurrency)
+        self._places = asyncio.Semaphore(concurrency)
         self._one_shared = asyncio.Lock()
         """Lanes take turns with shared transactions: two could deadlock on rows that keys don't cover."""
 
@@ -109,21 +125,21 @@ class LocalHandler:
 
     async def handle(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
         """Handle the messages that a handler takes: different keys concurrently, those of one key one after the other,
-        until one fails.
+        until one fails; all of them until the database is unavailable.
         """
         if not self._started:
             await self.start()
         types = frozenset(self._handlers.types)
         wanted = [_Given(message.position, received(message)) for message in messages if message.type in types]
-        failures: dict[int, Refusal | BrokerUnavailable] = {}
+        failures = _Failures()
         size = self._handlers.group_size if self._handlers.batch is None else len(wanted)
         if size > 1:
             for at in range(0, len(wanted), size):
                 stopped = {each.key for each in wanted if self.in_order and each.position in failures}
                 group = [each for each in wanted[at : at + size] if each.key is None or each.key not in stopped]
-                failures |= await self._handle_group(group)
+                await self._handle_group(group, failures)
         else:
-            failures |= await self._handle_alone(wanted)
+            await self._handle_alone(wanted, failures)
         refusals = [each for message in wanted if isinstance(each := failures.get(message.position), Refusal)]
         for failure in failures.values():
             if isinstance(failure, BrokerUnavailable):
@@ -147,7 +163,9 @@ class LocalHandler:
                     await self.start()
         types = frozenset(self._handlers.types)
         wanted = [_Given(number, message) for number, message in enumerate(messages) if message.type in types]
-        return list((await self._handle_group(wanted)).values())
+        failures = _Failures()
+        await self._handle_group(wanted, failures)
+        return list(failures.values())
 
     def _chains(self, messages: Sequence[_Given]) -> Iterable[Sequence[_Given]]:
         """The messages of each key, if they are handled in order; else each message by itself."""
@@ -183,59 +201,71 @@ class LocalHandler:
             raise
         return [task.result() for task in tasks]
 
-    async def _handle_group(self, messages: Sequence[_Given]) -> Mapping[int, Refusal | BrokerUnavailable]:
+    async def _handle_group(self, messages: Sequence[_Given], failures: _Failures) -> None:
         """All in one transaction; if that fails, each alone, so that only the one that causes it is refused."""
-        if len(messages) > 1:
+        if len(messages) > 1 and failures.outage is None:
             given, began = [each.message for each in messages], time.monotonic()
-            with suppress(Exception):  # it is raised again for the message that causes it
+            try:
                 async with self._one_shared if self._handlers.batch is None else nullcontext():
                     [new] = await self._run([self._handle_together(given)])
+            except BaseException as error:
+                if not is_failure(error):
+                    raise
+                if isinstance(error, InboxUnavailable | MessageBusy) and is_outage(error):
+                    failures.unavailable(error)
+                else:  # it is raised again for the message that causes it
+                    reason = cut(f"{type(error).__name__}: {error}")
+                    event = events.GroupFailed(self.name, size=len(messages), reason=reason)
+                    self._listeners.emit(event.caused_by(error))
+            else:
                 for message, first in zip(given, new, strict=True):
                     self._finish(message, began, first=first)
                 self._measure(given, new, began)
-                return {}
-        return await self._handle_alone(messages)
+                return
+        await self._handle_alone(messages, failures)
 
     async def _handle_together(self, messages: Sequence[Received]) -> Sequence[bool]:
         if self._tracing is None:
             return await self._handle_all(messages)
         return await handle_group_traced(self._tracing, self._handle_all, messages, self.name, self._source)
 
-    async def _handle_alone(self, messages: Sequence[_Given]) -> dict[int, Refusal | BrokerUnavailable]:
-        """Each in a transaction of its own; which failed."""
-        failures: dict[int, Refusal | BrokerUnavailable] = {}
-        for failed in await self._run(map(self._handle_in_order, self._chains(messages))):
-            failures |= failed
-        return failures
+    async def _handle_alone(self, messages: Sequence[_Given], failures: _Failures) -> None:
+        """Each in a transaction of its own."""
+        await self._run([self._handle_in_order(chain, failures) for chain in self._chains(messages)])
 
-    async def _handle_in_order(self, messages: Sequence[_Given]) -> Mapping[int, Refusal | BrokerUnavailable]:
-        """Handle them until one fails; which one that is, if any."""
+    async def _handle_in_order(self, messages: Sequence[_Given], failures: _Failures) -> None:
+        """Handle them until one fails."""
         for message in messages:
-            failure = await asyncio.create_task(self._handle(message))  # in a context of its own
+            failure = await asyncio.create_task(self._handle(message, failures))  # in a context of its own
             if failure is not None:
-                return {message.position: failure}
-        return {}
+                failures[message.position] = failure
+                return
 
-    async def _handle(self, given: _Given) -> Refusal | BrokerUnavailable | None:
-        async with self._slots:
+    async def _handle(self, given: _Given, failures: _Failures) -> Refusal | BrokerUnavailable | None:
+        async with self._places:
+            if failures.outage is not None:
+                return failures.outage
             if self._tracing is None:
-                return await self._call_handler(given.position, given.message, None)
+                return await self._call_handler(given, failures, None)
             with self._tracing.process([given.message], self.name, self._source) as span:
-                return await self._call_handler(given.position, given.message, span)
+                return await self._call_handler(given, failures, span)
 
     async def _call_handler(
-        self, position: int, message: Received, span: ProcessSpan | None
+        self, given: _Given, failures: _Failures, span: ProcessSpan | None
     ) -> Refusal | BrokerUnavailable | None:
+        position, message = given
         began = time.monotonic()
         try:
             [first] = await self._handle_all([message])
-        except (InboxUnavailable, MessageBusy) as outage:
+        except (InboxUnavailable, MessageBusy) as waits:
             if span is not None:
                 span.end_as("waiting")
-            if isinstance(outage, PayloadUnavailable):  # no attempt is counted, and other keys go on
-                return Refusal(position, str(outage), route=PAYLOADS, error=outage)
-            return BrokerUnavailable(str(outage), suspicious=False)
-        except Exception as error:
+            if isinstance(waits, PayloadUnavailable):  # no attempt is counted, and other keys go on
+                return Refusal(position, str(waits), route=PAYLOADS, error=waits)
+            return failures.unavailable(waits)
+        except BaseException as error:
+            if not is_failure(error):
+                raise
             if span is not None:
                 span.fail(error, "lost" if isinstance(error, TransactionLost) else "failed")
             if isinstance(error, TransactionLost):  # and the message may be what breaks the connection
@@ -243,7 +273,7 @@ class LocalHandler:
             if isinstance(error, Unreadable):
                 return Refusal(position, str(error), permanent=True, error=error)
             self._measure([message], [False], began)
-            return await self._refused(position, message, error)
+            return await self._refused(given, failures, error)
         if span is not None:
             span.end_as("handled" if first else "duplicate")
         self._finish(message, began, first=first)
@@ -269,10 +299,10 @@ class LocalHandler:
             took = (time.monotonic() - began) * 1000
             self._listeners.emit(events.MessageHandled(self.name, message.id, message.type, duration_ms=took))
 
-    async def _refused(self, position: int, message: Received, error: Exception) -> Refusal | BrokerUnavailable:
+    async def _refused(self, given: _Given, failures: _Failures, error: BaseException) -> Refusal | BrokerUnavailable:
         try:
-            await self._transaction.undo([message])
-        except (InboxUnavailable, MessageBusy) as outage:
-            return BrokerUnavailable(str(outage), suspicious=False)
+            await self._transaction.undo([given.message])
+        except (InboxUnavailable, MessageBusy) as waits:
+            return failures.unavailable(waits)
         self.summary.failed += 1
-        return Refusal(position, cut(f"{type(error).__name__}: {error}"), error=error)
+        return Refusal(given.position, cut(f"{type(error).__name__}: {error}"), error=error)

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from postroad import events
 from postroad.backoff import ExponentialBackoff
+from postroad.consumer.errors import InboxUnavailable, MessageBusy, PayloadUnavailable
 from postroad.errors import BrokerUnavailable, StoreUnavailable
 from postroad.outage_reports import OutageReports
+from postroad.stores.connections.errors import is_lock_timeout, is_transient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from postroad.listeners import Listeners
     from postroad.outage_reports import OutageReport
 
-__all__ = ["BACKOFF", "Dependency", "Outages"]
+__all__ = ["BACKOFF", "Dependency", "Outages", "is_outage"]
 
 BACKOFF: Final = ExponentialBackoff(longest=5.0)
 """The pauses between two tries while something is unavailable."""
@@ -90,3 +92,12 @@ class Outages:
                 self._consumer, what=what, reason=reason, retry_ms=retry_ms, waited_s=waited, retries=retries
             )
         self._listeners.emit(event)
+
+
+def is_outage(error: InboxUnavailable | MessageBusy) -> bool:
+    """Whether the database is unavailable to all messages, not to this one alone."""
+    if not isinstance(error, MessageBusy):
+        return True
+    if isinstance(error, PayloadUnavailable) or is_lock_timeout(error):
+        return False
+    return is_transient(error)  # some drivers connect only when they are first used

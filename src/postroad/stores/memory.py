@@ -1,8 +1,8 @@
 """The log in memory, for tests: one process, one writer at a time, gone when the process ends.
 
-store = MemoryStore()
-with store.begin() as transaction:
-outbox.add(transaction, OrderCreated(...))
+    store = MemoryStore()
+    with store.begin() as transaction:
+        outbox.add(transaction, OrderCreated(...))
 """
 
 from __future__ import annotations

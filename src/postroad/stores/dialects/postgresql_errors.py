@@ -93,7 +93,7 @@ class PostgreSQLErrors(DatabaseErrors):
         if _is_operational(error):
             words = str(error).lower()
             return any(each in words for each in _TRANSIENT_WORDS)
-        return type(error).__name__ == "PoolTimeout" or _is_closed(error)
+        return _is_pool_timeout(error) or _is_closed(error)
 
     def as_ours(self, error: BaseException, schema: str) -> PostroadError | None:
         state, words = _sqlstate(error), str(error)
@@ -119,6 +119,11 @@ def _sqlstate(error: BaseException) -> str:
 
 def _is_operational(error: BaseException) -> bool:
     return any(base.__name__ == "OperationalError" for base in type(error).__mro__)
+
+
+def _is_pool_timeout(error: BaseException) -> bool:
+    """Whether no connection of SQLAlchemy's pool became free in time. psycopg's is an OperationalError."""
+    return (type(error).__module__, type(error).__name__) == ("sqlalchemy.exc", "TimeoutError")
 
 
 def _is_closed(error: BaseException) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import asyncpg
 import psycopg
+import psycopg_pool
 import pytest
 import sqlalchemy.exc
 
@@ -34,6 +35,8 @@ WAITED_FOR = [
     psycopg.OperationalError(f"{CONNECTION}FATAL:  sorry, too many clients already"),
     psycopg.OperationalError(f"{CONNECTION}FATAL:  remaining connection slots are reserved for roles with SUPERUSER"),
     psycopg.OperationalError(f'{CONNECTION}FATAL:  too many connections for database "shop"'),
+    psycopg_pool.PoolTimeout("couldn't get a connection after 30.00 sec"),
+    sqlalchemy.exc.TimeoutError("QueuePool limit of size 5 overflow 10 reached, connection timed out, timeout 30.00"),
     sqlite3.OperationalError("database is locked"),
 ]
 NOT_WAITED_FOR = [
