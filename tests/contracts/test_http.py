@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -79,7 +80,8 @@ async def test_413_is_permanent(server: HTTPServer, publisher_to: Maker) -> None
     assert refusal.permanent
 
 
-FAILING = [301, 302, 307, 308, 401, 403, 404, 405, 407, 408, 425, 500, 501, 502, 503, 504, 507, 599]
+UNAVAILABLE = [401, 403, 407, 408, 425, 502, 503, 504, 520, 527]
+FAILING = [301, 302, 307, 308, 401, 403, 404, 405, 407, 408, 425, 500, 501, 502, 503, 504, 507, 520, 527, 599]
 
 
 @pytest.mark.parametrize("code", FAILING)
@@ -97,7 +99,7 @@ async def test_what_may_be_the_endpoints_fault_is_an_outage(server: HTTPServer, 
     assert not await publisher.publish(a_page(50))
 
 
-@pytest.mark.parametrize("code", FAILING)
+@pytest.mark.parametrize("code", sorted({*FAILING} - {*UNAVAILABLE}))
 async def test_an_endpoint_that_takes_others_refuses_the_message(
     server: HTTPServer, publisher_to: Maker, code: int
 ) -> None:
@@ -111,6 +113,63 @@ async def test_an_endpoint_that_takes_others_refuses_the_message(
     page[6] = msgspec.structs.replace(page[6], id=poisoned)
     (refusal,) = await publisher_to(f"{server.url}/hooks", concurrency=4).publish(page)
     assert (refusal.position, refusal.permanent, refusal.route) == (7, False, None)
+    assert len(server.arrived) == 19
+
+
+async def cut(_: Request, writer: asyncio.StreamWriter) -> None:
+    writer.transport.abort()
+
+
+def for_messages(unwanted: Collection[UUID], answer: Answer) -> Answer:
+    """Answers so when one of these messages is in the request, and takes the others."""
+
+    async def choose(request: Request, writer: asyncio.StreamWriter) -> None:
+        await (raw(NO_CONTENT) if set(request.ids).isdisjoint(unwanted) else answer)(request, writer)
+
+    return choose
+
+
+@pytest.mark.parametrize("answer", [*map(status, UNAVAILABLE), cut], ids=[*map(str, UNAVAILABLE), "cut"])
+async def test_while_a_part_of_the_endpoint_is_down_no_attempt_is_counted(
+    server: HTTPServer, publisher_to: Maker, answer: Answer
+) -> None:
+    """As behind a load balancer: two messages fail again and again, while very many others are taken."""
+    page = a_page(40)
+    unlucky = {page[6].id, page[7].id}
+    server.answer = for_messages(unlucky, answer)
+    publisher = publisher_to(f"{server.url}/hooks", concurrency=4)
+    for first in range(100, 1000, 50):
+        for refusal in await publisher.publish([page[6], page[7], *a_page(40, first)]):
+            assert refusal.route == f"{server.url}/hooks (message {page[refusal.position - 1].id})"
+    server.answer = raw(NO_CONTENT)
+    assert not await publisher.publish(page[6:8])
+
+
+async def test_a_message_that_alone_finds_nothing_available_is_refused_after_several_others_were_taken(
+    server: HTTPServer, publisher_to: Maker
+) -> None:
+    """Its attempts are at least a minute apart."""
+    bad = stored(1)
+    server.answer = for_messages({bad.id}, status(503))
+    publisher = publisher_to(f"{server.url}/hooks", concurrency=4)
+    (aside,) = await publisher.publish([bad, *a_page(30, 100)])
+    assert aside.route is not None
+    for _ in range(3):
+        (aside,) = await publisher.publish([*a_page(5, 200), bad])
+        assert aside.route is not None
+        (counted,) = await publisher.publish([*a_page(5, 300), bad])
+        assert (counted.position, counted.route, counted.permanent) == (1, None, False)
+        assert 60 <= (counted.retry_in or 0) <= 600
+
+
+async def test_of_a_batch_only_the_message_that_finds_nothing_available_waits(
+    server: HTTPServer, publisher_to: Maker
+) -> None:
+    page = a_page(20)
+    server.answer = for_messages({page[6].id}, status(502))
+    publisher = publisher_to(f"{server.url}/hooks", envelope="batched", batch_messages=10)
+    (aside,) = await publisher.publish(page)
+    assert (aside.position, aside.route) == (7, f"{server.url}/hooks (message {page[6].id})")
     assert len(server.arrived) == 19
 
 
@@ -213,6 +272,60 @@ async def test_an_endpoint_that_takes_nothing_blocks_its_route_only(server: HTTP
     assert len(server.requests) <= 12, "those of the blocked route were not all sent"
 
 
+def to(tenant: str, first: int, size: int) -> list[StoredMessage]:
+    return [stored(first + n, headers={"tenant": tenant}) for n in range(size)]
+
+
+def hanging(path: str) -> Answer:
+    async def answer(request: Request, writer: asyncio.StreamWriter) -> None:
+        await (hang if request.path == path else raw(NO_CONTENT))(request, writer)
+
+    return answer
+
+
+async def test_an_endpoint_that_hangs_leaves_slots_to_the_others(server: HTTPServer, publisher_to: Maker) -> None:
+    server.answer = hanging("/slow")
+    publisher = publisher_to(f"{server.url}/{{tenant}}", concurrency=4)
+    slow = asyncio.create_task(publisher.publish(to("slow", 1, 20)))
+    await until(lambda: server.at_once == 2)
+    assert not await publisher.publish(to("good", 100, 20))
+    assert not slow.done()
+    slow.cancel()
+    await asyncio.wait((slow,))
+
+
+async def test_an_endpoint_that_hung_is_left_alone_for_longer_than_it_hung(
+    server: HTTPServer, publisher_to: Maker
+) -> None:
+    server.answer = hanging("/slow")
+    publisher = publisher_to(f"{server.url}/{{tenant}}", concurrency=4, answer_timeout="1s")
+    both = [*to("slow", 1, 20), *to("good", 100, 20)]
+    for refusals in await asyncio.gather(*[publisher.publish(both) for _ in range(2)]):
+        assert {each.position for each in refusals} == {*range(1, 21)}
+        assert {each.route for each in refusals} == {f"{server.url}/slow"}
+    assert len([each for each in server.requests if each.path == "/slow"]) == 2, "what waited for them was not sent"
+    refusals = await publisher.publish(both)
+    assert "did not answer within 1 s (answer_timeout); it is tried again in" in refusals[0].reason
+    assert 0 < (refusals[0].retry_in or 0) <= 2.1
+    assert len([each for each in server.requests if each.path == "/slow"]) == 2
+
+
+async def test_while_one_lane_tries_an_endpoint_that_hung_the_others_do_not_wait(
+    server: HTTPServer, publisher_to: Maker
+) -> None:
+    server.answer = hanging("/slow")
+    publisher = publisher_to(f"{server.url}/{{tenant}}", answer_timeout="200ms")
+    await publisher.publish(to("slow", 1, 1))
+    publisher._endpoint(f"{server.url}/slow")._not_before = 0.0  # the pause is over
+    trying = asyncio.create_task(publisher.publish(to("slow", 1, 1)))
+    await until(lambda: len(server.requests) == 2)
+    refusals = await publisher.publish(to("slow", 2, 5))
+    assert not trying.done()
+    assert {each.route for each in refusals} == {f"{server.url}/slow"}
+    assert len(server.requests) == 2
+    await trying
+
+
 async def test_a_message_that_names_no_endpoint_is_refused(server: HTTPServer, publisher_to: Maker) -> None:
     publisher = publisher_to(f"{server.url}/{{tenant}}/hooks")
     page = [stored(1), stored(2, headers={"tenant": ".."}), stored(3, headers={"tenant": "x"})]
@@ -247,10 +360,6 @@ async def slow_headers(_: Request, writer: asyncio.StreamWriter) -> None:
         writer.write(b"x-y: z\r\n")
         await writer.drain()
         await asyncio.sleep(0.05)
-
-
-async def cut(_: Request, writer: asyncio.StreamWriter) -> None:
-    writer.transport.abort()
 
 
 async def half_an_answer(_: Request, writer: asyncio.StreamWriter) -> None:
@@ -756,6 +865,11 @@ async def test_no_error_shows_the_query(server: HTTPServer, publisher_to: Maker)
     server.answer = status(500)
     publisher = publisher_to(f"{server.url}/hooks?token=hunter2")
     assert "hunter2" not in str(await outage_of(publisher, a_page(1)))
+    for location in ("/hooks/?token=hunter2", "https://hunter2:hunter2@partner.example/hooks/#hunter2", "//hunter2@x/"):
+        server.answer = status(308, location=location)
+        redirect = str(await outage_of(publisher, a_page(1)))
+        assert "a redirect to /" in redirect or "a redirect to https://partner.example/hooks/," in redirect
+        assert "hunter2" not in redirect
     server.answer = raw(b"HTTP/1.1 abc OK\r\n\r\n")
     garbage = str(await outage_of(publisher, a_page(1)))
     assert "can't be read: 400 Bad status line" in garbage

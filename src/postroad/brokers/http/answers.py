@@ -23,11 +23,15 @@ class Verdict(Enum):
     TOO_LARGE = "it will never take this message"
     WAIT = "it asks to be left alone for a while"
     FAILING = "it does not work, or not for this message: what it answers to others tells"
+    UNAVAILABLE = "it, or a part of it, is not available: what it answers to others may tell"
     GONE = "it wants nothing any more"
 
 
-# They say something about the endpoint, or may do so: who may send to it, where it is, whether it keeps up.
-_FAILING_4XX: Final = frozenset({401, 403, 404, 405, 407, 408, 425})
+_ONLY: Final = {410: Verdict.GONE, 413: Verdict.TOO_LARGE, 429: Verdict.WAIT}
+# They say something about the endpoint, or may do so: where it is.
+_FAILING_4XX: Final = frozenset({404, 405})
+# The words of proxies and load balancers, of which a part may be down, and of who may send. Cloudflare has 520 to 527.
+_UNAVAILABLE: Final = frozenset({401, 403, 407, 408, 425, 502, 503, 504, *range(520, 528)})
 
 
 class Answer(NamedTuple):
@@ -44,7 +48,7 @@ class Answer(NamedTuple):
         """The answer in an error."""
         what = f"it answered {self.status}"
         if 300 <= self.status < 400:
-            to = f" to {self.location:.{SHOWN_TEXT}}" if self.location else ""
+            to = f" to {_shown(self.location)}" if self.location else ""
             return f"{what}, a redirect{to}, which is not followed"
         if self.status == 401:
             what = f"{what} (does it have the same secret, and the same time?)"
@@ -52,20 +56,24 @@ class Answer(NamedTuple):
         return f"{what}: {text}" if text else what
 
 
+def _shown(location: str) -> str:
+    """The target of a redirect without what may be secret: it may repeat the query of the URL, or its user."""
+    place = re.split(r"[?#]", location, maxsplit=1)[0]
+    return re.sub(r"//[^/]*@", "//", place)[:SHOWN_TEXT]
+
+
 def verdict_on(answer: Answer) -> Verdict:
     """What an answer means."""
     status = answer.status
     if 200 <= status < 300:
         return Verdict.CONFIRMED
-    if status == 410:
-        return Verdict.GONE
-    if status == 413:
-        return Verdict.TOO_LARGE
-    if status == 429:
-        return Verdict.WAIT
-    if 400 <= status < 500 and status not in _FAILING_4XX:
+    if (only := _ONLY.get(status)) is not None:
+        return only
+    if 400 <= status < 500 and status not in _FAILING_4XX | _UNAVAILABLE:
         return Verdict.REFUSED
-    return Verdict.FAILING if answer.retry_after is None else Verdict.WAIT
+    if answer.retry_after is not None:
+        return Verdict.WAIT
+    return Verdict.UNAVAILABLE if status in _UNAVAILABLE else Verdict.FAILING
 
 
 def seconds_to_wait(retry_after: str | None, now: float) -> float:

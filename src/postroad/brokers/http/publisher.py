@@ -18,8 +18,7 @@ from postroad.brokers.base import Durability
 from postroad.brokers.cloudevents import CannotEncode
 from postroad.brokers.http.address import Address
 from postroad.brokers.http.client import Client, Unreachable
-from postroad.brokers.http.delivery import Call, Delivery, Sender
-from postroad.brokers.http.endpoint import Endpoint
+from postroad.brokers.http.delivery import Call, Delivery, LimitedEndpoint, Sender
 from postroad.brokers.http.requests import Requests
 from postroad.brokers.http.secrets import SecretsFile
 from postroad.brokers.http.settings import PublisherSettings
@@ -57,10 +56,11 @@ class HTTPPublisher:
             self._requests,
             _keys(settings),
             asyncio.Semaphore(settings.concurrency),
-            settings.concurrency,
             holds_routes=address.is_template,
         )
-        self._endpoints: dict[str, Endpoint] = {}
+        # One that hangs must leave some to the others.
+        self._at_once = max(1, settings.concurrency // 2) if address.is_template else settings.concurrency
+        self._endpoints: dict[str, LimitedEndpoint] = {}
 
     def __repr__(self) -> str:
         return f"HTTPPublisher({self.name!r})"
@@ -120,13 +120,13 @@ class HTTPPublisher:
         requests = self._requests.together(parts)
         return Delivery(self._sender, self._endpoint(name), self._address.target(path), requests, call)
 
-    def _endpoint(self, name: str) -> Endpoint:
+    def _endpoint(self, name: str) -> LimitedEndpoint:
         found = self._endpoints.get(name)
         if found is None:
             if len(self._endpoints) >= MOST_ENDPOINTS:
                 failing = [each for each in self._endpoints.values() if each.failing is not None]
                 self._endpoints = {each.name: each for each in failing[-MOST_ENDPOINTS // 2 :]}
-            found = self._endpoints[name] = Endpoint(name)
+            found = self._endpoints[name] = LimitedEndpoint(name, self._at_once)
         return found
 
 

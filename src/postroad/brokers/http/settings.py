@@ -57,7 +57,11 @@ class PublisherSettings(SettingsGroup):
     secrets_file: str | Path | None = setting(
         None, PASSWORD_FILE, "A file with these secrets, one in a line. It is read anew when it changes."
     )
-    concurrency: int = setting(10, whole_number(1, 1000), "The most requests of the sink that are under way at once.")
+    concurrency: int = setting(
+        10,
+        whole_number(1, 1000),
+        "The most requests of the sink that are under way at once. With a template, one URL has at most half of them.",
+    )
     connect_timeout: Duration = setting(
         "10s", time_span(), "How long a new connection may take: to find the address, to connect, and for TLS."
     )
