@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
+from postroad import Message
 from postroad.admin import Admin, By, Filter, State
 from postroad.console import Role
 from postroad.console.changes import CHANGES
 from postroad.retry import Backoff
+from postroad.wording import count
 from tests.consoles import Browser, browsing, url_of
 from tests.contracts.test_admin import (
     LATER,
@@ -217,3 +221,125 @@ async def test_a_running_relay_takes_up_what_was_changed(log: Log, admin: Admin,
         mend(broker)
         await browser.change("retry", id=str(await id_of(admin, 1)))
         await until(admin, 1, State.PUBLISHED)
+
+
+# -- more than a preview counts ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def many_dead(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven dead messages of one error, of which four have one type, and an eighth; previews read the first three."""
+    monkeypatch.setattr("postroad.stores.admin.inspect.SCAN_LIMIT", 3)
+    monkeypatch.setattr("postroad.stores.admin.inspect.SAMPLE", 3)
+    kinds = ["order", "order", "order", "note", "order", "note", "note"]
+    for number, kind in enumerate(kinds, 1):
+        await log.add(Message(str(number), type=kind, key=f"k{number}"))
+    await log.add(Message("8", type="order", key="k8"))
+    broker = Arrivals()
+    broker.refuse(lambda message: "unlike the others" if message.payload == b"8" else f"no {int(message.payload)}")
+    await run_relay(log, broker, retry=ONCE)
+
+
+@pytest.mark.parametrize(
+    ("query", "would", "made"),
+    [
+        ({"error_pattern": "no <n>"}, "At least 3 dead messages would be dropped", 7),
+        ({"type": "order"}, "About 3 dead messages would be dropped", 5),
+        ({"error_pattern": "unlike the others"}, "An unknown number of dead messages would be dropped", 1),
+        ({"type": "order", "key": "k8"}, "1 dead message would be dropped", 1),
+    ],
+)
+async def test_all_that_match_are_changed_if_there_were_too_many_to_count(
+    many_dead: None, browser: Browser, query: dict[str, str], would: str, made: int
+) -> None:
+    preview = await browser.get("do/drop", **query)
+    assert would in preview.text
+    assert ("They were not all counted" in preview.text) == ("1 dead" not in would)
+    done = await browser.send(preview.form("/do/drop"), reason="not needed")
+    assert f"dropped {count(made, 'dead message')}." in done.text
+    undo = await browser.follow(done.links["Undo: restore them"])
+    assert "would be dead again" in undo.text
+
+
+async def test_an_exact_number_is_refused_when_there_are_too_many_to_count(
+    log: Log, admin: Admin, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await dead(log, 1)
+    preview = await browser.get("do/drop", error_pattern="no <n>")
+    monkeypatch.setattr("postroad.stores.admin.inspect.SCAN_LIMIT", 2)
+    await log.add(*numbered(5, 6))
+    await run_relay(log, refusing(5, 6), retry=ONCE)
+    refused = await browser.send(preview.form("/do/drop"), reason="not needed")
+    assert refused.status == 409
+    assert "there are more than the 1 that you confirmed" in refused.text
+    assert "At least 2 dead messages would be dropped" in refused.text
+    assert await admin.audit() == []
+    assert "dropped 3 dead messages" in (await browser.send(refused.form("/do/drop"))).text
+
+
+# -- what grows by itself ----------------------------------------------------------------------------------------------
+
+
+async def test_a_rewind_is_of_the_messages_that_were_there(log: Log, browser: Browser) -> None:
+    await log.add(*numbered(1, 2))
+    await run_relay(log, Arrivals())
+    preview = await browser.get("do/rewind", to="1")
+    assert "2 messages would be published again" in preview.text
+    await log.add(*numbered(3))
+    await run_relay(log, Arrivals())
+    asked = await browser.send(preview.form("/do/rewind"))
+    assert "A reason is required" in asked.text
+    assert "2 messages would be published again" in asked.text
+    done = await browser.send(asked.form("/do/rewind"), reason="lost there")
+    assert "Done: 2 messages will be published again." in done.text
+    again = Arrivals()
+    await run_relay(log, again)
+    assert sorted(message.payload for message in again.messages) == [b"1", b"2"]
+
+
+async def test_a_rewind_of_more_than_is_counted(log: Log, browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("postroad.stores.admin.rewind.SAMPLE", 2)
+    await log.add(*(Message(str(number), type="note" if number < 3 else "order") for number in range(1, 6)))
+    await run_relay(log, Arrivals())
+    found = await browser.get("time-machine", sink="default", to="2020-01-01T00:00", type="order")
+    assert "An unknown number of messages since" in found.text
+    preview = await browser.follow(found.links["Rewind…"])
+    assert "An unknown number of messages would be published again" in preview.text
+    done = await browser.send(preview.form("/do/rewind"), reason="lost there")
+    assert "Done: 3 messages will be published again." in done.text
+
+
+async def test_a_cleanup_is_of_the_messages_that_were_old(log: Log, browser: Browser) -> None:
+    await log.add(*numbered(1, 2))
+    await run_relay(log, Arrivals())
+    await log.make_older(timedelta(days=1))
+    began = datetime.now(UTC)
+    preview = await browser.get("do/cleanup", older_than="0s")
+    assert "2 messages older than 0 would be deleted" in preview.text
+    await log.add(*numbered(3))
+    await run_relay(log, Arrivals())
+    form = preview.form("/do/cleanup")
+    parts = urlsplit(form.action)
+    query = dict(parse_qsl(parts.query))
+    assert began <= datetime.fromisoformat(query["before"]) <= datetime.now(UTC)
+    query["before"] = (began - timedelta(hours=1)).isoformat()  # as if it had been shown then, which no clock decides
+    form.action = f"{parts.path}?{urlencode(query)}"
+    done = await browser.send(form, reason="the disk is full")
+    assert "deleted 2 messages" in done.text
+
+
+async def test_a_key_is_held_and_a_sink_removed_while_messages_come(log: Log, admin: Admin, browser: Browser) -> None:
+    await run_relay(log, Arrivals())
+    hold = await browser.get("do/hold", key="k")
+    remove = await browser.get("do/remove-sink", sink="default")
+    assert "0 undelivered messages will never be delivered there" in remove.text
+    await log.add(*numbered(1, 2, key="k"))
+    assert "is held at sink" in (await browser.send(hold.form("/do/hold"), reason="looking")).text
+    assert "removed sink" in (await browser.send(remove.form("/do/remove-sink"), reason="forgotten")).text
+    assert await admin.sinks() == []
+
+
+async def test_a_bound_must_be_one(log: Log, browser: Browser) -> None:
+    await run_relay(log, Arrivals())
+    refused = await browser.get("do/rewind", to="1", until="now")
+    assert (refused.status, "it must be a position in the log, such as 1000" in refused.text) == (400, True)

@@ -20,6 +20,7 @@ from postroad.admin import Admin, By, DeadLetterFilter, State
 from postroad.brokers.memory import MemoryBroker, MemoryQueue
 from postroad.codecs import Zlib
 from postroad.console import Redaction
+from postroad.console.pages.message import PAYLOAD_BYTES
 from postroad.retry import Backoff
 from postroad.stores.sqlite import migrate_sqlite
 from tests.consoles import Browser, browsing, url_of
@@ -136,6 +137,16 @@ async def test_a_payload_needs_its_right_and_each_look_is_in_the_audit(log: Log,
         shown = await browser.send((await browser.get(f"message/{id}")).form("/payload"))
         assert "4242" not in shown.source
         assert "hunter2" in shown.source
+
+
+@pytest.mark.parametrize("size", [70_000, PAYLOAD_BYTES + 1])
+async def test_a_large_payload_is_redacted(log: Log, admin: Admin, browser: Browser, size: int) -> None:
+    await log.add(Message({"id": 1, "credentials": {"user": "hunter2"}, "note": "\u20ac" * (size // 3)}, type="large"))
+    shown = await browser.send((await browser.get(f"message/{await id_of(admin, 1)}")).form("/payload"))
+    assert re.search(r'"id": ?1', shown.text)
+    assert "[hidden]" in shown.text
+    assert "hunter2" not in shown.source
+    assert "some values are hidden by their names" in shown.text
 
 
 async def test_a_compressed_payload_is_said_and_not_shown(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from aio_pika.exceptions import ChannelClosed
 
 from postroad import Message
 from postroad.admin import By, ConsumerFacts, Filter, Finding, Level, Limits, examine, open_admin
+from postroad.brokers.rabbitmq.checks import UNLIMITED
 from postroad.brokers.rabbitmq.settings import PublisherSettings
 from postroad.brokers.registry import publisher_for
 from postroad.config import RelaySettings
@@ -220,6 +221,26 @@ async def test_a_quorum_queue_of_this_version(log: SQLiteLog, vhost: str) -> Non
     consumers = [ConsumerFacts("stock", None, 0, {"x-queue-type": "quorum"})]
     assert (await the_one(log, "rabbitmq-delivery-limit", vhost)).level is Level.SKIPPED
     assert (await the_one(log, "rabbitmq-delivery-limit", vhost, consumers=consumers)).level is Level.OK
+
+
+async def test_the_dead_letter_queue_is_asked_for_its_limit(
+    log: SQLiteLog, vhost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if this server were of a version that has a limit where none is given."""
+    monkeypatch.setattr("postroad.brokers.rabbitmq.facts.server_version", lambda _: "4.0.0")
+    consumers = [ConsumerFacts(name, None, 0, UNLIMITED, f"{name}.dead") for name in ("old", "new", "missing")]
+    async with rabbitmq_channel(vhost) as channel:
+        await channel.declare_queue("old.dead", durable=True, arguments={"x-queue-type": "quorum"})
+        await channel.declare_queue("new.dead", durable=True, arguments=UNLIMITED)
+    findings = await examine(f"sqlite:///{log.path}", to=vhost, watch_seconds=0, consumers=consumers)
+    (warned,) = [each for each in findings if each.check == "rabbitmq-delivery-limit" and each.level is not Level.OK]
+    assert warned.level is Level.WARNING
+    assert "the dead-letter queue 'old.dead' of consumer 'old' may drop a letter" in warned.text
+    assert "current is none" in warned.text
+    assert "set_policy no-limit '^old\\.dead$'" in str(warned.fix)
+    async with rabbitmq_channel(vhost) as channel:
+        with pytest.raises(ChannelClosed, match="no queue 'missing.dead'"):
+            await channel.declare_queue("missing.dead", passive=True)
 
 
 async def test_nothing_is_left_on_the_broker(log: SQLiteLog, vhost: str, rabbitmq: RabbitMQ) -> None:

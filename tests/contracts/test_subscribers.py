@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import struct
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol
@@ -715,3 +716,56 @@ async def test_without_a_server_or_relay(unused_tcp_port: int) -> None:
 def test_settings_that_are_wrong(settings: dict[str, Any], wrong: str) -> None:
     with pytest.raises(InvalidSetting, match=wrong):
         orders("amqp://localhost", **settings)
+
+
+# -- the limit of a quorum queue's dead letters ------------------------------------------------------------------------
+
+QUORUM = {"arguments": {"x-queue-type": "quorum"}}
+
+
+def limit_of(rabbitmq: RabbitMQ, vhost: str, queue: str) -> int | None:
+    """The limit that a quorum queue was declared with."""
+    listed = rabbitmq.ctl("list_queues", "-p", vhost.rpartition("/")[2], "name", "arguments")
+    (arguments,) = [line.partition("\t")[2] for line in listed.splitlines() if line.startswith(f"{queue}\t")]
+    assert '"quorum"' in arguments
+    found = re.search(r'"x-delivery-limit",[^}]*?(-?\d+)}', arguments)
+    return None if found is None else int(found[1])
+
+
+async def opened(vhost: str, **settings: Any) -> None:
+    subscriber = orders(vhost, **QUORUM, **settings)
+    await subscriber.open()
+    await subscriber.close()
+
+
+async def test_letters_of_this_server_may_be_looked_at_as_often_as_one_likes(rabbitmq: RabbitMQ, vhost: str) -> None:
+    """RabbitMQ 3 takes -1 for 0, and would drop each letter that is returned once."""
+    await opened(vhost)
+    assert limit_of(rabbitmq, vhost, "orders.dead") is None
+    async with rabbitmq_channel(vhost) as channel:
+        await channel.default_exchange.publish(aio_pika.Message(b"1"), "orders.dead")
+    for _ in range(3):
+        box = orders(vhost, **QUORUM).dead_letters()
+        await box.open()
+        assert [letter.body async for letter in box.letters()] == [b"1"]
+        await box.close()
+
+
+@pytest.mark.parametrize("partitions", [None, 2])
+async def test_a_new_queue_for_dead_letters_has_no_limit_since_4(
+    rabbitmq: RabbitMQ, vhost: str, partitions: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if this server, which declares such a queue as 4.0 does, were of that version."""
+    monkeypatch.setattr("postroad.brokers.rabbitmq.topology.server_version", lambda _: "4.0.0")
+    await opened(vhost, partitions=partitions)
+    await opened(vhost, partitions=partitions)
+    assert limit_of(rabbitmq, vhost, "orders.dead") == -1
+
+
+async def test_a_queue_for_dead_letters_from_before_4_keeps_its_limit(
+    rabbitmq: RabbitMQ, vhost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await opened(vhost)
+    monkeypatch.setattr("postroad.brokers.rabbitmq.topology.server_version", lambda _: "4.0.0")
+    await opened(vhost)
+    assert limit_of(rabbitmq, vhost, "orders.dead") is None

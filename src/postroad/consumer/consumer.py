@@ -218,6 +218,12 @@ class Consumer(Generic[Tx]):
         """The arguments with which its queue is declared, where its broker has such."""
         return dict(getattr(self._source_settings, "arguments", None) or {})
 
+    @property
+    def dead_letter_queue(self) -> str | None:
+        """The queue for its dead letters, where its broker has such. Raises InvalidSetting as `run` does."""
+        queue: str | None = getattr(self._subscriber(), "dead_letter_queue", None)
+        return queue
+
     def add_listener(self, listener: Listener) -> None:
         """Give events to this listener, too. Call it before the consumer runs."""
         self._listeners.add(listener)

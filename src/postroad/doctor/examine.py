@@ -52,6 +52,8 @@ class ConsumerFacts(NamedTuple):
     """For how many seconds a message may be delivered again."""
     queue_arguments: dict[str, Any]
     """How its queue is declared, where its broker has such arguments."""
+    dead_letter_queue: str | None = None
+    """Where its dead letters go, if that is a queue."""
 
 
 class SecretFile(NamedTuple):

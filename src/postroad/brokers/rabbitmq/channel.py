@@ -25,11 +25,11 @@ from postroad.errors import BrokerUnavailable, LoginRefused
 from postroad.message import StoredMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from yarl import URL
 
-__all__ = ["CLOSE_SECONDS", "AlarmConnection", "ConfirmChannel", "LinkLost", "translated"]
+__all__ = ["CLOSE_SECONDS", "AlarmConnection", "ConfirmChannel", "LinkLost", "server_version", "translated"]
 
 
 CLOSE_SECONDS: Final = 5
@@ -63,6 +63,13 @@ class LoginLost(LinkLost):
     """The broker refuses the user or its password."""
 
     outage = LoginRefused
+
+
+def server_version(connection: Connection) -> str:
+    """The version that the server has named itself, such as 3.13.7; "?" if it has not."""
+    properties: Any = connection.server_properties or {}
+    version = properties.get("version", "?")
+    return version.decode() if isinstance(version, bytes) else str(version)
 
 
 @contextmanager
@@ -126,6 +133,14 @@ class ConfirmChannel(Channel):
                 await self.exchange_declare(name, exchange_type="topic", durable=True, passive=only_check)
         except LinkLost as lost:
             raise self._ended or lost from lost  # the broker's own reason, with its code
+
+    async def declare_queue(self, name: str, arguments: Mapping[str, Any], *, only_check: bool) -> None:
+        """Declare a durable queue, or check that a queue of that name exists."""
+        try:
+            with translated():
+                await self.queue_declare(name, durable=True, passive=only_check, arguments=dict(arguments))
+        except LinkLost as lost:
+            raise self._ended or lost from lost
 
     def begin(self) -> Confirms:
         """Begin to count the confirms of a new call. The channel must be clean."""

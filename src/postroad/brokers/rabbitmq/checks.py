@@ -6,17 +6,17 @@ AMQP can't list bindings and queues, nor tell a server's configuration; what it 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from postroad.findings import Checks, error, ok, skipped, warning
 from postroad.message import LARGEST_PAYLOAD_OF_ALL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from postroad.findings import Facts, Limits, Verdict
 
-__all__ = ["CHECKS", "version_of"]
+__all__ = ["CHECKS", "DELIVERY_LIMIT", "QUEUE_TYPE", "UNLIMITED", "dead_letter_arguments", "version_of"]
 
 CHECKS: Final = Checks("RabbitMQ")
 
@@ -24,6 +24,25 @@ DEFAULT_LIMIT: Final = 16 * 1024 * 1024
 """The largest message that RabbitMQ 4 takes unless it is configured."""
 DEFAULT_DELIVERIES: Final = 20
 """After so many deliveries without an ack, a quorum queue of RabbitMQ 4 drops a message, unless it is configured."""
+
+
+QUEUE_TYPE: Final = "x-queue-type"
+DELIVERY_LIMIT: Final = "x-delivery-limit"
+UNLIMITED: Final[dict[str, Any]] = {QUEUE_TYPE: "quorum", DELIVERY_LIMIT: -1}
+"""A quorum queue that drops nothing. Only RabbitMQ 4 takes -1 for no limit: 3.x takes it for 0, and has none unless it
+is given.
+"""
+
+
+def dead_letter_arguments(arguments: Mapping[str, Any], version: str) -> dict[str, Any]:
+    """How a consumer's new dead-letter queue is declared, whose other queues have these arguments.
+
+    It has their type: a classic queue is unavailable while its node is down, and then a consumer of quorum queues could
+    not start. It has no limit of deliveries: whenever an operator looks at the letters, each is delivered and returned.
+    """
+    if arguments.get(QUEUE_TYPE) == "quorum" and version_of(version) >= (4, 0):
+        return UNLIMITED
+    return {name: value for name, value in arguments.items() if name == QUEUE_TYPE}
 
 
 def version_of(text: str) -> tuple[int, int]:
@@ -123,15 +142,24 @@ def dead_letter_topic(facts: Facts, limits: Limits) -> Verdict:
     )
 
 
-@CHECKS.check("rabbitmq-delivery-limit", "rabbitmq_version", "consumers_given")
+@CHECKS.check("rabbitmq-delivery-limit", "rabbitmq_version", "consumers_given", "rabbitmq_dead_letter_queues")
 def delivery_limit(facts: Facts, limits: Limits) -> Iterator[Verdict]:
-    """A quorum queue does not drop messages after some redeliveries."""
-    version = facts["rabbitmq_version"]
+    """A quorum queue does not drop messages after some redeliveries, nor its dead-letter queue letters."""
+    version, differing = facts["rabbitmq_version"], facts["rabbitmq_dead_letter_queues"]
     for consumer in facts["consumers_given"]:
-        arguments = consumer.queue_arguments
-        limit = arguments.get("x-delivery-limit")
-        if arguments.get("x-queue-type") != "quorum":
+        arguments, letters = consumer.queue_arguments, consumer.dead_letter_queue
+        limit = arguments.get(DELIVERY_LIMIT)
+        if arguments.get(QUEUE_TYPE) != "quorum":
             yield ok(f"the queue of consumer {consumer.name!r} is not declared as a quorum queue", arguments=arguments)
+        elif limit is not None and limit < 0 and version_of(version) < (4, 0):
+            yield error(
+                f"RabbitMQ {version} takes the delivery limit {limit} of consumer {consumer.name!r} for 0, and drops "
+                "each message that is to be delivered a second time",
+                f"leave {DELIVERY_LIMIT} out of Consumer(..., arguments=...): without it there is no limit before "
+                "RabbitMQ 4; then let the queue run empty, and delete it",
+                arguments=arguments,
+                version=version,
+            )
         elif limit is None and version_of(version) >= (4, 0) and "x-dead-letter-exchange" not in arguments:
             yield warning(
                 f"RabbitMQ {version} drops a message of consumer {consumer.name!r} after {DEFAULT_DELIVERIES} "
@@ -143,3 +171,12 @@ def delivery_limit(facts: Facts, limits: Limits) -> Iterator[Verdict]:
             )
         else:
             yield ok(f"the quorum queue of consumer {consumer.name!r} drops nothing by default", arguments=arguments)
+        if version_of(version) >= (4, 0) and letters is not None and differing.get(letters) is not None:
+            yield warning(
+                f"the dead-letter queue {letters!r} of consumer {consumer.name!r} may drop a letter when operators "
+                f"have looked at it some {DEFAULT_DELIVERIES} times: {differing[letters]}",
+                f"rabbitmqctl set_policy no-limit '^{re.escape(letters)}$' '{{\"delivery-limit\": -1}}' --apply-to "
+                "quorum_queues; or retry or drop its letters and delete it: the consumer declares it without a limit",
+                queue=letters,
+                version=version,
+            )

@@ -1,7 +1,7 @@
 """Asks a RabbitMQ server what `checks` judges, without changing anything there.
 
 Messages are sent to the default exchange, with a routing key that no queue has: the broker returns them and keeps none.
-An exchange is declared only if it is there already, which tells whether it is as we would declare it.
+An exchange or a queue is declared only if it is there already, which tells whether it is as we would declare it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from uuid import uuid4
 
 from postroad.brokers.certificates import ask_certificate
 from postroad.brokers.rabbitmq.address import Address
-from postroad.brokers.rabbitmq.channel import CLOSE_SECONDS, AlarmConnection, LinkLost
+from postroad.brokers.rabbitmq.channel import CLOSE_SECONDS, AlarmConnection, LinkLost, server_version
+from postroad.brokers.rabbitmq.checks import QUEUE_TYPE, UNLIMITED
 from postroad.brokers.rabbitmq.frames import Properties, publish_frames
 from postroad.brokers.rabbitmq.publisher import limit_named_in
 from postroad.errors import InvalidSetting
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["gather"]
 
 ANSWER_SECONDS: Final = 5.0
+_OF_SERVER: Final = (
+    "rabbitmq_version", "rabbitmq_exchange", "rabbitmq_alarm", "rabbitmq_size", "rabbitmq_dead_letter_queues",
+)  # fmt: skip
 _MISSING: Final = 404
 _DIFFERS: Final = 406
 
@@ -44,25 +48,20 @@ async def gather(url: str, settings: PublisherSettings, known: Facts) -> Facts:
         connection = await address.connect(lambda host: AlarmConnection(host, ANSWER_SECONDS), seconds)
     except LinkLost as lost:
         facts.know("broker_connection", {"place": address.name, "error": str(lost)})
-        for name in ("rabbitmq_version", "rabbitmq_exchange", "rabbitmq_alarm", "rabbitmq_size"):
+        for name in _OF_SERVER:
             facts.miss(name, "the broker can't be reached")
         return facts
     try:
-        version = _version(connection)
+        version = server_version(connection)
         facts.know("broker_connection", {"place": address.name, "error": None, "server": f"RabbitMQ {version}"})
         facts.know("rabbitmq_version", version)
         await _exchange(connection, settings, facts)
         await _alarm(connection, facts)
         await _size(connection, settings, known, facts)
+        await _dead_letter_queues(connection, known, facts)
     finally:
         await connection.disconnect("doctor is done", CLOSE_SECONDS)
     return facts
-
-
-def _version(connection: AlarmConnection) -> str:
-    properties: Any = connection.server_properties or {}
-    version = properties.get("version", "?")
-    return version.decode() if isinstance(version, bytes) else str(version)
 
 
 # -- the certificate -------------------------------------------------------------------------------------------------
@@ -124,6 +123,33 @@ async def _declare(connection: AlarmConnection, name: str, *, only_check: bool) 
     async with asyncio.timeout(ANSWER_SECONDS):
         await channel.declare_exchange(name, only_check=only_check)
     connection.give_back(channel)
+
+
+async def _dead_letter_queues(connection: AlarmConnection, known: Facts, facts: Facts) -> None:
+    """How each dead-letter queue of a quorum queue differs from one without a limit of deliveries; None: not at all.
+    One that is not there is left out.
+    """
+    found: dict[str, str | None] = {}
+    if "consumers_given" not in known:
+        return
+    for consumer in known["consumers_given"]:
+        name = consumer.dead_letter_queue
+        if name is None or consumer.queue_arguments.get(QUEUE_TYPE) != "quorum":
+            continue
+        try:
+            for passive in (True, False):
+                channel = await connection.take()
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    await channel.declare_queue(name, UNLIMITED, only_check=passive)
+                connection.give_back(channel)
+            found[name] = None
+        except LinkLost as lost:
+            if lost.code == _DIFFERS:
+                found[name] = str(lost)
+            elif lost.code != _MISSING:
+                facts.miss("rabbitmq_dead_letter_queues", f"the queue {name!r} can't be checked: {lost}")
+                return
+    facts.know("rabbitmq_dead_letter_queues", found)
 
 
 async def _alarm(connection: AlarmConnection, facts: Facts) -> None:

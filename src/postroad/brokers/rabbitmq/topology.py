@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from postroad.brokers.rabbitmq.channel import LinkLost, translated
+from postroad.brokers.rabbitmq.channel import LinkLost, server_version, translated
+from postroad.brokers.rabbitmq.checks import DELIVERY_LIMIT, dead_letter_arguments
 from postroad.brokers.rabbitmq.partitions import Names, portion_keys
 from postroad.errors import InvalidSetting
 from postroad.kinds import NAME
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["Topology"]
 
 PROBE: Final = 2  # the number of a channel that is open only for a moment
-_QUEUE_TYPE: Final = "x-queue-type"
 _SINGLE_ACTIVE: Final = "x-single-active-consumer"
 
 
@@ -48,8 +48,6 @@ class Topology:
         self.arguments: dict[str, Any] = {_SINGLE_ACTIVE: True} if self.single_active else {}
         self.arguments |= settings.arguments or {}
         """Of the declaration of each queue."""
-        # A classic queue is unavailable while its node is down, and then a consumer of quorum queues could not start.
-        self._of_dead_letters = {name: value for name, value in self.arguments.items() if name == _QUEUE_TYPE}
 
     async def ensure(self, connection: DeliveryConnection, channel: DeliveryChannel) -> None:
         """Declare or check all of it, as the setting `declare` says. Raises LinkLost with what to do."""
@@ -58,6 +56,7 @@ class Topology:
                 case "create":
                     await self._refuse_undivided(connection)
                     with translated():
+                        await self._declare_dead_letter_queue(connection, channel)
                         await self._declare(channel)
                 case "check":
                     with translated():
@@ -71,10 +70,18 @@ class Topology:
         for queue in (self.dead_letter_queue, *self.queues):
             await channel.queue_declare(queue, durable=True, passive=True)
 
+    async def _declare_dead_letter_queue(self, connection: DeliveryConnection, channel: DeliveryChannel) -> None:
+        """One that is there keeps the limit that it was declared with, by an older broker: with another, RabbitMQ would
+        refuse to declare it.
+        """
+        arguments = dead_letter_arguments(self.arguments, server_version(connection))
+        if DELIVERY_LIMIT in arguments and await self._exists(connection, self.dead_letter_queue):
+            return
+        await channel.queue_declare(self.dead_letter_queue, durable=True, arguments=arguments)
+
     async def _declare(self, channel: DeliveryChannel) -> None:
         exchange, bindings = self._settings.exchange, self._settings.bindings or ()
         await channel.exchange_declare(exchange, exchange_type="topic", durable=True)
-        await channel.queue_declare(self.dead_letter_queue, durable=True, arguments=self._of_dead_letters)
         for queue in self.queues:
             await channel.queue_declare(queue, durable=True, arguments=self.arguments)
         if self.names is None:
@@ -103,19 +110,25 @@ class Topology:
         if self.names is None:
             return
         with translated():
-            channel = await connection.channel(PROBE, publisher_confirms=False)
-            try:
-                await channel.queue_declare(self.queue, passive=True)
-            except Exception as error:  # aiormq's, for whatever the broker answers
-                if "NOT_FOUND" in str(error):
-                    return
-                raise
-            await channel.close()
+            if not await self._exists(connection, self.queue):
+                return
         raise LinkLost(
             f"partitions is {self.names.partitions}, and there is a queue {self.queue!r}: what it has must be handled "
             "before what comes to the partitions. Let a consumer without partitions empty it while no relay publishes, "
             "and delete it"
         )
+
+    async def _exists(self, connection: DeliveryConnection, queue: str) -> bool:
+        """On a channel of its own, which the broker closes if there is no such queue."""
+        channel = await connection.channel(PROBE, publisher_confirms=False)
+        try:
+            await channel.queue_declare(queue, passive=True)
+        except Exception as error:  # aiormq's, for whatever the broker answers
+            if "NOT_FOUND" in str(error):
+                return False
+            raise
+        await channel.close()
+        return True
 
     def _why_not(self, lost: LinkLost) -> str:
         queue, exchange = self.queue, self._settings.exchange

@@ -26,9 +26,8 @@ async def _hold(admin: Admin, given: Given) -> Plan:
     return Plan(
         would=f"key {one_line(key)!r} would be held at sink {sink!r}, with {waiting}",
         number=Count(1),
-        confirmed=found.waiting,
         thing="key",
-        act=lambda by, expected: admin.hold(sink, key, by, expected=expected),
+        act=lambda by, _: admin.hold(sink, key, by),
         done=lambda _: f"key {one_line(key)!r} is held at sink {sink!r}",
         command=command("key", "hold", key, sink=sink),
         warning=unknown,

@@ -6,24 +6,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from postroad.admin import DeadLetterFilter
+from postroad.admin import Count, DeadLetterFilter
 from postroad.console.access import Right
 from postroad.console.changes.plan import Change, Given, Link, Plan, command
 from postroad.errors import InvalidSetting
 from postroad.wording import count, one_line
 
 if TYPE_CHECKING:
-    from postroad.admin import Admin, Count
+    from postroad.admin import Admin
     from postroad.dead_letters import DeadLetterBox
 
 __all__ = ["CHANGES"]
 
 
 async def _retry(admin: Admin, given: Given) -> Plan:
-    which, box, number = await _chosen(admin, given)
+    which, box, number, letters = await _chosen(admin, given)
     return Plan(
-        would=f"{_letters(number, which)} would be moved from {box.name} back to the consumer, and handled again",
-        number=number,
+        would=f"{letters} would be moved from {box.name} back to the consumer, and handled again",
+        number=Count(number),
         thing="dead letter",
         nothing=_nothing(which),
         act=lambda by, expected: admin.retry_dead_letters(box, which, by, expected=expected),
@@ -34,10 +34,10 @@ async def _retry(admin: Admin, given: Given) -> Plan:
 
 
 async def _drop(admin: Admin, given: Given) -> Plan:
-    which, box, number = await _chosen(admin, given)
+    which, box, number, letters = await _chosen(admin, given)
     return Plan(
-        would=f"{_letters(number, which)} would be dropped from {box.name}",
-        number=number,
+        would=f"{letters} would be dropped from {box.name}",
+        number=Count(number),
         thing="dead letter",
         nothing=_nothing(which),
         act=lambda by, expected: admin.drop_dead_letters(box, which, by, expected=expected),
@@ -55,7 +55,8 @@ CHANGES: Final = (
 _BACK: Final = Link("Inbox", "inbox")
 
 
-async def _chosen(admin: Admin, given: Given) -> tuple[DeadLetterFilter, DeadLetterBox, Count]:
+async def _chosen(admin: Admin, given: Given) -> tuple[DeadLetterFilter, DeadLetterBox, int, str]:
+    """The letters that are chosen, where they are, how many would be changed at once, and that in words."""
     name = given.needed("consumer")
     if name not in given.consumers:
         known = ", ".join(given.consumers) or "none"
@@ -71,17 +72,15 @@ async def _chosen(admin: Admin, given: Given) -> tuple[DeadLetterFilter, DeadLet
     )
     if which.is_empty and not which.all:
         raise InvalidSetting("no dead letters are selected; choose some, or all")
-    return which, given.consumers[name].dead_letters(), await admin.preview_dead_letters(which)
+    number = await admin.preview_dead_letters(which)
+    newest = "" if number.exact else "the newest "
+    letters = f"{newest}{count(number.number, 'dead letter')} of consumer {one_line(name)!r}"
+    return which, given.consumers[name].dead_letters(), number.number, letters
 
 
 def _command(verb: str, which: DeadLetterFilter) -> str:
     options: dict[str, Any] = {"type": which.type, "error": which.error, "all": which.all}
     return command("inbox", "dead", verb, *which.ids, app="MODULE:NAME", **options)
-
-
-def _letters(number: Count, which: DeadLetterFilter) -> str:
-    newest = "" if number.exact else "the newest "
-    return f"{newest}{count(number.number, 'dead letter')} of consumer {one_line(which.consumer or '')!r}"
 
 
 def _nothing(which: DeadLetterFilter) -> str:

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from postroad.admin import Count, Filter, State
 from postroad.console.access import Right
-from postroad.console.changes.plan import Change, Given, Link, Plan, command
+from postroad.console.changes.plan import Change, Given, Link, Plan, about, command
 from postroad.errors import InvalidSetting
-from postroad.wording import count, one_line
+from postroad.wording import one_line
 
 if TYPE_CHECKING:
     from postroad.admin import Admin, MessageRow
@@ -24,7 +24,7 @@ _NO_DEAD: Final = "no dead message matches any more: they were retried, dropped 
 async def _retry(admin: Admin, given: Given) -> Plan:
     which, number, sample = await _dead(admin, given)
     return Plan(
-        would=f"{count(number.number, 'dead message')} would be retried, at once and with all attempts",
+        would=f"{_many(number, which, 'dead message')} would be retried, at once and with all attempts",
         number=number,
         thing="dead message",
         nothing=_NO_DEAD,
@@ -40,7 +40,7 @@ async def _retry(admin: Admin, given: Given) -> Plan:
 async def _drop(admin: Admin, given: Given) -> Plan:
     which, number, sample = await _dead(admin, given)
     return Plan(
-        would=f"{count(number.number, 'dead message')} would be dropped: they are never published",
+        would=f"{_many(number, which, 'dead message')} would be dropped: they are never published",
         number=number,
         thing="dead message",
         nothing=_NO_DEAD,
@@ -58,7 +58,7 @@ async def _restore(admin: Admin, given: Given) -> Plan:
     number = await admin.preview_restore(which)
     page = await admin.messages(which, SAMPLE)
     return Plan(
-        would=f"{count(number.number, 'dropped message')} would be dead again, and can be retried then",
+        would=f"{_many(number, which, 'dropped message')} would be dead again, and can be retried then",
         number=number,
         thing="dropped message",
         nothing="no dropped message matches any more: retention has deleted them, or they were restored meanwhile",
@@ -126,6 +126,11 @@ def _selected(given: Given) -> Filter:
     if which.is_empty and not which.all:
         raise InvalidSetting("no messages are selected; choose some, or all")
     return which
+
+
+def _many(number: Count, which: Filter, thing: str) -> str:
+    """A count by the pattern of the error is a lower bound where it stopped; other counts are estimated."""
+    return about(number, thing, lower_bound=which.error_pattern is not None)
 
 
 def _options(which: Filter) -> dict[str, Any]:

@@ -13,13 +13,14 @@ from postroad.admin import Count, Filter, State
 from postroad.errors import InvalidSetting
 from postroad.kinds import duration
 from postroad.stores.admin.names import suggestion
+from postroad.wording import count
 
 if TYPE_CHECKING:
     from postroad.admin import Admin, By, Done, MessageRow
     from postroad.console.access import Right
     from postroad.consumer import Consumer
 
-__all__ = ["Change", "Given", "Link", "Plan", "command", "parse_time"]
+__all__ = ["Change", "Given", "Link", "Plan", "about", "command", "parse_time"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +40,17 @@ class Plan:
     """One sentence: "3 dead messages would be retried"."""
     number: Count
     """How many things it would change. If that is none, there is nothing to confirm."""
-    confirmed: int | None = None
-    """The number that must not have grown when the change is made; None: `number`."""
+    grows: bool = False
+    """More of them are no reason to ask again: they become more by themselves while relays run, or `fixed` keeps what
+    has come since the preview out.
+    """
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    """What the form adds to the query, so that the change is about what the preview was about."""
     thing: str
     """What is counted, such as "dead message"."""
     nothing: str = "there is nothing to change"
-    act: Callable[[By, int], Awaitable[Done]]
-    """Makes the change, if it is not about more things than this."""
+    act: Callable[[By, int | None], Awaitable[Done]]
+    """Makes the change, if it is not about more things than this. None: however many there are."""
     done: Callable[[str], str]
     """What is said afterwards, given such as "3 dead messages"."""
     command: str
@@ -57,9 +62,9 @@ class Plan:
     back: Link
 
     @property
-    def expected(self) -> int:
-        """What the form sends back."""
-        return self.number.number if self.confirmed is None else self.confirmed
+    def expected(self) -> int | None:
+        """What the form sends back: the number that the change must not exceed. None: there is no such number."""
+        return self.number.number if self.number.exact and not self.grows else None
 
 
 Planning = Callable[["Admin", "Given"], Awaitable[Plan]]
@@ -117,6 +122,15 @@ class Given:
         text = self.text(name)
         return None if text is None else parse_time(name, text)
 
+    def position(self, name: str) -> int | None:
+        """A position in the log."""
+        text = self.text(name)
+        if text is None:
+            return None
+        if not (text.isascii() and text.isdigit() and len(text) < 19):
+            raise InvalidSetting(f"{name} is {text!r}; it must be a position in the log, such as 1000")
+        return int(text)
+
     def duration(self, name: str) -> timedelta:
         """A length of time, such as 14d."""
         return duration(name, self.needed(name))
@@ -148,6 +162,15 @@ class Given:
     def query(self) -> list[tuple[str, str]]:
         """Everything that was given, for a link."""
         return self._query
+
+
+def about(number: Count, thing: str, *, lower_bound: bool = False) -> str:
+    """A number of things; one that is not exact is an estimate, or at least so many."""
+    if number.exact:
+        return count(number.number, thing)
+    if not number.number:
+        return f"an unknown number of {thing}s"
+    return f"{'at least' if lower_bound else 'about'} {count(number.number, thing)}"
 
 
 def command(*words: str, **options: Any) -> str:

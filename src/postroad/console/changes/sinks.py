@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from postroad.admin import Count, totals
 from postroad.console.access import Right
-from postroad.console.changes.plan import Change, Given, Link, Plan, command
+from postroad.console.changes.plan import Change, Given, Link, Plan, about, command
 from postroad.wording import one_line
 
 if TYPE_CHECKING:
@@ -75,9 +75,8 @@ async def _remove(admin: Admin, given: Given) -> Plan:
     return Plan(
         would=f"sink {one_line(sink)!r}, which delivers to {place}, would be removed",
         number=Count(1),
-        confirmed=totals([report]).undelivered.number,
         thing="lane",
-        act=lambda by, expected: admin.remove_sink(sink, by, expected=expected),
+        act=lambda by, _: admin.remove_sink(sink, by),
         done=lambda lanes: f"removed sink {one_line(sink)!r} ({lanes})",
         command=command("sink", "remove", sink),
         warning=f"This can't be undone: {_undelivered(report)} will never be delivered there.{last}",
@@ -94,5 +93,4 @@ CHANGES: Final = (
 
 
 def _undelivered(report: SinkReport) -> str:
-    number = totals([report]).undelivered
-    return f"{'' if number.exact else 'about '}{number.number:,} undelivered message{'' if number.number == 1 else 's'}"
+    return about(totals([report]).undelivered, "undelivered message")

@@ -1,7 +1,8 @@
 """Every change: its preview, its confirmation and its result.
 
 The address of a preview says what would change, and its form is sent to the same address with the number that was shown
-and a reason. If more would change by then, nothing is changed, and the preview is shown again.
+and a reason. If more would change by then, nothing is changed, and the preview is shown again; a change whose number
+grows by itself has a bound in the address instead.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse
 
-from postroad.admin import By
+from postroad.admin import By, Count
 from postroad.console.changes.plan import Given
 from postroad.errors import CountGrown, InvalidSetting, NotFound
 from postroad.wording import count
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["done", "given_to", "perform", "preview"]
 
 _LONGEST_REASON: Final = 1000
+_ANY: Final = "any"
+"""Sent instead of the expected number, if the preview has shown none that must not grow."""
 _NO_REASON: Final = "A reason is required: it is written into the audit."
 
 
@@ -42,17 +45,16 @@ async def perform(change: Change, context: Context) -> Response:
     plan = await change.plan(admin, given)
     reason, expected = _reason(context), _expected(context)
     if change.reason_required and reason is None:
-        return _preview(
-            change, context, plan, problem="A reason is required: it is written into the audit.", status=400
-        )
-    if plan.number.number == 0:
+        return _preview(change, context, plan, problem=_NO_REASON, status=400)
+    if plan.number == Count(0):
         return _preview(change, context, plan, status=409)
-    if plan.expected > expected:
+    if expected is not None and plan.expected is not None and plan.expected > expected:
         return _preview(change, context, plan, problem=_grown(expected), status=409)
     try:
         made = await plan.act(By(context.user.name, reason), expected)
-    except CountGrown:  # since the plan was made
-        return _preview(change, context, await change.plan(admin, given), problem=_grown(expected), status=409)
+    except CountGrown as grown:  # since the plan was made
+        again = await change.plan(admin, given)
+        return _preview(change, context, again, problem=_grown(grown.expected), status=409)
     context.database.poller.forget()
     if not made.changed:
         raise NotFound(f"no {plan.thing} was left to change; another operator may have been faster")
@@ -73,6 +75,7 @@ def given_to(context: Context) -> Given:
 
 
 def _preview(change: Change, context: Context, plan: Plan, *, problem: str = "", status: int = 200) -> Response:
+    query = [pair for pair in context.request.query_params.multi_items() if pair[0] not in plan.fixed]
     return context.page(
         "change.html",
         status=status,
@@ -80,7 +83,8 @@ def _preview(change: Change, context: Context, plan: Plan, *, problem: str = "",
         plan=plan,
         problem=problem,
         reason=context.form.get("reason", ""),
-        action=context.link(f"do/{change.name}", context.request.query_params.multi_items()),
+        expected=_ANY if plan.expected is None else plan.expected,
+        action=context.link(f"do/{change.name}", query, **plan.fixed),
     )
 
 
@@ -103,8 +107,10 @@ def _reason(context: Context) -> str | None:
     return reason or None
 
 
-def _expected(context: Context) -> int:
+def _expected(context: Context) -> int | None:
     text = context.form.get("expected", "")
+    if text == _ANY:
+        return None
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise InvalidSetting(f"expected is {text!r}; it must be the number that the preview has shown")
     return int(text)

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["answer_view", "message", "payload", "shown_payload"]
 
-PAYLOAD_BYTES = 64 * 1024
+PAYLOAD_BYTES: Final = 256 * 1024
+"""So much of a payload is read. A larger one is redacted as a text whose end is missing."""
 
 
 class Step(NamedTuple):
@@ -161,6 +162,7 @@ def _payload(context: Context, message: MessageHistory) -> dict[str, Any]:
 
 def shown_payload(context: Context, body: bytes, content_type: str, size: int) -> dict[str, Any]:
     """A payload, with the fields hidden that are to be hidden."""
+    body = body[:PAYLOAD_BYTES]
     hidden = context.shared.redaction.payload(body)
     whole = size == len(body)
     view = payload_view(hidden, content_type, size=len(hidden) if whole else size, most=4 * LARGEST_SHOWN)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from postroad.admin import Rewind
+from postroad.console.changes.plan import about
 from postroad.console.pages.change import given_to
 from postroad.errors import InvalidSetting
 
@@ -38,6 +39,7 @@ async def time_machine(context: Context) -> Response:
         sinks=sinks,
         to=to,
         found=found,
+        many="" if found is None else about(found.count, "message"),
         most=MOST_HOURS,
         rewind=None if to is None else [*rewind, ("to", to.isoformat(timespec="seconds"))],
     )

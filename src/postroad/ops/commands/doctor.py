@@ -88,6 +88,7 @@ def _consumer_facts(app: str, settings: Settings) -> ConsumerFacts:
         None if retain is None else retain.total_seconds(),
         may_come_again_for(settings.relay, ttl) / timedelta(seconds=1),
         consumer.queue_arguments,
+        consumer.dead_letter_queue,
     )
 
 

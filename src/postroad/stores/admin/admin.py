@@ -85,8 +85,9 @@ class Admin:
     `expected` of a change is the number that its preview has shown. If more match when the change begins, it raises
     CountGrown and changes nothing; it never changes more. Messages and sinks are counted in the transaction that makes
     the change, with the lanes locked; what is deleted in batches (`cleanup`, `forget`, `sweep_payloads`), and dead
-    letters, right before the first batch. The number may grow by itself while relays run (`rewind`, `cleanup`): give it
-    some room there.
+    letters, right before the first batch. The number of a `hold`, a `remove_sink`, a `rewind` and a `cleanup` grows by
+    itself while relays run: give it some room there, or leave it out; `Rewind.until` keeps later messages out. A number
+    that is not exact is none to expect.
 
     Raises StoreUnavailable, NotMigrated, ClientTooOld or LogNotReadable as a store does; InvalidSetting for an unknown
     sink or a filter that selects nothing; NotFound for a message or key that does not exist or has no such state.
@@ -506,6 +507,13 @@ class Admin:
         Waits for transactions that were open when the payloads were listed. Raises PayloadsUnavailable.
         """
         return await payloads.sweep(self._database, store, older_than, by, on_progress, expected=expected)
+
+    async def end_of_log(self) -> int:
+        """The position of the newest message; 0 if the log is empty. As `Rewind.until`, it lets a change be about the
+        messages that its preview was about, however many are added meanwhile.
+        """
+        async with self._database.read() as query:
+            return await inspect.end_of_log(query)
 
     async def preview_rewind(self, which: Rewind) -> Count:
         """How many messages `rewind` would publish again now."""

@@ -144,6 +144,8 @@ class Rewind(msgspec.Struct, frozen=True, kw_only=True):
     sink: str
     to: datetime | int
     """A time: messages added then or later. A number: messages at this position or later."""
+    until: int | None = None
+    """Messages at this position or before, such as `Admin.end_of_log` when a preview was shown. None: to the end."""
     key: str | None = None
     type: str | None = None
     new_ids: bool = False

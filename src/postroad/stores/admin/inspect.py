@@ -33,6 +33,7 @@ __all__ = [
     "audit_entries",
     "count_messages",
     "deferred_values",
+    "end_of_log",
     "estimate",
     "find_deferred",
     "find_ids",
@@ -119,6 +120,12 @@ async def find_ids(query: Query, digits: str, limit: int) -> Sequence[UUID]:
     """Ids that begin with these hexadecimal digits, or end with them; the latter among the newest messages only."""
     first, last = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
     return [_uuid(id) for (id,) in await query("find_ids", first, last, digits, SCAN_LIMIT, limit)]
+
+
+async def end_of_log(query: Query) -> int:
+    """The position of the newest message in the log; 0 if the log is empty."""
+    ((_, last, _, _),) = await query("log_ends", None)
+    return last or 0
 
 
 # -- many messages ---------------------------------------------------------------------------------------------------

@@ -111,9 +111,10 @@ async def _bounds(query: Query, rewind: Rewind) -> tuple[int, int]:
     ((first, last, _, _),) = await query("log_ends", rewind.sink)
     if last is None:
         return 1, 0
+    end = last if rewind.until is None else min(last, rewind.until)
     if isinstance(rewind.to, datetime):
-        return await position_at(query, to_microseconds(rewind.to), first, last), last
-    return max(first, rewind.to), last
+        return await position_at(query, to_microseconds(rewind.to), first, last), end
+    return max(first, rewind.to), end
 
 
 async def position_at(query: Query, microseconds: int, first: int, last: int) -> int:

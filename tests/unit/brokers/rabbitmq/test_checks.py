@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from postroad.admin import ConsumerFacts, Level
-from postroad.brokers.rabbitmq.checks import version_of
+from postroad.brokers.rabbitmq.checks import UNLIMITED, dead_letter_arguments, version_of
 from postroad.config import RelaySettings
 from postroad.lifecycle import State
 from postroad.relay.derived import without_dead_letter
@@ -50,12 +50,51 @@ def test_the_size_of_messages(version: str, size: dict[str, Any], level: Level) 
         ("4.0.2", {"x-queue-type": "quorum", "x-dead-letter-exchange": "dead"}, Level.OK),
         ("4.0.2", {"x-queue-type": "classic"}, Level.OK),
         ("4.0.2", {}, Level.OK),
+        ("3.10.8", {"x-queue-type": "quorum", "x-delivery-limit": -1}, Level.ERROR),
+        ("3.10.8", {"x-queue-type": "quorum", "x-delivery-limit": 5}, Level.OK),
     ],
 )
 def test_a_quorum_queue_that_drops(version: str, arguments: dict[str, Any], level: Level) -> None:
     consumers = [ConsumerFacts("stock", None, 0, arguments)]
-    (finding,) = judged("rabbitmq-delivery-limit", rabbitmq_version=version, consumers_given=consumers)
+    (finding,) = judged(
+        "rabbitmq-delivery-limit", rabbitmq_version=version, consumers_given=consumers, rabbitmq_dead_letter_queues={}
+    )
     assert finding.level is level
+
+
+@pytest.mark.parametrize(
+    ("version", "there", "levels"),
+    [
+        ("4.0.2", {"stock.dead": "inequivalent arg"}, [Level.OK, Level.WARNING]),
+        ("4.0.2", {"stock.dead": None}, [Level.OK]),
+        ("4.0.2", {}, [Level.OK]),
+        ("3.13.7", {"stock.dead": "inequivalent arg"}, [Level.OK]),
+    ],
+)
+def test_a_dead_letter_queue_that_drops(version: str, there: dict[str, str | None], levels: list[Level]) -> None:
+    arguments = UNLIMITED if version.startswith("4") else {"x-queue-type": "quorum"}
+    findings = judged(
+        "rabbitmq-delivery-limit",
+        rabbitmq_version=version,
+        consumers_given=[ConsumerFacts("stock", None, 0, arguments, "stock.dead")],
+        rabbitmq_dead_letter_queues=there,
+    )
+    assert [finding.level for finding in findings] == levels
+    assert all("'stock.dead'" in finding.text for finding in findings[1:])
+
+
+@pytest.mark.parametrize(
+    ("version", "arguments", "declared"),
+    [
+        ("4.0.2", {"x-queue-type": "quorum", "x-max-length": 5}, UNLIMITED),
+        ("3.13.7", {"x-queue-type": "quorum", "x-max-length": 5}, {"x-queue-type": "quorum"}),
+        ("4.1.0", {"x-queue-type": "classic"}, {"x-queue-type": "classic"}),
+        ("4.1.0", {"x-message-ttl": 5}, {}),
+        ("?", {"x-queue-type": "quorum"}, {"x-queue-type": "quorum"}),
+    ],
+)
+def test_how_a_dead_letter_queue_is_declared(version: str, arguments: dict[str, Any], declared: dict[str, Any]) -> None:
+    assert dead_letter_arguments(arguments, version) == declared
 
 
 def test_a_dead_letter_topic_that_was_refused() -> None:
