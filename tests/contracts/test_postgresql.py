@@ -786,6 +786,29 @@ async def test_retention_does_not_compare_each_row_with_each_lane(log: PostgreSQ
     assert await connection.fetchval("select count(*) from postroad.outbox") == 100, "explain has deleted the others"
 
 
+async def test_retention_compares_a_row_only_with_the_lanes_of_its_slot(log: PostgreSQLLog, connect: Any) -> None:
+    """Half of many lanes have not passed the rows."""
+    connection = await connect()
+    await connection.execute(
+        "insert into postroad.outbox (id, topic, slot, type, payload, content_type, headers) "
+        "select gen_random_uuid(), 't', i, 't', '', 'c', '{}' from generate_series(1, 500) i"
+    )
+    await connection.execute(
+        "insert into postroad.lanes (sink, lane, first_slot, last_slot, position, snapshot) "
+        "select 's' || i, lane, 4 * lane, 4 * lane + 3, 1000 * (lane % 2), pg_current_snapshot() "
+        "from generate_series(1, 4) i, generate_series(0, 255) lane"
+    )
+    await connection.execute("analyze postroad.outbox, postroad.lanes")
+    store = log.store
+    assert isinstance(store, PostgreSQLStore)
+    await store._prepare(connection)
+    values = (0, 500, timedelta(0), None)
+    plan = await connection.fetchval(f"explain (analyze, format json) {store._sql['delete_passed']}", *values)
+    assert rows_compared(json.loads(plan)[0]["Plan"]) < 5_000, "not 500 rows with 512 lanes"
+    kept = await connection.fetch("select slot from postroad.outbox")
+    assert {slot for (slot,) in kept} == {slot for slot in range(1, 501) if slot // 4 % 2 == 0}
+
+
 FILL_WITH_TROUBLE = """
     insert into postroad.outbox (id, topic, slot, type, payload, content_type, headers)
     select gen_random_uuid(), 't', i % 1024, 't', '', 'c', '{}' from generate_series(1, 100000) i;

@@ -3,6 +3,8 @@
     store = MemoryStore()
     with store.begin() as transaction:
         outbox.add(transaction, OrderCreated(...))
+
+The messages are in the log when the block has ended without an error.
 """
 
 from __future__ import annotations

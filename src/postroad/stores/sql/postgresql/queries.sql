@@ -900,9 +900,11 @@ select exists (select from {schema}.sinks where sink = $1 and coalesce(destinati
 -- refers to them. A deferred message is recorded in the transaction that moves the cursor past it, so one statement can't
 -- see one without the other.
 -- A lane whose sink does not take a row need not have passed it.
--- Rows are compared only with the lanes that are not past the whole batch, usually none: comparing each row with each of
--- 10,000 lanes took over a second. A lane whose snapshot had no transaction in progress up to the batch's highest xid shows
--- them all. (PostgreSQL 13 has no max of xid8.)
+-- Rows are compared only with the lanes that are not past the whole batch, usually none, and only with those of their slot:
+-- comparing 1,000 rows with each of 10,000 lanes took over a second, with half of these 0.5 s, and now 20 ms. A lane whose
+-- snapshot had no transaction in progress up to the batch's highest xid shows them all. (PostgreSQL 13 has no max of xid8.)
+-- The slots of a lane are an array for the planner: it takes an array for 10 rows, and generate_series for 1,000, for whose
+-- hash table it would write files.
 -- A row's age counts from the beginning of its transaction, so it never decides by itself. $1: after; $2: rows; $3: age; $4: of this key
 -- only, or null.
 with batch as materialized (
@@ -911,7 +913,9 @@ with batch as materialized (
 highest as materialized (
     select max(position) as position, (select xid from batch order by xid desc limit 1) as xid from batch),
 lanes_within as materialized (
-    select l as lane, s as sink from {schema}.lanes l left join {schema}.sinks s using (sink), highest
+    select slot, l as lane, s as sink
+      from {schema}.lanes l left join {schema}.sinks s using (sink), highest,
+           unnest(array(select generate_series(l.first_slot::integer, l.last_slot))) as slot
      where not (l.position >= highest.position and pg_snapshot_xmin(l.snapshot) > highest.xid)),
 deleted as (
     delete from {schema}.outbox o using batch
@@ -920,7 +924,7 @@ deleted as (
        and ($4::text is null or o.key = $4)
        and exists (select from {schema}.lanes)
        and not exists (select from lanes_within
-                        where batch.slot between (lane).first_slot and (lane).last_slot
+                        where lanes_within.slot = batch.slot
                           and not {schema}.passed(batch.position, batch.xid, lane)
                           and {schema}.takes(sink, batch.topic, batch.type, o.headers))
        and not exists (select from {schema}.deferred d
