@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import threading
 import time
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import AsyncIterator, Callable
@@ -21,6 +22,7 @@ import pytest
 
 from postroad import BrokerUnavailable, Refusal, StoredMessage
 from postroad.brokers.base import LaneEpoch, Publisher
+from postroad.brokers.kafka import transactions
 from postroad.brokers.kafka.publisher import KafkaPublisher
 from postroad.brokers.kafka.settings import PublisherSettings
 from postroad.errors import LeaseLost, LoginRefused
@@ -636,6 +638,33 @@ async def test_the_coordinator_of_transactions_moves(kafka3: Kafka, publisher: M
     assert not await publishing.publish(third)
     assert arrived(kafka3, topic) == ids(first + second + third)
     await publishing.close()
+
+
+async def test_a_commit_that_is_cancelled_in_an_outage_does_not_happen_later(
+    kafka: Kafka, lane: Callable[..., Publisher], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = kafka.create_topic()
+    old = lane(topic, 1)
+    first, page, last = a_page(1), a_page(20, first=100), a_page(1, first=1000)
+    assert not await begun(old, first)
+    original, committing = transactions._commit, threading.Event()
+
+    def commit(*arguments: Any) -> None:
+        kafka.kill()
+        committing.set()
+        original(*arguments)
+
+    monkeypatch.setattr(transactions, "_commit", commit)
+    task = asyncio.create_task(old.publish(page))
+    assert await asyncio.to_thread(committing.wait, 60)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    monkeypatch.undo()
+    await asyncio.to_thread(kafka.start)
+    await old.close()  # what it still does would be done by then
+    assert not await begun(lane(topic, 2), last)
+    assert arrived(kafka, topic) == ids(first + last)
 
 
 async def test_a_transaction_that_is_cancelled_is_aborted(kafka: Kafka, lane: Callable[..., Publisher]) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import uuid
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from postroad.brokers.kafka.subscriber import KafkaSubscriber
 from postroad.errors import LoginRefused
 from postroad.events import Event, PositionReset, TypeSkipped
 from postroad.received import Unreadable
+from tests.contracts.test_kafka import unsigned_token
 from tests.kafka_source import kafka_subscriber, produce, received, text_headers, until
 from tests.services.kafka import Kafka, done
 
@@ -497,6 +499,80 @@ async def test_a_wrong_password_is_refused(kafka: Kafka, make: Make) -> None:
     with pytest.raises(LoginRefused, match="refuse the user 'shop' or its password") as refused:
         await make(url=url, mechanism="PLAIN").open()
     assert "wrong@" not in str(refused.value)
+
+
+def allow_consuming(kafka: Kafka, user: str, topic: str, subscriber: KafkaSubscriber) -> None:
+    kafka.allow(user, topic, "READ", "DESCRIBE")
+    kafka.allow(user, str(subscriber._settings.group), "READ", kind="GROUP")
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+async def test_users(kafka: Kafka, topic: str, make: Make, mechanism: str) -> None:
+    if mechanism != "PLAIN":
+        kafka.create_user("shop", "shop-secret", mechanism)
+    subscriber = make(url=f"kafka://shop:shop-secret@{kafka.sasl}", mechanism=mechanism, declare="no")
+    allow_consuming(kafka, "shop", topic, subscriber)
+    produce(kafka, topic, b"0")
+    assert bodies(await received(await opened(subscriber), 1)) == [b"0"]
+
+
+async def test_users_over_tls(kafka: Kafka, topic: str, make: Make) -> None:
+    """With the mechanism that is the default."""
+    kafka.create_user("shop", "shop-secret", "SCRAM-SHA-512")
+    url = f"kafkas://shop:shop-secret@{kafka.sasl_tls}"
+    subscriber = make(url=f"{url}?ca_file={kafka.ca_file}", declare="no")
+    allow_consuming(kafka, "shop", topic, subscriber)
+    produce(kafka, topic, b"0")
+    assert bodies(await received(await opened(subscriber), 1)) == [b"0"]
+    with pytest.raises(BrokerUnavailable, match="(?i)certificate"):
+        await make(url=url, declare="no", connect_timeout="3s").open()
+    with pytest.raises(LoginRefused, match="refuse the user 'shop' or its password"):
+        wrong = url.replace("shop-secret", "wrong")
+        await make(url=f"{wrong}?ca_file={kafka.ca_file}", declare="no", connect_timeout="30s").open()
+
+
+async def test_a_client_with_a_certificate(kafka: Kafka, topic: str, make: Make) -> None:
+    certificate, key = map(str, kafka.client_files)
+    subscriber = make(
+        url=f"kafkas://{kafka.tls}", ca_file=str(kafka.ca_file), cert_file=certificate, key_file=key, declare="no"
+    )
+    allow_consuming(kafka, "CN=client", topic, subscriber)
+    produce(kafka, topic, b"0")
+    assert bodies(await received(await opened(subscriber), 1)) == [b"0"]
+
+
+async def test_a_token_in_a_file(kafka: Kafka, topic: str, make: Make, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"{unsigned_token('bearer')}\n")
+    url = f"kafka://{kafka.sasl}"
+    subscriber = make(url=url, mechanism="OAUTHBEARER", token_file=file, declare="no", connect_timeout="30s")
+    allow_consuming(kafka, "bearer", topic, subscriber)
+    produce(kafka, topic, b"0")
+    assert bodies(await received(await opened(subscriber), 1)) == [b"0"]
+
+
+async def test_a_password_that_is_changed_in_its_file(kafka: Kafka, topic: str, make: Make, tmp_path: Path) -> None:
+    """While the consumer runs: it ends its session with the reason, and `open` reads the file again."""
+    kafka.create_user("clerk", "first")
+    file = tmp_path / "password"
+    file.write_text("first\n")
+    user = {"username": "clerk", "password_file": file, "mechanism": "SCRAM-SHA-256"}
+    subscriber = make(url=f"kafka://{kafka.sasl}", declare="no", connect_timeout="60s", **user)
+    allow_consuming(kafka, "clerk", topic, subscriber)
+    produce(kafka, topic, b"0")
+    await subscriber.open()
+    found = await received(subscriber, 1)
+    subscriber.ack(found)
+    await until_committed(kafka, str(subscriber._settings.group), topic, 1)
+    kafka.create_user("clerk", "second")
+    await asyncio.to_thread(kafka.restart)  # ends all connections
+    with pytest.raises(LoginRefused, match="refuse the user 'clerk' or its password"):
+        await received(subscriber, 1)
+    with pytest.raises(LoginRefused, match="refuse the user 'clerk' or its password"):
+        await subscriber.open()
+    file.write_text("second\n")
+    produce(kafka, topic, b"1")
+    assert bodies(await received(await opened(subscriber), 1)) == [b"1"]
 
 
 async def test_rights_that_are_missing(kafka: Kafka, topic: str, make: Make) -> None:

@@ -60,9 +60,11 @@ process.roles=broker,controller
 node.id={node}
 controller.quorum.voters={voters}
 log.dirs={folder}/data
-listeners=CONTROLLER://127.0.0.1:{controller},CLEAR://127.0.0.1:{clear},SASL://127.0.0.1:{sasl},TLS://127.0.0.1:{tls}
-advertised.listeners=CLEAR://127.0.0.1:{clear},SASL://127.0.0.1:{sasl},TLS://localhost:{tls}
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,CLEAR:PLAINTEXT,SASL:SASL_PLAINTEXT,TLS:SSL
+listeners=CONTROLLER://127.0.0.1:{controller},CLEAR://127.0.0.1:{clear},SASL://127.0.0.1:{sasl},TLS://127.0.0.1:{tls},\
+SASLTLS://127.0.0.1:{sasl_tls}
+advertised.listeners=CLEAR://127.0.0.1:{clear},SASL://127.0.0.1:{sasl},TLS://localhost:{tls},\
+SASLTLS://localhost:{sasl_tls}
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,CLEAR:PLAINTEXT,SASL:SASL_PLAINTEXT,TLS:SSL,SASLTLS:SASL_SSL
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=CLEAR
 
@@ -80,6 +82,10 @@ listener.name.tls.ssl.keystore.location={tls_files}/server.pem
 listener.name.tls.ssl.truststore.type=PEM
 listener.name.tls.ssl.truststore.location={tls_files}/ca.pem
 listener.name.tls.ssl.client.auth=requested
+listener.name.sasltls.ssl.keystore.type=PEM
+listener.name.sasltls.ssl.keystore.location={tls_files}/server.pem
+listener.name.sasltls.sasl.enabled.mechanisms=SCRAM-SHA-512
+listener.name.sasltls.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
 
 auto.create.topics.enable=false
 default.replication.factor={copies}
@@ -224,6 +230,11 @@ class Kafka(Server):
         """The certificate is for localhost, signed by `ca_file`."""
         return ",".join(f"localhost:{broker.tls}" for broker in self.brokers)
 
+    @property
+    def sasl_tls(self) -> str:
+        """The same certificate, and users of SCRAM-SHA-512."""
+        return ",".join(f"localhost:{broker.sasl_tls}" for broker in self.brokers)
+
     def url(self) -> str:
         return f"kafka://{self.bootstrap}"
 
@@ -342,14 +353,14 @@ class Kafka(Server):
 
 
 class Broker:
-    """One broker of a cluster: a process, a folder and four ports."""
+    """One broker of a cluster: a process, a folder and five ports."""
 
     def __init__(
         self, folder: Path, identity: dict[str, str], settings: str, values: dict[str, str], java_options: Sequence[str]
     ) -> None:
         self.node = node = int(identity["node.id"])
         self.frozen = False
-        self.clear, self.sasl, self.tls = free_port(), free_port(), free_port()
+        self.clear, self.sasl, self.tls, self.sasl_tls = free_port(), free_port(), free_port(), free_port()
         self._folder = folder
         self._java_options = java_options
         self._process: subprocess.Popen[bytes] | None = None
@@ -357,7 +368,8 @@ class Broker:
         data.mkdir(parents=True)
         shutil.copy(kafka_jars.home() / kafka_jars.FORMATTED, data)
         (data / "meta.properties").write_text("".join(f"{name}={value}\n" for name, value in identity.items()))
-        values = values | {"clear": str(self.clear), "sasl": str(self.sasl), "tls": str(self.tls)}
+        ports = {"clear": self.clear, "sasl": self.sasl, "tls": self.tls, "sasl_tls": self.sasl_tls}
+        values = values | {name: str(port) for name, port in ports.items()}
         (folder / "server.properties").write_text(settings.format(node=node, folder=folder, **values))
 
     @property

@@ -39,6 +39,8 @@ __all__ = ["TransactionalPublisher"]
 BEGIN_SECONDS: Final = 2.0
 """A relay that has checked its lease still has the lane for longer than this."""
 ABORT_SECONDS: Final = 5.0
+COMMIT_SECONDS: Final = 0.5
+"""A call that commits can't be interrupted: after so long it looks whether it is to go on."""
 RETRIES: Final = 5
 
 _FENCED: Final = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
@@ -157,7 +159,7 @@ class TransactionalPublisher:
                 refused = await self._refused_topic(link, sending)
                 await self._abort_failed(link)
             else:
-                await self._ask(link, lambda producer: producer.commit_transaction(self._confirm_timeout))
+                await self._commit(link)
                 answers.confirmed.update(sending.confirmed)
         except (Retired, KafkaException) as error:
             self._drop()
@@ -168,6 +170,18 @@ class TransactionalPublisher:
         if refused is not None:
             raise _TopicRefused(refused)
         return sending.failed
+
+    async def _commit(self, link: ProducerThread) -> None:
+        """Commit. When this is cancelled, or fails, librdkafka would go on in the background, for as long as there is
+        the producer: so it ends before the call does.
+        """
+        try:
+            await self._ask(link, lambda producer: _commit(producer, link, self._confirm_timeout))
+        except BaseException:
+            self._drop()
+            if self._ending:
+                await asyncio.wait(self._ending, timeout=END_SECONDS)
+            raise
 
     async def _begun(self) -> ProducerThread:
         """The producer, as the only one with the lane's transactional id."""
@@ -267,3 +281,17 @@ class TransactionalPublisher:
 def _in_use(link: ProducerThread, call: Callable[[Producer], object]) -> None:
     with link.in_use() as producer:
         call(producer)
+
+
+def _commit(producer: Producer, link: ProducerThread, seconds: float) -> None:
+    """Commit within this time; only as long as the producer was not dropped."""
+    deadline = time.monotonic() + seconds
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            producer.commit_transaction(min(max(left, 0.0), COMMIT_SECONDS))
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError._TIMED_OUT and left > COMMIT_SECONDS and not link.retired:
+                continue
+            raise
+        return
