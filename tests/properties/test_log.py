@@ -262,7 +262,7 @@ class LogMachine(RuleBasedStateMachine):
         """What a lane does with a page; with `ahead`, it begins to read the next one before it settles. If it may not
         go on, it forgets everything and loads again.
         """
-        lane, page, to = self.lanes[number], None, None
+        lane, page, to, count = self.lanes[number], None, None, 0
         try:
             page = await (self.ahead.pop(number, None) or self.convoy.read(lane, lane.cursor, self.limit))
             if page.version > lane.version:
