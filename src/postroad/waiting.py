@@ -8,6 +8,7 @@ import asyncio
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from postroad.backoff import ExponentialBackoff
 from postroad.errors import StoreUnavailable
 from postroad.outage_reports import FIRST_REPORT, LONGEST_REPORT
 
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["calling", "cancel_and_wait", "connect_or_wait"]
 
-FIRST_PAUSE: Final = 0.1
-LONGEST_PAUSE: Final = 5.0
+BACKOFF: Final = ExponentialBackoff(first=0.1, longest=5.0)
 CANCEL_SECONDS: Final = 1.0
 ANSWER_SECONDS: Final = 10.0
 _FIRST: Final = asyncio.FIRST_COMPLETED
@@ -37,7 +37,7 @@ async def connect_or_wait(
     StoreUnavailable after `limit` seconds, also while `connect` has not returned, which has 10 seconds at least.
     """
     wait = _Wait(report, limit)
-    pause = FIRST_PAUSE
+    failures = 0
     stopped = asyncio.create_task(stopping.wait())
     try:
         while not stopping.is_set():
@@ -57,10 +57,10 @@ async def connect_or_wait(
                 return True
             finally:
                 await cancel_and_wait(connecting, seconds=CANCEL_SECONDS)
+            failures += 1
             with suppress(TimeoutError):
-                async with asyncio.timeout(pause):
+                async with asyncio.timeout(BACKOFF.after(failures)):
                     await stopping.wait()
-            pause = min(2 * pause, LONGEST_PAUSE)
         return False
     finally:
         stopped.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from pathlib import Path
@@ -58,6 +59,20 @@ def test_what_is_called_pure_is_checked_by_import_linter() -> None:
     pure = next(each for each in contracts("forbidden") if each["name"].startswith("Pure modules"))
     checked = {name.removeprefix("postroad.").replace(".", "/") + ".py" for name in pure["source_modules"]}
     assert {name for name, text in rows(PAGE) if text.endswith(". Pure")} == checked
+    claimed = {name for name in modules() if name.endswith(".py") and says_pure((SOURCE / name).read_text())}
+    assert claimed - checked == set(), "the header of the module says so"
+
+
+def says_pure(source: str) -> bool:
+    """Whether the header of a module says that it is pure, and not only in part."""
+    return re.search(r"\bPure[.:]", ast.get_docstring(ast.parse(source)) or "") is not None
+
+
+def test_headers_are_read() -> None:
+    assert says_pure('"""Does this. Pure: no clock."""')
+    assert says_pure('"""Does this. Pure."""\n')
+    assert not says_pure('"""Does this. Pure but for the clock."""')
+    assert not says_pure('import os\n\n\nclass Rules:\n    """Pure."""\n')
 
 
 def test_the_layers_are_those_of_import_linter() -> None:

@@ -55,11 +55,11 @@ class Attempts:
 
     def end(self, tx: Any, message: Received) -> Any:
         """Remove the mark, in the handler's own transaction; to be awaited on an async connection."""
-        return self._transactions.within(tx, "end_attempt", message.id, self._consumer, message.identity)
+        return self._transactions.query_within(tx, "end_attempt", message.id, self._consumer, message.identity)
 
     async def unmark(self, identity: str) -> None:
         """Remove the mark without counting: the consumer was stopped, so the handler did not crash the process."""
-        await self._transactions.ask("end_attempt", identity, self._consumer, identity)
+        await self._transactions.query_alone("end_attempt", identity, self._consumer, identity)
 
     async def count_failure(self, message: Received, reason: str) -> int | None:
         """Count a failed attempt; how many there are now, or None when the message was processed after all."""
@@ -79,7 +79,7 @@ class Attempts:
         def values_for(statements: Statements) -> tuple[Any, ...]:
             return statements.attempt_values(TIMEOUT, values, processed=processed, rest=rest)
 
-        return await self._transactions.ask(query, subject, values_for=values_for)
+        return await self._transactions.query_alone(query, subject, values_for=values_for)
 
     async def delete_processed(self, older_than: timedelta) -> int:
         """Delete inbox rows that are older, and their attempts; how many inbox rows were deleted."""
@@ -88,7 +88,7 @@ class Attempts:
         async def batches(query: str) -> int:
             deleted = 0
             while True:
-                rows = await self._transactions.ask(
+                rows = await self._transactions.query_alone(
                     query,
                     query,
                     values_for=lambda statements: (self._consumer, statements.interval(seconds), BATCH),

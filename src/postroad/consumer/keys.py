@@ -1,4 +1,6 @@
-"""The order of what was received. Pure: of each key one at a time, in the order of arrival; without a key, at once."""
+"""Queues messages per key. A key's next message is ready when those taken before are finished; one without a key is
+ready at once. Pure.
+"""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ __all__ = ["Steps", "Transactions", "run_steps", "run_steps_async"]
 
 Steps = Generator[Any, Any, Any]
 
-_ASK = Call("a query of the consumer", undone="the inbox was not asked about")
+_QUERY = Call("a query of the consumer", undone="the inbox was not asked about")
 
 
 class Transactions:
@@ -126,20 +126,20 @@ class Transactions:
 
         return await self.run(steps)
 
-    async def ask(
+    async def query_alone(
         self, name: str, subject: str, *values: Any, values_for: Callable[[Statements], Any] | None = None
     ) -> Any:
         """Run a named query in a transaction of its own; the result is its rows.
 
         Raises InboxUnavailable, or MessageBusy when another transaction has locked the row.
         """
-        return await self._alone(lambda tx: self.within(tx, name, subject, *values, values_for=values_for))
+        return await self._alone(lambda tx: self.query_within(tx, name, subject, *values, values_for=values_for))
 
-    def within(
+    def query_within(
         self, tx: Any, name: str, subject: str, *values: Any, values_for: Callable[[Statements], Any] | None = None
     ) -> Any:
         """Run a named query in this transaction; to be awaited where transactions are async."""
-        return self.answer(
+        return self.run_query(
             tx,
             lambda statements: statements.rows(name, *(values_for(statements) if values_for else values)),
             subject,
@@ -152,7 +152,7 @@ class Transactions:
         """
         subject = ids[0] if len(ids) == 1 else f"{len(ids)} messages"
         if not await self._alone(
-            lambda tx: self.answer(
+            lambda tx: self.run_query(
                 tx,
                 lambda statements: statements.undo_first_times(transaction, consumer=consumer, ids=ids),
                 subject,
@@ -160,9 +160,9 @@ class Transactions:
         ):
             raise MessageBusy("the transaction in which the handler failed has not ended yet")
 
-    def answer(self, tx: Any, query: Callable[[Statements], Query[Any]], subject: str) -> Any:
-        """What the database answers in this transaction; to be awaited where transactions are async."""
-        return query_through(tx, self._schema, query, _ASK, subject)
+    def run_query(self, tx: Any, query: Callable[[Statements], Query[Any]], subject: str) -> Any:
+        """Run any query in this transaction; to be awaited where transactions are async."""
+        return query_through(tx, self._schema, query, _QUERY, subject)
 
     async def _alone(self, work: Callable[[Any], Any]) -> Any:
         try:

@@ -2,15 +2,15 @@
 
 Where every lane reads alone, each walks over the rows of all others, and a message costs as much as there are lanes.
 In a convoy one statement, a sweep, reads the rows of many lanes, and `share_out` gives each lane its own. `grouping`
-decides which lanes travel together. A lane can't tell the difference: it asks for the page after its cursor, and gets
-one that a read of its own might have returned.
+decides which lanes travel together. A lane asks for the page after its cursor, as if it read alone. Each page is one
+that the lane's own read could have returned.
 
 - A page that waits for a lane was read from where the page before it ends. It is dropped if the lane asks from
   anywhere else, and when the lane leaves.
 - An error of a read, or a lane that is not as it was loaded, drops all waiting pages of all lanes: the database may
   have been put back to an earlier time. After an error each lane reads, or settles, alone: the error may be about one
   of them.
-- The end of the log is news only to a lane that asked before the read began. So a lane that naps, then reads, then
+- An empty last page is given only to a lane that asked before the read began. So a lane that naps, then reads, then
   sleeps has read after its nap.
 - Every lane is fenced by its own lease, in a joint write too. A lane that such a write leaves out settles alone.
 """
@@ -23,7 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from postroad.errors import PostroadError
-from postroad.relay.grouping import FEWEST, Standing, gather, rows_of_sweep
+from postroad.relay.grouping import FEWEST, LanePosition, gather, rows_of_sweep
 from postroad.stores.base import Settlement
 from postroad.stores.cursor import PageLimit, share_out
 from postroad.waiting import cancel_and_wait
@@ -43,7 +43,7 @@ CLOSING_SECONDS: Final = 1.0
 
 
 class _Member:
-    """A lane that has asked, and was not told since that the log has ended."""
+    """A lane that has asked, and has had no empty last page since."""
 
     def __init__(self, lease: Lease, cursor: Cursor) -> None:
         self.lease = lease
@@ -81,9 +81,9 @@ class Convoy:
         self._fewest = fewest
         self._lanes: set[int] = set()
         """All lanes that run, whether they have asked or not."""
-        self._unheard: set[int] = set()
+        self._not_asked: set[int] = set()
         """Those that have not asked yet."""
-        self._all_heard = asyncio.Event()
+        self._all_asked = asyncio.Event()
         self._begun = False
         self._members: dict[int, _Member] = {}
         self._cleared = 0
@@ -98,8 +98,8 @@ class Convoy:
     def add(self, lane: int) -> None:
         """A lane begins to run."""
         self._lanes.add(lane)
-        self._unheard.add(lane)
-        self._all_heard.clear()
+        self._not_asked.add(lane)
+        self._all_asked.clear()
 
     def remove(self, lane: int) -> None:
         """A lane has ended."""
@@ -108,7 +108,7 @@ class Convoy:
 
     def leave(self, lane: int) -> None:
         """The lane does not go on from where it was: it is loaded again, or ends."""
-        self._heard_from(lane)
+        self._has_asked(lane)
         self._members.pop(lane, None)
 
     def clear(self) -> None:
@@ -125,10 +125,10 @@ class Convoy:
         if tasks:
             await cancel_and_wait(*tasks, seconds=CLOSING_SECONDS)
 
-    def _heard_from(self, lane: int) -> None:
-        self._unheard.discard(lane)
-        if not self._unheard:
-            self._all_heard.set()
+    def _has_asked(self, lane: int) -> None:
+        self._not_asked.discard(lane)
+        if not self._not_asked:
+            self._all_asked.set()
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -140,7 +140,7 @@ class Convoy:
         """
         if self._many is None or len(self._lanes) < self._fewest:
             return asyncio.create_task(self._store.read(lease, cursor, limit))
-        self._heard_from(lease.lane)
+        self._has_asked(lease.lane)
         member = self._members.get(lease.lane)
         if member is None or not member.continues_from(cursor):
             member = self._members[lease.lane] = _Member(lease, cursor)
@@ -149,13 +149,13 @@ class Convoy:
             return self._begin_alone(member, limit)
         member.asking = asyncio.get_running_loop().create_future()
         if member.pages:
-            self._answer(member)
+            self._give_next(member)
         elif self._reading is None or self._reading.done():
             self._reading = asyncio.create_task(self._sweep_while_asked(self._many, limit), name="postroad convoy")
         return member.asking
 
-    def _answer(self, member: _Member) -> None:
-        """Hand out the next page that waits for a lane that asks."""
+    def _give_next(self, member: _Member) -> None:
+        """Give a lane that asks the next page that waits for it."""
         if member.asking is not None:
             member.asking.set_result(page := member.pages.popleft())
             self._forget_at_end(member, page)
@@ -177,7 +177,7 @@ class Convoy:
         self._forget_at_end(member, page)
         return page
 
-    def _let_read_alone(self, member: _Member, limit: PageLimit) -> None:
+    def _read_alone_next(self, member: _Member, limit: PageLimit) -> None:
         """Begin a read of the lane's own, if it asks; otherwise its next read is one."""
         asking, member.asking = member.asking, None
         if asking is None or asking.done():
@@ -186,12 +186,12 @@ class Convoy:
         reading = self._begin_alone(member, limit)
         self._reading_alone.add(reading)
         reading.add_done_callback(self._reading_alone.discard)
-        reading.add_done_callback(partial(_hand_on, asking))
+        reading.add_done_callback(partial(_copy_result, asking))
         asking.add_done_callback(lambda _: reading.cancel())  # the lane may need it no more
 
     async def _sweep_while_asked(self, many: ManyLanes, limit: PageLimit) -> None:
         if not self._begun:
-            await self._clock.wait(self._all_heard, FIRST_SECONDS)
+            await self._clock.wait(self._all_asked, FIRST_SECONDS)
             self._begun = True
         try:
             while asking := [member for member in self._members.values() if member.asks]:
@@ -200,22 +200,22 @@ class Convoy:
             self.clear()
             for member in self._members.values():
                 if isinstance(error, PostroadError):  # it may be about one lane: each finds out by a read of its own
-                    self._let_read_alone(member, limit)
+                    self._read_alone_next(member, limit)
                 elif member.asking is not None and not member.asking.done():
                     member.asking.set_exception(error)
 
     async def _sweep_once(self, many: ManyLanes, asking: Sequence[_Member], limit: PageLimit) -> None:
         """Read for the lanes that ask and are near each other, and let the others read alone."""
-        standings = [
-            Standing(lane, member.next.position, member.asks, len(member.pages))
+        positions = [
+            LanePosition(lane, member.next.position, member.asks, len(member.pages))
             for lane, member in self._members.items()
             if not (member.alone or member.reading or member.next.catching_up)
         ]
-        lanes = gather(standings, batch_size=limit.rows, fewest=self._fewest)
+        lanes = gather(positions, batch_size=limit.rows, fewest=self._fewest)
         members = [self._members[lane] for lane in lanes]
         for member in asking:
             if member not in members:
-                self._let_read_alone(member, limit)
+                self._read_alone_next(member, limit)
         if members:
             await self._sweep(many, members, limit)
 
@@ -230,21 +230,21 @@ class Convoy:
             self.clear()
             for member in members:
                 if member.lease.lane in changed:
-                    self._let_read_alone(member, limit)  # its own read says what is wrong
+                    self._read_alone_next(member, limit)  # its own read says what is wrong
             return
         slots = [(range(lease.first_slot, lease.last_slot + 1), cursor) for lease, cursor in lanes]
         for member, pages in zip(members, share_out(sweep, slots, limit=rows, page_rows=limit.rows), strict=True):
             if self._members.get(member.lease.lane) is not member:
                 continue
             if pages is None:
-                self._let_read_alone(member, limit)
+                self._read_alone_next(member, limit)
             else:
-                self._hand_out(member, pages, asked=member in asked)
+                self._queue_pages(member, pages, asked=member in asked)
 
-    def _hand_out(self, member: _Member, pages: Sequence[Page], *, asked: bool) -> None:
+    def _queue_pages(self, member: _Member, pages: Sequence[Page], *, asked: bool) -> None:
         member.give([page for page in pages if page.messages or page.more or asked])
         if member.pages and member.asks:
-            self._answer(member)
+            self._give_next(member)
 
     # -- settling ----------------------------------------------------------------------------------------------------
 
@@ -282,8 +282,8 @@ class Convoy:
                     answer.set_result(lease)
 
 
-def _hand_on(asking: asyncio.Future[Page], reading: asyncio.Task[Page]) -> None:
-    """Answer a lane with what became of its own read."""
+def _copy_result(asking: asyncio.Future[Page], reading: asyncio.Task[Page]) -> None:
+    """Give a lane that asked the result of its own read."""
     error = None if reading.cancelled() else reading.exception()
     if asking.done():
         return

@@ -17,7 +17,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-__all__ = ["FEWEST", "FEWEST_FILTERED", "MOST_ROWS", "QUEUED", "Standing", "gather", "rows_of_sweep"]
+__all__ = ["FEWEST", "FEWEST_FILTERED", "MOST_ROWS", "QUEUED", "LanePosition", "gather", "rows_of_sweep"]
 
 FEWEST: Final = 8
 """Fewer lanes than this read alone: sharing out costs more than it saves."""
@@ -31,8 +31,8 @@ SWEEPS_BEHIND: Final = 4
 PAGES_AHEAD: Final = 2
 
 
-class Standing(msgspec.Struct, frozen=True):
-    """Where a lane stands: the next read for it begins at `position`."""
+class LanePosition(msgspec.Struct, frozen=True):
+    """A lane, and the position from where the next read for it begins."""
 
     lane: int
     position: int
@@ -45,9 +45,9 @@ def rows_of_sweep(batch_size: int, lanes: int) -> int:
     return min(MOST_ROWS, batch_size * lanes)
 
 
-def gather(standings: Iterable[Standing], *, batch_size: int, fewest: int = FEWEST) -> Collection[int]:
+def gather(positions: Iterable[LanePosition], *, batch_size: int, fewest: int = FEWEST) -> Collection[int]:
     """The lanes to read for in one sweep; empty if all that ask should read alone, as do those that are not in it."""
-    candidates = [each for each in standings if each.asks or each.queued < QUEUED]
+    candidates = [each for each in positions if each.asks or each.queued < QUEUED]
     if len(candidates) < fewest:
         return ()
     middle = sorted([each.position for each in candidates])[len(candidates) // 2]

@@ -5,7 +5,7 @@
   loads again: the database may have been restored to an earlier time.
 - Loading writes, so an owner that can't write finds out before it publishes.
 - A lane that has nothing to write checks that its row is as it was loaded, so that operators' changes take effect.
-- One task does it all, so whether a message must wait for an earlier one of its key is decided where it is published.
+- One task publishes, so whether a message must wait for an earlier one of its key is decided where it is published.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ class Lane:
                     await self._publish(page)
                     await progress.settle()
                     continue
-                progress.cursor = page.after
+                progress.pass_empty(page)
                 # Before the lane sleeps, all is tallied: the next message, and the next tally, may be hours away.
                 await progress.settle(now=not page.more, last=self._idle.nap is not None)
                 due_in = deferred.due_in(self._clock.now())

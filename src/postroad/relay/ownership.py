@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from postroad import events
+from postroad.backoff import FIRST_SECONDS, ExponentialBackoff
 from postroad.errors import InvalidSetting, LogNotReadable, NotMigrated, StoreUnavailable
 from postroad.relay.clock import Monotonic
 from postroad.relay.heartbeats import HeartbeatSchedule
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LaneOwnership", "StartLane"]
 
-FIRST_PAUSE: Final = 0.05
 RELEASE_SECONDS: Final = 2.0
 """How long to wait for the database when a lane is released, or the relay deregistered."""
 _STORE_ERRORS: Final = (StoreUnavailable, LogNotReadable, NotMigrated)
@@ -97,7 +97,8 @@ class LaneOwnership:
         """The snapshot that it returned, for the next round."""
         self._standby = False
         self._acting_without_lock = False
-        self._pause = FIRST_PAUSE
+        self._backoff = ExponentialBackoff(min(settings.seconds("outage_backoff"), self._heartbeats.interval))
+        self._failures = 0
         self._unavailable_since: float | None = None
 
     async def run(self, start: StartLane, *, on_started: Callable[[], None], until_empty: bool = False) -> None:
@@ -148,9 +149,9 @@ class LaneOwnership:
                     await self._leases.release(lease)
                 self._listeners.emit(events.LaneReleased(lease.sink, lease.lane))
         except _STORE_ERRORS as error:
-            self._outages.failed("leases", error, FIRST_PAUSE)
+            self._outages.failed("leases", error, FIRST_SECONDS)
         except TimeoutError:
-            self._outages.failed("leases", NO_ANSWER, FIRST_PAUSE)
+            self._outages.failed("leases", NO_ANSWER, FIRST_SECONDS)
         finally:
             del self._lanes[lease.lane]
             self._stop_lane.pop(lease.lane, None)  # an eager task may end before `start` returns
@@ -199,7 +200,7 @@ class LaneOwnership:
         except TimeoutError:
             return self._back_off(NO_ANSWER)
         self._outages.worked("leases")
-        self._pause = FIRST_PAUSE
+        self._failures = 0
         self._unavailable_since = None
         return pause
 
@@ -296,9 +297,9 @@ class LaneOwnership:
         self._unavailable_since = now if self._unavailable_since is None else self._unavailable_since
         if self._until_empty and now - self._unavailable_since >= limit:
             raise StoreUnavailable(f"gave up after waiting {limit:g} s (until_empty_timeout) for the database: {error}")
-        self._outages.failed("leases", error, self._pause)
-        longest = min(self._settings.seconds("outage_backoff"), self._heartbeats.interval)
-        pause, self._pause = self._pause, min(2 * self._pause, longest)
+        self._failures += 1
+        pause = self._backoff.after(self._failures)
+        self._outages.failed("leases", error, pause)
         return pause
 
     # -- acting ------------------------------------------------------------------------------------------------------

@@ -132,6 +132,10 @@ class LaneProgress:
         self._unsaved = self._unsaved or bool(messages)
         self.cursor = cursor
 
+    def pass_empty(self, page: Page) -> None:
+        """Move the cursor past a page without messages."""
+        self.cursor = page.after
+
     def _keep_unpublished(self, messages: Sequence[StoredMessage], outcome: Outcome) -> int:
         """Keep what was decided about messages until it is saved; how many were held, deferred or skipped."""
         held = [message for message in messages if message.position in outcome.held]

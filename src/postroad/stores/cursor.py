@@ -38,7 +38,7 @@ from postroad.message import SLOTS, StoredMessage
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-__all__ = ["Cursor", "Page", "PageLimit", "Sweep", "meet", "share_out", "turn_page", "xmax_and_xip"]
+__all__ = ["Cursor", "Page", "PageLimit", "Sweep", "make_page", "meet", "share_out", "xmax_and_xip"]
 
 
 class Cursor(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ class PageLimit(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """What one look at the log found, in the order to publish it in, and where the cursor goes after it."""
+    """The result of one read, in the order to publish it in, and where the cursor goes after it."""
 
     before: Cursor
     messages: Sequence[StoredMessage]
@@ -95,7 +95,7 @@ class Page(msgspec.Struct, frozen=True):
         return Cursor(position, self.snapshot, horizon=self.after.horizon)
 
 
-def turn_page(
+def make_page(
     before: Cursor,
     rows: Sequence[StoredMessage],
     *,
@@ -144,7 +144,7 @@ def _after_late_rows(before: Cursor, rows: Sequence[StoredMessage], limit: PageL
 
 
 class Sweep(msgspec.Struct, frozen=True):
-    """What one look at the log found for several lanes: rows of all their slots, by position."""
+    """The result of one read for several lanes: rows of all their slots, by position."""
 
     messages: Sequence[StoredMessage]
     xids: Sequence[int] | None
@@ -201,7 +201,7 @@ def share_out(
     more = full or position < sweep.log_end
     end = Cursor(position, sweep.snapshot, horizon=sweep.horizon)
     return [
-        _portion(mine, cursor, end=end, version=version or 0, page_rows=page_rows, more=more)
+        _pages_of_lane(mine, cursor, end=end, version=version or 0, page_rows=page_rows, more=more)
         for mine, (_, cursor), version in zip(_by_lane(sweep, lanes), lanes, sweep.versions, strict=True)
     ]
 
@@ -242,7 +242,7 @@ class _DealtWith:
         return position <= self._position and xid < self._xmax and xid not in self._xip
 
 
-def _portion(
+def _pages_of_lane(
     rows: Sequence[StoredMessage],
     before: Cursor,
     *,

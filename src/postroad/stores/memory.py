@@ -43,7 +43,7 @@ from postroad.stores.base import (
     key_and_source,
     key_of,
 )
-from postroad.stores.cursor import Sweep, meet, turn_page
+from postroad.stores.cursor import Sweep, make_page, meet
 from postroad.stores.memory_copies import MemoryCopies
 from postroad.stores.memory_leases import MemoryLeases
 from postroad.stores.memory_naps import MemoryNaps
@@ -241,7 +241,7 @@ class MemoryStore:
         found = self.sweep([lease], cursor.position, limit)
         (version,) = found.versions
         lease.check_read(cursor, version, self._end)
-        return turn_page(cursor, found.messages, limit=limit, snapshot=None, log_end=self._end, version=version or 0)
+        return make_page(cursor, found.messages, limit=limit, snapshot=None, log_end=self._end, version=version or 0)
 
     def sweep(self, leases: Sequence[Lease], after: int, limit: PageLimit) -> Sweep:
         """The next messages of these lanes, and the lanes' versions."""

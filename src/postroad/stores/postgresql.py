@@ -20,7 +20,7 @@ from postroad.config import DEFAULT_SCHEMA, checked_schema
 from postroad.errors import InvalidSetting, LogNotReadable, MissingExtra, StoreUnavailable
 from postroad.stores.base import ANY_SIZE, Blocker, Claim, Cleaned, Lease, Loaded, Moved, Recorded
 from postroad.stores.connections.errors import is_transient
-from postroad.stores.cursor import Cursor, turn_page, xmax_and_xip
+from postroad.stores.cursor import Cursor, make_page, xmax_and_xip
 from postroad.stores.dialects import POSTGRESQL
 from postroad.stores.dialects.postgresql import LAST_XID
 from postroad.stores.migrations import check_version, not_migrated, wrong_schema
@@ -34,7 +34,7 @@ from postroad.stores.postgresql_many import (
     has_too_large,
     messages_of,
     reading,
-    share_of,
+    row_limit_bytes,
 )
 from postroad.stores.postgresql_mover import Mover
 from postroad.stores.postgresql_naps import PostgreSQLNaps
@@ -123,7 +123,7 @@ class PostgreSQLStore:
         self._loaded: dict[tuple[str, int], int] = {}
         """The value of `_servers` when each lane was loaded."""
         self._large: set[tuple[str, int]] = set()
-        """Lanes in whose last page a message was larger than its share of the page."""
+        """Lanes in whose last page a message was larger than `row_limit_bytes`."""
 
     async def open(self) -> None:
         if self._pool is not None:
@@ -202,7 +202,7 @@ class PostgreSQLStore:
         log_end, snapshot, version = end["position"], end["topic"], int(end["key"] or 0)
         horizon, reach = (None if end[name] is None else int(end[name]) for name in ("type", "content_type"))
         lease.check_read(cursor, version or None, log_end)
-        return turn_page(
+        return make_page(
             cursor,
             messages_of(rows),
             limit=limit,
@@ -214,15 +214,15 @@ class PostgreSQLStore:
         )
 
     async def _fetch_page(self, lease: Lease, cursor: Cursor, limit: PageLimit) -> list[Any]:
-        """The rows of a page. The cheap statement does not return rows that are larger than their share of the page;
+        """The rows of a page. The cheap statement does not return rows that are larger than `row_limit_bytes`;
         when there are any, the lane uses the other statement until a page has none.
 
         Each is a transaction of its own, also behind a pooler: `{next_xid}` keeps its value for a whole transaction.
         """
-        lane, share = (lease.sink, lease.lane), share_of(limit)
+        lane, row_bytes = (lease.sink, lease.lane), row_limit_bytes(limit)
         horizon = LAST_XID if cursor.horizon is None else cursor.horizon
         if lane not in self._large:
-            values = (*_page_values(lease, cursor, limit.rows, share), horizon)
+            values = (*_page_values(lease, cursor, limit.rows, row_bytes), horizon)
             async with self._connection(lease) as connection:
                 rows: list[Any] = await connection.fetch(self._sql[reading("read_page", lease)], *values)
             if not has_too_large(rows):
@@ -231,7 +231,7 @@ class PostgreSQLStore:
         values = (*_page_values(lease, cursor, limit.rows, limit.payload_bytes), horizon)
         async with self._connection(lease) as connection:
             rows = await connection.fetch(self._sql[reading("read_large_page", lease)], *values)
-        if len(rows) > 1 and all_fit(rows[:-1], share):
+        if len(rows) > 1 and all_fit(rows[:-1], row_bytes):
             self._large.remove(lane)
         return rows
 

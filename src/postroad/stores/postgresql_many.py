@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from postroad.stores.base import Lease, Settlement
     from postroad.stores.cursor import Cursor, PageLimit
 
-__all__ = ["PostgreSQLManyLanes", "all_fit", "has_too_large", "messages_of", "reading", "share_of"]
+__all__ = ["PostgreSQLManyLanes", "all_fit", "has_too_large", "messages_of", "reading", "row_limit_bytes"]
 
 _HEADERS: Final = itemgetter(StoredMessage.__struct_fields__.index("headers_json"))
 _AS_TUPLE: Final = itemgetter(slice(len(StoredMessage.__struct_fields__)))
@@ -34,14 +34,14 @@ def messages_of(rows: Sequence[Any]) -> list[StoredMessage]:
     return list(starmap(StoredMessage, map(_AS_TUPLE, rows)))
 
 
-def share_of(limit: PageLimit) -> int:
+def row_limit_bytes(limit: PageLimit) -> int:
     """How many bytes a row may have in a page that is read with the cheap statement; see {bytes} in the dialect."""
     return min(limit.payload_bytes // limit.rows, LONGEST_HEADERS)
 
 
-def all_fit(rows: Sequence[Any], share: int) -> bool:
+def all_fit(rows: Sequence[Any], row_bytes: int) -> bool:
     """Whether the cheap statement would have returned all of these with their contents."""
-    return all(0 < len(row["payload"]) + len(row["headers"].encode()) <= share for row in rows)
+    return all(0 < len(row["payload"]) + len(row["headers"].encode()) <= row_bytes for row in rows)
 
 
 def has_too_large(rows: Sequence[Any]) -> bool:
@@ -66,7 +66,7 @@ class PostgreSQLManyLanes:
         self._connection = connection
         self._pooled = pooled
         self._large = False
-        """In the last sweep, a message was larger than its share of the bytes."""
+        """In the last sweep, a message was larger than `row_limit_bytes`."""
 
     async def read(self, lanes: Sequence[tuple[Lease, Cursor]], limit: PageLimit) -> Sweep:
         leases, cursors = [lease for lease, _ in lanes], [cursor for _, cursor in lanes]
@@ -82,16 +82,16 @@ class PostgreSQLManyLanes:
         the bytes; when there are any, the other one is used until a sweep has none. Each is a transaction of its own,
         as in PostgreSQLStore.
         """
-        values, share = _values(leases, cursors), share_of(limit)
+        values, row_bytes = _values(leases, cursors), row_limit_bytes(limit)
         one, apart = (self._sql[reading(name, leases[0])] for name in ("read_many", "read_many_apart"))
         if not self._large and all(cursor == cursors[0] for cursor in cursors):
             async with self._connection(*leases) as connection:
-                rows: list[Any] = await connection.fetch(one, *values(limit.rows, share))
+                rows: list[Any] = await connection.fetch(one, *values(limit.rows, row_bytes))
             if not has_too_large(rows):
                 return rows
         async with self._connection(*leases) as connection:
             rows = await connection.fetch(apart, *values(limit.rows, limit.payload_bytes))
-        self._large = not all_fit(rows[:-1], share)
+        self._large = not all_fit(rows[:-1], row_bytes)
         return rows
 
     async def settle(self, asked: Sequence[Settlement]) -> Sequence[Lease | None]:

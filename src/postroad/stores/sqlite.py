@@ -21,7 +21,7 @@ from postroad.message import StoredMessage
 from postroad.sink_filter import takes
 from postroad.stores.base import ANY_SIZE, Claim, Cleaned, Lease, Loaded, Moved, Recorded, as_held, not_moved
 from postroad.stores.connections.errors import is_transient
-from postroad.stores.cursor import Cursor, turn_page
+from postroad.stores.cursor import Cursor, make_page
 from postroad.stores.dialects import SQLITE
 from postroad.stores.migrations import check_version, wrong_schema
 from postroad.stores.sqlite_copies import SQLiteCopies
@@ -98,7 +98,7 @@ class SQLiteStore:
         log_end, _, _, version, _, _, _, reach, *_ = end
         lease.check_read(cursor, version, log_end)
         messages = [StoredMessage(position, UUID(id), *rest) for position, id, *rest in rows]
-        return turn_page(cursor, messages, limit=limit, snapshot=None, log_end=log_end, version=version, reach=reach)
+        return make_page(cursor, messages, limit=limit, snapshot=None, log_end=log_end, version=version, reach=reach)
 
     async def is_current(self, lease: Lease) -> bool:
         fence = (lease.sink, lease.lane, str(lease.owner), lease.epoch, lease.version, lease.incarnation)

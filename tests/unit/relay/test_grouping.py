@@ -4,60 +4,60 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from postroad.relay.grouping import FEWEST, QUEUED, Standing, gather, rows_of_sweep
+from postroad.relay.grouping import FEWEST, QUEUED, LanePosition, gather, rows_of_sweep
 
 BATCH = 100
 
 
-def standing(*positions: int, asks: bool = True, queued: int = 0) -> list[Standing]:
-    return [Standing(lane, position, asks, queued) for lane, position in enumerate(positions)]
+def lanes_at(*positions: int, asks: bool = True, queued: int = 0) -> list[LanePosition]:
+    return [LanePosition(lane, position, asks, queued) for lane, position in enumerate(positions)]
 
 
-def gathered(standings: Sequence[Standing], fewest: int = 2) -> list[int]:
-    return sorted(gather(standings, batch_size=BATCH, fewest=fewest))
+def gathered(positions: Sequence[LanePosition], fewest: int = 2) -> list[int]:
+    return sorted(gather(positions, batch_size=BATCH, fewest=fewest))
 
 
 def test_lanes_at_one_place_are_read_for_together() -> None:
-    assert gathered(standing(7, 7, 7)) == [0, 1, 2]
+    assert gathered(lanes_at(7, 7, 7)) == [0, 1, 2]
 
 
 def test_few_lanes_read_alone() -> None:
-    assert gathered(standing(*[7] * (FEWEST - 1)), fewest=FEWEST) == []
-    assert gathered(standing(*[7] * FEWEST), fewest=FEWEST) == list(range(FEWEST))
+    assert gathered(lanes_at(*[7] * (FEWEST - 1)), fewest=FEWEST) == []
+    assert gathered(lanes_at(*[7] * FEWEST), fewest=FEWEST) == list(range(FEWEST))
 
 
 def test_lanes_that_publish_are_read_for_too_until_enough_waits_for_them() -> None:
-    asks, *others = standing(7, 7, 7, 7)
-    busy = [Standing(each.lane, 7, False, queued) for queued, each in enumerate(others)]
+    asks, *others = lanes_at(7, 7, 7, 7)
+    busy = [LanePosition(each.lane, 7, False, queued) for queued, each in enumerate(others)]
     assert [each.queued for each in busy] == [0, 1, QUEUED]
     assert gathered([asks, *busy]) == [0, 1, 2]
 
 
 def test_a_lane_that_asks_reads_alone_when_the_others_have_enough() -> None:
-    asks, other = standing(7, 7)
-    assert gathered([asks, Standing(other.lane, 7, False, QUEUED)]) == []
+    asks, other = lanes_at(7, 7)
+    assert gathered([asks, LanePosition(other.lane, 7, False, QUEUED)]) == []
 
 
 def test_nothing_is_read_that_nobody_has_asked_for() -> None:
-    assert gathered(standing(7, 7, 7, asks=False)) == []
-    far, *others = standing(100_000, 7, 7, 7)
-    assert gathered([far, *[Standing(each.lane, 7, False) for each in others]]) == [], "the others have not asked"
+    assert gathered(lanes_at(7, 7, 7, asks=False)) == []
+    far, *others = lanes_at(100_000, 7, 7, 7)
+    assert gathered([far, *[LanePosition(each.lane, 7, False) for each in others]]) == [], "the others have not asked"
 
 
 def test_a_lane_far_behind_reads_alone_until_it_is_near() -> None:
     near = 4 * 3 * BATCH
-    assert gathered(standing(10_000, 10_000, 10_000 - near)) == [0, 1, 2]
-    assert gathered(standing(10_000, 10_000, 10_000 - near - 1)) == [0, 1]
+    assert gathered(lanes_at(10_000, 10_000, 10_000 - near)) == [0, 1, 2]
+    assert gathered(lanes_at(10_000, 10_000, 10_000 - near - 1)) == [0, 1]
 
 
 def test_a_lane_far_ahead_reads_alone_until_the_others_are_near() -> None:
     near = 2 * 3 * BATCH
-    assert gathered(standing(10_000, 10_000, 10_000 + near)) == [0, 1, 2]
-    assert gathered(standing(10_000, 10_000, 10_000 + near + 1)) == [0, 1]
+    assert gathered(lanes_at(10_000, 10_000, 10_000 + near)) == [0, 1, 2]
+    assert gathered(lanes_at(10_000, 10_000, 10_000 + near + 1)) == [0, 1]
 
 
 def test_of_two_lanes_far_apart_the_one_ahead_does_not_wait() -> None:
-    assert gathered(standing(0, 100_000), fewest=1) == [1]
+    assert gathered(lanes_at(0, 100_000), fewest=1) == [1]
 
 
 def test_a_sweep_is_as_large_as_its_lanes_pages_up_to_a_limit() -> None:

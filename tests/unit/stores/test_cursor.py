@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postroad import StoredMessage
-from postroad.stores.cursor import Cursor, Page, PageLimit, Sweep, meet, share_out, turn_page
+from postroad.stores.cursor import Cursor, Page, PageLimit, Sweep, make_page, meet, share_out
 
 LIMIT = PageLimit(rows=3, payload_bytes=100)
 BEFORE = Cursor(10, "S")
@@ -21,7 +21,7 @@ def message(position: int, size: int = 1) -> StoredMessage:
 
 def turn(*positions: int, log_end: int = 50, before: Cursor = BEFORE, size: int = 1) -> Page:
     rows = [message(position, size) for position in positions]
-    return turn_page(before, rows, limit=LIMIT, snapshot="S2", log_end=log_end)
+    return make_page(before, rows, limit=LIMIT, snapshot="S2", log_end=log_end)
 
 
 def positions(page: Page) -> list[int]:
@@ -104,7 +104,7 @@ def test_a_single_writers_log_is_read_once_and_in_order(
         for row in rows:
             if row.position > cursor.position and not limit.reached(found):
                 found.append(row)
-        page = turn_page(cursor, found, limit=limit, snapshot=None, log_end=len(rows))
+        page = make_page(cursor, found, limit=limit, snapshot=None, log_end=len(rows))
         dealt_with = data.draw(st.integers(min(1, len(found)), len(found)))
         seen += positions(page)[:dealt_with]
         cursor = page.cursor_after(dealt_with)

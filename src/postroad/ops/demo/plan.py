@@ -1,4 +1,4 @@
-"""The plan that all processes of the demo share. Pure: the same plan makes the same orders, also after a kill."""
+"""The plan that all processes of the demo share: the same plan makes the same orders, also after a kill."""
 
 from __future__ import annotations
 
