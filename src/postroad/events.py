@@ -916,6 +916,16 @@ class PasswordFileReadable(_OfCommand, frozen=True, kw_only=True):
     file: str
 
 
+class SecretsNotRead(_OfCommand, frozen=True, kw_only=True):
+    """A file with secrets was changed and can't be used; those that it held before are. Emitted once per change."""
+
+    level = logging.WARNING
+    text = "{e.reason}; the secrets that were read before are still used, until this process is started again"
+    setting: str
+    file: str
+    reason: str
+
+
 class CertificateUnverified(_OfCommand, frozen=True, kw_only=True):
     """A connection may be encrypted, but the server's certificate is not verified."""
 

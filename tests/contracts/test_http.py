@@ -658,7 +658,9 @@ async def test_the_official_library_verifies_it(server: HTTPServer, publisher_to
         Webhook(secret).verify(request.body, request.headers)
 
 
-async def test_secrets_from_a_file_can_be_changed(server: HTTPServer, publisher_to: Maker, tmp_path: Path) -> None:
+async def test_secrets_from_a_file_can_be_changed(
+    server: HTTPServer, publisher_to: Maker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     file = tmp_path / "secrets"
     file.write_text(f"# the old one\n{OTHER_SECRET}\n")
     publisher = publisher_to(f"{server.url}/hooks", secrets_file=file)
@@ -667,6 +669,8 @@ async def test_secrets_from_a_file_can_be_changed(server: HTTPServer, publisher_
     file.write_text("half a secr")
     request = await sent(server, publisher, stored(2))
     Webhook(OTHER_SECRET).verify(request.body, request.headers)
+    (warning,) = caplog.messages
+    assert warning.startswith("secrets_file: secret 1 has the wrong form")
     file.write_text(f"{SECRET}\n")
     request = await sent(server, publisher, stored(3))
     Webhook(SECRET).verify(request.body, request.headers)

@@ -134,7 +134,8 @@ async def test_the_fragments_of_a_page_run(
     monkeypatch.setenv("PAYLOAD_KEY", "00" * 32)
     monkeypatch.chdir(tmp_path)
     secrets = tmp_path / "secrets"
-    secrets.write_text("whsec_" + b64encode(b"s" * 24).decode())
+    for file in ("secrets", "secrets-a", "secrets-b"):
+        (tmp_path / file).write_text("whsec_" + b64encode(b"s" * 24).decode())
     prepared(name, names)
     for kind, text in blocks(DOCS / f"{name}.md"):
         if kind == "python":

@@ -29,7 +29,7 @@ from postroad.brokers.base import Delivery
 from postroad.brokers.cloudevents import MODES, PREFIXES, CannotEncode, unwrap, wrap
 from postroad.brokers.http.answers import Answer, Verdict, seconds_to_wait, verdict_on
 from postroad.brokers.http.receiving import messages_in
-from postroad.brokers.http.signatures import NotVerified, keys_for_verifying, verified_id
+from postroad.brokers.http.signatures import NotVerified, Verified, keys_for_verifying, verified
 from postroad.brokers.nats.dead_letters import letters
 from postroad.brokers.nats.deliveries import Place, delivery_of, place_of, type_of
 from postroad.brokers.nats.deliveries import Received as NATSReceived
@@ -294,10 +294,12 @@ def webhooks(data: st.DataObject) -> None:
     body = data.draw(bodies | json_like.map(lambda each: b"[" + each + b"]"))
     id = data.draw(st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=255))
     with suppress(NotVerified):
-        verified_id(KEYS, headers, body, now=0, tolerance=1e12)
+        verified({None: KEYS}, headers, body, now=0, tolerance=1e12)
         raise AssertionError("no request here is signed")
-    with suppress(Unreadable):
-        for message in messages_in(id, headers, body):
+    sources: list[str | None] = [None] if data.draw(st.booleans()) else ["/shop", "/tests"]
+    with suppress(Unreadable, NotVerified):
+        for message in messages_in(Verified(id, sources), headers, body):
+            assert None in sources or message.source in sources
             assert "\0" not in message.identity
             assert len(message.identity.encode()) <= 1024
 

@@ -26,7 +26,7 @@ from postroad import Consumer, InvalidSetting, Received, StoredMessage
 from postroad.asgi import Webhook, webhook
 from postroad.brokers.http.requests import Requests
 from postroad.brokers.http.signatures import keys_for_signing
-from postroad.events import Event, RequestFailed, RequestRefused
+from postroad.events import Event, RequestFailed, RequestRefused, SecretsNotRead
 from postroad.stores.sqlite import migrate_sqlite
 from tests.destinations import a_page, stored
 
@@ -254,6 +254,83 @@ async def test_a_file_with_secrets(stock: Stock, tmp_path: Path) -> None:
     assert [type(each).__name__ for each in stock.events if hasattr(each, "file")] == ["PasswordFileReadable"]
 
 
+async def test_a_file_that_is_changed_and_wrong_is_reported_once(stock: Stock, tmp_path: Path) -> None:
+    """The last secrets that were right are used meanwhile, also when the file is gone."""
+    file = tmp_path / "secrets"
+    file.write_text(f"{SECRET}\n")
+    file.chmod(0o600)
+
+    def reported() -> list[SecretsNotRead]:
+        return [each for each in stock.events if isinstance(each, SecretsNotRead)]
+
+    async with webhook(stock.consumer, secrets=file) as app, client_of(app) as client:
+
+        async def post_twice() -> None:
+            for _ in range(2):
+                assert (await client.post("/", **request_of(stored(1)))).status_code == 204
+
+        await post_twice()
+        assert reported() == []
+        file.write_text(f"{SECRET}\nhunter2\n")
+        await post_twice()
+        (event,) = reported()
+        assert (event.setting, event.file) == ("secrets", str(file))
+        assert "secret 2 has the wrong form" in str(event)
+        assert "hunter2" not in str(event)
+        file.unlink()
+        await post_twice()
+        assert "can't be read" in str(reported()[-1])
+        assert len(reported()) == 2
+        file.write_text(f"{SECRET}\n{OLD_SECRET}\n")
+        await post_twice()
+        assert (await client.post("/", **request_of(stored(1), secret=OLD_SECRET))).status_code == 204
+        file.unlink()
+        await post_twice()
+        assert len(reported()) == 3, "another change"
+
+
+# -- several senders -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("envelope", ["structured", "batched"])
+async def test_the_secret_of_one_source_signs_no_other(stock: Stock, envelope: str) -> None:
+    """Otherwise a partner could send a message of another one in advance, and the real one would be a duplicate."""
+    secrets = {"/tests": [SECRET], "/partner": OLD_SECRET}
+    async with webhook(stock.consumer, secrets=secrets) as app, client_of(app) as client:
+        forged = request_of(stored(7), envelope=envelope, secret=OLD_SECRET)
+        answer = await client.post("/", **forged)
+        assert answer.status_code == 401
+        assert answer.text == "its source is '/tests', which has another secret"
+        assert (await client.post("/", **request_of(stored(7), envelope=envelope))).status_code == 204
+    assert await stock.effects() == [7]
+
+
+async def test_one_secret_of_two_sources_signs_both(stock: Stock) -> None:
+    async with webhook(stock.consumer, secrets={"/a": SECRET, "/tests": SECRET}) as app, client_of(app) as client:
+        assert (await client.post("/", **request_of(stored(7)))).status_code == 204
+    assert await stock.effects() == [7]
+
+
+async def test_where_the_source_is_not_signed_it_is_that_of_the_secret(stock: Stock) -> None:
+    """So the same id of two senders are two messages, whatever the header ce-source says."""
+    received: list[Received] = []
+
+    @stock.consumer.on(dict, type="order.shipped")
+    async def note(event: dict[str, Any], tx: aiosqlite.Connection, message: Received) -> None:
+        received.append(message)
+
+    secrets = {"/partner": SECRET, "/other": OLD_SECRET}
+    request = stored(7, type="order.shipped")
+    async with webhook(stock.consumer, secrets=secrets) as app, client_of(app) as client:
+        for secret in (SECRET, OLD_SECRET, SECRET):
+            answer = await client.post("/", **request_of(request, envelope="binary", secret=secret))
+            assert answer.status_code == 204
+    assert [(each.source, each.headers["ce-source"]) for each in received] == [
+        ("/partner", "/tests"),
+        ("/other", "/tests"),
+    ]
+
+
 async def test_the_official_library_signs(client: httpx.AsyncClient, stock: Stock) -> None:
     """A webhook of another program: its id is webhook-id, and its type is in the payload."""
     body = '{"type":"order.created","number":7}'
@@ -343,6 +420,10 @@ async def test_a_lifespan_that_fails_says_why(stock: Stock) -> None:
         ({"secrets": "hunter2"}, "secret 1 has the wrong form"),
         ({"secrets": f"whsk_{b64encode(b'x' * 32).decode()}"}, "whpk_"),
         ({"secrets": Path("/no/such")}, "can't be read"),
+        ({"secrets": 7}, "secrets must be texts"),
+        ({"secrets": {}}, "secrets is a mapping, so it must have a secret for each source"),
+        ({"secrets": {"": SECRET}}, "secrets is a mapping, so it must have a secret for each source"),
+        ({"secrets": {"/a": SECRET, "/b": "hunter2"}}, r"secrets\['/b'\]: secret 1 has the wrong form"),
         ({"secrets": SECRET, "tolerance": "soon"}, "tolerance is 'soon'"),
         ({"secrets": SECRET, "max_size": 0}, "max_size is 0"),
     ],

@@ -18,6 +18,7 @@ after the commit, and a message that comes again has no second effect.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
@@ -25,7 +26,7 @@ from postroad import events
 from postroad.brokers.http.receiving import messages_in
 from postroad.brokers.http.secrets import SecretsFile
 from postroad.brokers.http.settings import LARGEST_BODY
-from postroad.brokers.http.signatures import NotVerified, keys_for_verifying, verified_id
+from postroad.brokers.http.signatures import NotVerified, keys_for_verifying, verified
 from postroad.errors import BrokerUnavailable, InvalidSetting, Refusal
 from postroad.events import PasswordFileReadable
 from postroad.kinds import duration, whole_number
@@ -33,7 +34,7 @@ from postroad.permissions import all_may_read
 from postroad.received import Unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+    from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 
     from postroad.brokers.http.signatures import Key
     from postroad.consumer import Consumer
@@ -45,12 +46,16 @@ if TYPE_CHECKING:
     Receive = Callable[[], Awaitable[Event]]
     Send = Callable[[Event], Awaitable[None]]
 
+    Secrets = str | Iterable[str] | Path
+    Keys = Callable[[], Sequence[Key]]
+
 __all__ = ["Webhook", "webhook"]
 
 REPORT_SECONDS: Final = 10.0
 """How often refused requests are reported at most: anyone can send them."""
 RETRY_AFTER: Final = "1"
 """Seconds after which a sender may try again when the database is unavailable."""
+_WRONG_SECRETS: Final = "{} must be texts, whsec_… or whpk_…, or a Path of a file with them"
 _MAX_SIZE: Final = whole_number(1, 1 << 30)
 
 
@@ -73,15 +78,17 @@ class _Refused(Exception):
 def webhook(
     consumer: Consumer[Any],
     *,
-    secrets: str | Iterable[str] | Path,
+    secrets: Secrets | Mapping[str, Secrets],
     tolerance: Duration = "5m",
     max_size: int = LARGEST_BODY,
 ) -> Webhook:
     """The endpoint, as an ASGI application to mount. It takes every path under which it is mounted.
 
     `secrets` are those of the senders, `whsec_…` or `whpk_…`: one, several, or the path of a file with one in a line,
-    which is read anew when it changes. `tolerance` is how far the time of a request may be from this machine's.
-    `max_size` is the most bytes of a body.
+    which is read anew when it changes. A mapping has the secrets of each source, `{"/shop": "whsec_…"}`: then what is
+    signed with the secret of one can't have the source of another. Senders that do not trust each other need that, or
+    an endpoint and a consumer of its own for each. `tolerance` is how far the time of a request may be from this
+    machine's. `max_size` is the most bytes of a body.
 
     A mounted application has no lifespan: enter `async with` it in that of the application that it is mounted in, so
     that the consumer's database is checked at the start, and its tasks end. Without that, the first request does it.
@@ -93,10 +100,14 @@ class Webhook:
     """See `webhook`."""
 
     def __init__(
-        self, consumer: Consumer[Any], secrets: str | Iterable[str] | Path, tolerance: float, max_size: int
+        self,
+        consumer: Consumer[Any],
+        secrets: Secrets | Mapping[str, Secrets],
+        tolerance: float,
+        max_size: int,
     ) -> None:
         self._consumer = consumer
-        self._keys = _keys(consumer, secrets)
+        self._secrets = _secrets(consumer, secrets)
         self._tolerance = tolerance
         self._max_size: int = _MAX_SIZE.check("max_size", max_size)
         self._handler = consumer.for_requests()
@@ -148,8 +159,9 @@ class Webhook:
         if body is None:
             return None
         try:
-            id = verified_id(self._keys(), headers, body, now=time.time(), tolerance=self._tolerance)
-            messages = messages_in(id, headers, body)
+            secrets = {source: keys() for source, keys in self._secrets.items()}
+            found = verified(secrets, headers, body, now=time.time(), tolerance=self._tolerance)
+            messages = messages_in(found, headers, body)
         except NotVerified as error:
             raise _Refused(401, str(error)) from None
         except Unreadable as error:
@@ -212,15 +224,26 @@ class Webhook:
 _LATER: Final = ((b"retry-after", RETRY_AFTER.encode()),)
 
 
-def _keys(consumer: Consumer[Any], secrets: str | Iterable[str] | Path) -> Callable[[], Sequence[Key]]:
+def _secrets(consumer: Consumer[Any], given: Secrets | Mapping[str, Secrets]) -> Mapping[str | None, Keys]:
+    """The secrets of each source, or under None those of all."""
+    if not isinstance(given, Mapping):
+        return {None: _keys(consumer, "secrets", given)}
+    if not given or not all(isinstance(source, str) and source for source in given):
+        raise InvalidSetting("secrets is a mapping, so it must have a secret for each source: {'/shop': 'whsec_…'}")
+    return {source: _keys(consumer, f"secrets[{source!r}]", each) for source, each in given.items()}
+
+
+def _keys(consumer: Consumer[Any], name: str, secrets: Secrets) -> Keys:
     if isinstance(secrets, Path):
         if all_may_read(secrets):
-            consumer.emit(PasswordFileReadable(setting="secrets", file=str(secrets)))
-        return SecretsFile("secrets", secrets, keys_for_verifying).keys
+            consumer.emit(PasswordFileReadable(setting=name, file=str(secrets)))
+        return SecretsFile(name, secrets, keys_for_verifying, consumer.emit).keys
+    if not isinstance(secrets, Iterable):
+        raise InvalidSetting(_WRONG_SECRETS.format(name))
     given = secrets.split() if isinstance(secrets, str) else list(secrets)
     if not all(isinstance(each, str) for each in given):
-        raise InvalidSetting("secrets must be texts, whsec_… or whpk_…, or a Path of a file with them")
-    keys = keys_for_verifying("secrets", given)
+        raise InvalidSetting(_WRONG_SECRETS.format(name))
+    keys = keys_for_verifying(name, given)
     return lambda: keys
 
 

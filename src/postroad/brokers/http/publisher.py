@@ -24,6 +24,7 @@ from postroad.brokers.http.secrets import SecretsFile
 from postroad.brokers.http.settings import PublisherSettings
 from postroad.brokers.http.signatures import keys_for_signing
 from postroad.errors import BrokerUnavailable
+from postroad.listeners import LogListener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -132,7 +133,7 @@ class HTTPPublisher:
 
 def _keys(settings: PublisherSettings) -> Callable[[], Sequence[Key]]:
     if settings.secrets_file is not None:
-        return SecretsFile("secrets_file", settings.secrets_file, keys_for_signing).keys
+        return SecretsFile("secrets_file", settings.secrets_file, keys_for_signing, LogListener().on_event).keys
     given = None if settings.secrets is None else settings.secrets.replace(",", " ").split()
     keys = () if given is None else keys_for_signing("secrets", given)
     return lambda: keys

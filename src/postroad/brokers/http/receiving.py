@@ -7,6 +7,9 @@
 | binary | the header `ce-id` | `webhook-id` alone: no other header is signed. The source is the header `ce-source` |
 | other webhooks | none of these | `webhook-id`; the type is the member `type` of the JSON body |
 
+Where secrets belong to sources, a signed source must be one of those whose secret has signed the request, and a message
+without a signed source has the first of them.
+
 The content type is not signed. So a body that is a CloudEvent, or an array of them, is read as that or not at all:
 otherwise a request that was recorded could come again as another message.
 """
@@ -20,10 +23,13 @@ import msgspec
 from postroad.brokers.base import Delivery
 from postroad.brokers.cloudevents import STRUCTURED_TYPE, percent_decoded, unwrap
 from postroad.brokers.http.requests import is_taken
-from postroad.received import Received, Unreadable
+from postroad.brokers.http.signatures import NotVerified
+from postroad.received import Received, Unreadable, identity_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
+
+    from postroad.brokers.http.signatures import Verified
 
 __all__ = ["messages_in"]
 
@@ -46,15 +52,18 @@ _decode_document: Final = msgspec.json.Decoder(
 ).decode
 
 
-def messages_in(id: str, headers: Mapping[str, str], body: bytes) -> list[Received]:
-    """The messages in a request with this `webhook-id`; names of headers are in lower case. Raises Unreadable."""
+def messages_in(verified: Verified, headers: Mapping[str, str], body: bytes) -> list[Received]:
+    """The messages in a request; names of headers are in lower case. Raises Unreadable, and NotVerified when one has a
+    source for which the request was not signed.
+    """
+    id, sources = verified
     content_type = headers.get("content-type", "")
     media_type = content_type.partition(";")[0].strip().lower()
     if media_type == _BATCH:
-        return [_read(each, STRUCTURED_TYPE, {}) for each in _elements(body)]
+        return _checked([_read(each, STRUCTURED_TYPE, {}) for each in _elements(body)], sources)
     own = percent_decoded({name: value for name, value in headers.items() if not is_taken(name)})
     if media_type == _STRUCTURED:
-        return [_read(body, content_type, own)]
+        return _checked([_read(body, content_type, own)], sources)
     if _is_document(body):
         raise Unreadable("its body is a CloudEvent, or an array of them, which its content type does not say")
     attributes = percent_decoded({name: value for name, value in headers.items() if name.startswith("ce-")})
@@ -65,7 +74,17 @@ def messages_in(id: str, headers: Mapping[str, str], body: bytes) -> list[Receiv
         attributes["ce-type"] = _type_in(body)
     unsigned = {name: attributes.pop(name) for name in ("ce-source",) if name in attributes}
     found = _read(body, content_type, own | attributes)
-    return [msgspec.structs.replace(found, headers={**found.headers, **unsigned})]
+    source, headers = sources[0], {**found.headers, **unsigned}
+    return [msgspec.structs.replace(found, headers=headers, source=source, identity=identity_of(found.id, source))]
+
+
+def _checked(messages: list[Received], sources: Container[str | None]) -> list[Received]:
+    """The messages, whose sources are signed."""
+    if None not in sources:
+        for each in messages:
+            if each.source not in sources:
+                raise NotVerified(f"its source is {(each.source or '')[:60]!r}, which has another secret")
+    return messages
 
 
 def _read(body: bytes, content_type: str, headers: Mapping[str, str]) -> Received:

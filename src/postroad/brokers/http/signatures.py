@@ -15,7 +15,7 @@ import hmac
 import re
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from postroad.errors import InvalidSetting, MissingExtra
 
@@ -28,10 +28,11 @@ __all__ = [
     "TIMESTAMP_HEADER",
     "Key",
     "NotVerified",
+    "Verified",
     "keys_for_signing",
     "keys_for_verifying",
     "signature_of",
-    "verified_id",
+    "verified",
 ]
 
 ID_HEADER: Final = "webhook-id"
@@ -185,11 +186,27 @@ def signature_of(keys: Sequence[Key], id: str, timestamp: int, body: bytes) -> s
     return " ".join([f"{key.version},{b64encode(key.sign(content)).decode()}" for key in keys])
 
 
-def verified_id(keys: Sequence[Key], headers: Mapping[str, str], body: bytes, *, now: float, tolerance: float) -> str:
-    """The id of a request that one of the secrets has signed. Raises NotVerified.
+class Verified(NamedTuple):
+    """A request that was signed with one of the secrets."""
 
-    The names of `headers` are in lower case. `tolerance` is how many seconds the time of the request may differ from
-    `now`, so that a request that was recorded can't be sent again later.
+    id: str
+    sources: Sequence[str | None]
+    """Those whose secrets it was signed with; None stands for any source."""
+
+
+def verified(
+    secrets: Mapping[str | None, Sequence[Key]],
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    now: float,
+    tolerance: float,
+) -> Verified:
+    """The id of a request that one of the secrets has signed, and whose they are. Raises NotVerified.
+
+    `secrets` are those of each source, or under None those of all. The names of `headers` are in lower case.
+    `tolerance` is how many seconds the time of the request may differ from `now`, so that a request that was recorded
+    can't be sent again later.
     """
     id, timestamp, signatures = (headers.get(each, "") for each in (ID_HEADER, TIMESTAMP_HEADER, SIGNATURE_HEADER))
     if not id or not timestamp or not signatures:
@@ -201,9 +218,15 @@ def verified_id(keys: Sequence[Key], headers: Mapping[str, str], body: bytes, *,
     if abs(now - int(timestamp)) > tolerance:
         raise NotVerified(f"{TIMESTAMP_HEADER} differs from this machine's clock by more than {tolerance:g} s")
     content = b"%b.%b.%b" % (id.encode(), timestamp.encode(), body)
-    for each in signatures.split(" ")[:MOST_SIGNATURES]:
-        version, _, encoded = each.partition(",")
-        signature = _decoded(encoded) if encoded else b""
-        if signature and any(key.version == version and key.verifies(content, signature) for key in keys):
-            return id
-    raise NotVerified("no signature of it fits: it was made with another secret, or the body was changed")
+    split = [each.partition(",") for each in signatures.split(" ")[:MOST_SIGNATURES]]
+    given = [(version, signature) for version, _, encoded in split if encoded and (signature := _decoded(encoded))]
+    sources = [source for source, keys in secrets.items() if _any_verifies(keys, content, given)]
+    if not sources:
+        raise NotVerified("no signature of it fits: it was made with another secret, or the body was changed")
+    return Verified(id, sources)
+
+
+def _any_verifies(keys: Sequence[Key], content: bytes, signatures: Sequence[tuple[str, bytes]]) -> bool:
+    return any(
+        key.version == version and key.verifies(content, signature) for version, signature in signatures for key in keys
+    )

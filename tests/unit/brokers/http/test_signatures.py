@@ -15,7 +15,7 @@ from postroad.brokers.http.signatures import (
     keys_for_signing,
     keys_for_verifying,
     signature_of,
-    verified_id,
+    verified,
 )
 
 PAIR = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
@@ -35,7 +35,7 @@ def test_what_is_signed_is_verified_and_nothing_else(id: str, body: bytes, secre
     headers = {"webhook-id": id, "webhook-timestamp": str(now), "webhook-signature": value}
     for verifying in (secret, text("whpk", PUBLIC)):
         keys = keys_for_verifying("secrets", [verifying])
-        assert verified_id(keys, headers, body, now=now + 300, tolerance=300) == id
+        assert verified({None: keys}, headers, body, now=now + 300, tolerance=300) == (id, [None])
         for changed in (
             headers | {"webhook-id": f"{id}x"},
             headers | {"webhook-timestamp": str(now + 1)},
@@ -43,11 +43,11 @@ def test_what_is_signed_is_verified_and_nothing_else(id: str, body: bytes, secre
             headers | {"webhook-signature": ""},
         ):
             with pytest.raises(NotVerified):
-                verified_id(keys, changed, body, now=now, tolerance=300)
+                verified({None: keys}, changed, body, now=now, tolerance=300)
         with pytest.raises(NotVerified):
-            verified_id(keys, headers, body + b"x", now=now, tolerance=300)
+            verified({None: keys}, headers, body + b"x", now=now, tolerance=300)
         with pytest.raises(NotVerified):
-            verified_id(keys, headers, body, now=now + 301, tolerance=300)
+            verified({None: keys}, headers, body, now=now + 301, tolerance=300)
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=100), secrets)
