@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import re
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -293,6 +294,41 @@ async def test_the_causation_graph_crosses_databases(log: Log, admin: Admin, tmp
         assert f'href="/log/message/{await id_of(admin, 1)}"' in back.source
         overview = await browser.follow("/")
         assert {"log", "stock"} <= set(overview.links)
+
+
+@asynccontextmanager
+async def hung() -> AsyncIterator[tuple[str, list[int]]]:
+    """The URL of a database that takes connections and never answers, and how many it has taken."""
+    taken = [0]
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        taken[0] += 1
+        while await reader.read(1000):
+            pass
+        writer.close()
+
+    server = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+    async with server:
+        yield f"postgresql://anna:secret@127.0.0.1:{server.sockets[0].getsockname()[1]}/hung", taken
+
+
+async def test_a_database_that_hangs_is_left_out_after_its_first_try(tmp_path: Path) -> None:
+    file = tmp_path / "log.sqlite"
+    migrate_sqlite(file)
+    ids: list[UUID] = []
+    with closing(sqlite3.connect(file)) as connection, connection:
+        for _ in range(4):
+            ids.append(
+                Outbox(source="/tests").add(connection, b"x", type="link", causation_id=str(ids[-1]) if ids else None)
+            )
+    async with hung() as (url, taken), browsing({"log": f"sqlite:///{file}", "hung": url}) as browser:
+        page = await browser.get(f"message/{ids[0]}")
+        assert "4 steps, in 1 databases" in page.source
+        assert "Not asked, because it can't be read: hung" in page.text
+        overview = await browser.follow("/")
+        assert "The database can't be read. the database has not answered within 3 seconds" in overview.text
+        assert "No relay has run yet" in overview.text
+        assert taken == [1], "it is not asked again while it hangs"
 
 
 def test_states_are_shown_as_words() -> None:
