@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from postroad import Message, Outbox, Received, Refusal
-from postroad.admin import Admin, By, DeadLetterFilter, State
+from postroad.admin import Admin, By, DeadLetterFilter, State, examine
 from postroad.brokers.memory import MemoryBroker, MemoryQueue
 from postroad.codecs import Zlib
 from postroad.console import Redaction
@@ -218,6 +218,51 @@ async def test_the_audit_is_searched_and_exported(log: Log, admin: Admin, browse
     assert dict(zip(header, line, strict=True))["reason"] == "'=cmd()|'x'!A1"
     exported = msgspec.json.decode((await browser.get("audit.json")).source)
     assert [entry["who"] for entry in exported] == ["carla", "ben"]
+
+
+async def test_passwords_are_masked_in_what_is_exported(log: Log, admin: Admin, browser: Browser) -> None:
+    await run_relay(log, Arrivals())
+    reason = 'connected with password="hunter2" and amqp://anna:hunter2@host'
+    await admin.hold("default", 'pwd="hunter2"', By("ben", reason))
+    exported = await browser.get("audit.json")
+    (entry,) = msgspec.json.decode(exported.source)
+    assert entry["reason"] == "connected with password=*** and amqp://anna:***@host"
+    assert entry["arguments"] == {"sink": "default", "key": "pwd=***"}
+    table = await browser.get("audit.csv")
+    (header, line) = csv.reader(io.StringIO(table.source))
+    assert msgspec.json.decode(dict(zip(header, line, strict=True))["arguments"]) == entry["arguments"]
+    assert "hunter2" not in exported.source + table.source
+
+
+async def test_a_key_of_digits_is_found(log: Log, admin: Admin, browser: Browser) -> None:
+    await log.add(Message(b"1", type="order"))
+    ending = str(await id_of(admin, 1))[-4:]
+    found = await browser.get("find", q=ending)
+    assert found.headers["location"].endswith(f"/message/{await id_of(admin, 1)}")
+    await log.add(Message(b"2", type="order", key=ending))
+    assert (await browser.get("find", q=ending)).headers["location"].endswith(f"/key?key={ending}")
+    whole = await browser.get("find", q=str(await id_of(admin, 1)))
+    assert whole.headers["location"].endswith(f"/message/{await id_of(admin, 1)}")
+
+
+async def test_an_examination_is_shared(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("postroad.console.database.EXAMINED_SECONDS", 1000.0)
+    asked: list[str] = []
+
+    async def counting(url: str, **options: Any) -> Any:
+        asked.append(url)
+        return await examine(url, **options)
+
+    monkeypatch.setattr("postroad.console.database.examine", counting)
+    async with browsing(url_of(log)) as browser:
+        pages = await asyncio.gather(*(browser.get("doctor") for _ in range(10)))
+        assert {page.status for page in pages} == {200}
+        assert len(set(re.findall(r'As of <time datetime="([^"]+)"', "".join(page.source for page in pages)))) == 1
+        assert len(asked) == 1
+        await run_relay(log, Arrivals())
+        await browser.change("pause", sink="default")
+        await browser.get("doctor")
+        assert len(asked) == 2, "a change is seen at once"
 
 
 async def test_a_database_that_can_not_be_reached(tmp_path: Path) -> None:

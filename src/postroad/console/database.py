@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from postroad.admin import notices, open_admin
+from postroad.admin import examine, notices, open_admin
 from postroad.console.poller import Poller
 from postroad.errors import InvalidSetting, PostroadError, StoreUnavailable
 from postroad.safe_text import without_passwords
@@ -17,13 +18,15 @@ from postroad.stores.admin.snapshot import take_snapshot
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from postroad.admin import Admin, Notice
+    from postroad.admin import Admin, Finding, Notice
     from postroad.stores.admin.snapshot import Snapshot
 
 __all__ = ["Database", "Look", "named"]
 
 T = TypeVar("T")
 CONNECTIONS: Final = 4
+EXAMINED_SECONDS: Final = 5.0
+"""An examination is shown for so long, also to others, before the next one is made."""
 ANSWER_SECONDS: Final = 3.0
 """A page of several databases waits so long for each of them."""
 _NAMED: Final = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)=(?P<url>[\w+]+:.*)", re.DOTALL)
@@ -53,6 +56,13 @@ class Look:
         return [each for each in self.notices if each.problem]
 
 
+class Examination(NamedTuple):
+    """What doctor found, and when."""
+
+    at: datetime
+    findings: Sequence[Finding]
+
+
 class Database:
     """One database, by the name that its pages have."""
 
@@ -62,6 +72,7 @@ class Database:
         self.url = url
         self.schema = schema
         self.poller: Poller[Look] = Poller(self._look)
+        self.doctor: Poller[Examination] = Poller(self._examine, seconds=EXAMINED_SECONDS)
         self._admin: Admin | None = None
         self._opening = asyncio.Lock()
         self._late: set[asyncio.Task[Any]] = set()
@@ -99,6 +110,11 @@ class Database:
         except StoreUnavailable as error:
             return Look(None, None, str(error))
 
+    def forget(self) -> None:
+        """Have the next page see the database as it is now, such as after a change."""
+        self.poller.forget()
+        self.doctor.forget()
+
     async def close(self) -> None:
         """End all streams, and disconnect."""
         await self.poller.close()
@@ -107,6 +123,9 @@ class Database:
         admin, self._admin = self._admin, None
         if admin is not None:
             await admin.__aexit__(None, None, None)
+
+    async def _examine(self, _: Examination | None) -> Examination:
+        return Examination(datetime.now(UTC), await examine(self.url, schema=self.schema))
 
     async def _look(self, last: Look | None) -> Look:
         before = None if last is None else last.snapshot
