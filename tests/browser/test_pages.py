@@ -179,6 +179,20 @@ async def test_the_keyboard_is_enough(signed: Signed) -> None:
         await expect(anna.page.locator("#find")).to_be_focused()
 
 
+async def test_a_page_that_is_no_longer_followed_says_so_and_recovers(signed: Signed) -> None:
+    """A proxy answers instead of the console, as it also does when a session has ended."""
+    async with signed.operator() as anna:
+        await anna.page.route("**/live/**", lambda route: route.fulfill(status=502, body="<h1>Bad Gateway</h1>"))
+        await anna.open()
+        await expect(anna.page.locator("#stale")).to_contain_text("Not connected since")
+        await expect(anna.page.locator("#live")).to_have_class("stale")
+        await anna.page.unroute("**/live/**")
+        await expect(anna.page.locator("#connection")).to_contain_text("live")
+        await expect(anna.page.locator("#stale")).to_have_count(0)
+        await expect(anna.page.locator("#live")).not_to_have_class("stale")
+        anna.forgive("502 (Bad Gateway)")
+
+
 async def test_pages_that_are_left_are_not_followed(signed: Signed) -> None:
     async with signed.operator() as anna:
         streams: list[str] = []

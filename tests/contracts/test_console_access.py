@@ -251,3 +251,21 @@ async def test_a_viewer_is_shown_no_button_that_is_refused(url: str, signed_in: 
 
 def test_there_are_routes_of_every_right() -> None:
     assert {route.right for route in ROUTES} == set(Right)
+
+
+async def test_a_script_is_sent_to_where_one_signs_in_as_a_page(url: str) -> None:
+    """A link loads a page by a script, after the session has ended: the script may not follow to another origin."""
+
+    def gone(_: Request) -> RedirectResponse:
+        response = RedirectResponse("https://login.example/?state=1")
+        response.set_cookie("state", "1")
+        return response
+
+    async with Console({"log": url}, auth=gone) as console, client_of(console) as client:
+        page = await client.get("/log/", headers={"hx-request": "true"})
+        assert page.headers["hx-redirect"] == "https://login.example/?state=1"
+        assert "location" not in page.headers
+        assert page.headers["set-cookie"].startswith("state=1")
+        assert page.is_success
+        typed = await client.get("/log/")
+        assert (typed.status_code, typed.headers["location"]) == (307, "https://login.example/?state=1")

@@ -223,6 +223,55 @@ async def test_a_running_relay_takes_up_what_was_changed(log: Log, admin: Admin,
         await until(admin, 1, State.PUBLISHED)
 
 
+async def test_an_undo_is_of_what_was_changed_and_not_of_what_matched_before(
+    log: Log, admin: Admin, browser: Browser
+) -> None:
+    await dead(log, 1, 2, 3)
+    await admin.drop(Filter(ids=[await id_of(admin, 1)]), By("ben"))
+    dropped = await browser.change("drop", error_pattern="no <n>")
+    undo = await browser.follow(dropped.links["Undo: restore them"])
+    assert "2 dropped messages would be dead again" in undo.text
+    restored = await browser.send(undo.form("/do/restore"))
+    assert await states(admin, all=True) == {1: "dropped", 2: "dead", 3: "dead", 4: "published"}
+    await admin.restore(Filter(ids=[await id_of(admin, 1)]), By("ben"))
+    again = await browser.follow(restored.links["Undo: drop them again"])
+    assert "2 dead messages would be dropped" in again.text
+    await admin.drop(Filter(ids=[await id_of(admin, 2)]), By("ben"))
+    late = await browser.send(again.form("/do/drop"), reason="not needed")
+    assert "dropped 1 dead message." in late.text, "one that was changed meanwhile is left out"
+
+
+async def test_an_undo_of_more_than_can_be_named_is_offered_if_nothing_else_matches(
+    log: Log, admin: Admin, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("postroad.console.changes.messages.MOST_NAMED", 1)
+    await dead(log, 1, 2, 3, 4)
+    dropped = await browser.change("drop", error="no ")
+    undo = await browser.follow(dropped.links["Undo: restore them"])
+    assert "4 dropped messages would be dead again" in undo.text
+    await admin.restore(Filter(ids=[await id_of(admin, 1), await id_of(admin, 2)]), By("ben"))
+    again = await browser.change("drop", error="no ")
+    assert "dropped 2 dead messages" in again.text
+    assert "Undo" not in again.text
+
+
+async def test_a_retry_of_several_is_undone(log: Log, admin: Admin, browser: Browser) -> None:
+    await dead(log, 1, 2)
+    retried = await browser.change("retry", error_pattern="no <n>")
+    undo = await browser.follow(retried.links["Undo: poison them"])
+    assert "2 messages would be dead" in undo.text
+    await run_relay(log, refusing(2), retry=LATER)
+    undo = await browser.follow(retried.links["Undo: poison them"])
+    assert "1 message would be dead" in undo.text, "the other one was published"
+    poisoned = await browser.send(undo.form("/do/poison"), reason="too early")
+    assert "Done: dead now: 1 message" in poisoned.text
+    assert await states(admin, all=True) == {1: "published", 2: "dead", 3: "published", 4: "published"}
+    await browser.send((await browser.follow(poisoned.links["Undo: retry them"])).form("/do/retry"))
+    assert (await at(admin, 2)).state is State.RETRYING
+    await run_relay(log, Arrivals())
+    assert (await browser.follow(retried.links["Undo: poison them"])).status == 404
+
+
 # -- more than a preview counts ----------------------------------------------------------------------------------------
 
 
@@ -259,6 +308,7 @@ async def test_all_that_match_are_changed_if_there_were_too_many_to_count(
     assert f"dropped {count(made, 'dead message')}." in done.text
     undo = await browser.follow(done.links["Undo: restore them"])
     assert "would be dead again" in undo.text
+    assert f"restored {count(made, 'dropped message')};" in (await browser.send(undo.form("/do/restore"))).text
 
 
 async def test_an_exact_number_is_refused_when_there_are_too_many_to_count(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import re
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -16,7 +17,7 @@ import msgspec
 import pytest
 
 from postroad import Message, Outbox, Received, Refusal
-from postroad.admin import Admin, By, DeadLetterFilter, State
+from postroad.admin import Admin, By, DeadLetterFilter, State, examine
 from postroad.brokers.memory import MemoryBroker, MemoryQueue
 from postroad.codecs import Zlib
 from postroad.console import Redaction
@@ -219,6 +220,51 @@ async def test_the_audit_is_searched_and_exported(log: Log, admin: Admin, browse
     assert [entry["who"] for entry in exported] == ["carla", "ben"]
 
 
+async def test_passwords_are_masked_in_what_is_exported(log: Log, admin: Admin, browser: Browser) -> None:
+    await run_relay(log, Arrivals())
+    reason = 'connected with password="hunter2" and amqp://anna:hunter2@host'
+    await admin.hold("default", 'pwd="hunter2"', By("ben", reason))
+    exported = await browser.get("audit.json")
+    (entry,) = msgspec.json.decode(exported.source)
+    assert entry["reason"] == "connected with password=*** and amqp://anna:***@host"
+    assert entry["arguments"] == {"sink": "default", "key": "pwd=***"}
+    table = await browser.get("audit.csv")
+    (header, line) = csv.reader(io.StringIO(table.source))
+    assert msgspec.json.decode(dict(zip(header, line, strict=True))["arguments"]) == entry["arguments"]
+    assert "hunter2" not in exported.source + table.source
+
+
+async def test_a_key_of_digits_is_found(log: Log, admin: Admin, browser: Browser) -> None:
+    await log.add(Message(b"1", type="order"))
+    ending = str(await id_of(admin, 1))[-4:]
+    found = await browser.get("find", q=ending)
+    assert found.headers["location"].endswith(f"/message/{await id_of(admin, 1)}")
+    await log.add(Message(b"2", type="order", key=ending))
+    assert (await browser.get("find", q=ending)).headers["location"].endswith(f"/key?key={ending}")
+    whole = await browser.get("find", q=str(await id_of(admin, 1)))
+    assert whole.headers["location"].endswith(f"/message/{await id_of(admin, 1)}")
+
+
+async def test_an_examination_is_shared(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("postroad.console.database.EXAMINED_SECONDS", 1000.0)
+    asked: list[str] = []
+
+    async def counting(url: str, **options: Any) -> Any:
+        asked.append(url)
+        return await examine(url, **options)
+
+    monkeypatch.setattr("postroad.console.database.examine", counting)
+    async with browsing(url_of(log)) as browser:
+        pages = await asyncio.gather(*(browser.get("doctor") for _ in range(10)))
+        assert {page.status for page in pages} == {200}
+        assert len(set(re.findall(r'As of <time datetime="([^"]+)"', "".join(page.source for page in pages)))) == 1
+        assert len(asked) == 1
+        await run_relay(log, Arrivals())
+        await browser.change("pause", sink="default")
+        await browser.get("doctor")
+        assert len(asked) == 2, "a change is seen at once"
+
+
 async def test_a_database_that_can_not_be_reached(tmp_path: Path) -> None:
     async with browsing("postgresql://nobody@127.0.0.1:1/none") as browser:
         page = await browser.get("")
@@ -293,6 +339,41 @@ async def test_the_causation_graph_crosses_databases(log: Log, admin: Admin, tmp
         assert f'href="/log/message/{await id_of(admin, 1)}"' in back.source
         overview = await browser.follow("/")
         assert {"log", "stock"} <= set(overview.links)
+
+
+@asynccontextmanager
+async def hung() -> AsyncIterator[tuple[str, list[int]]]:
+    """The URL of a database that takes connections and never answers, and how many it has taken."""
+    taken = [0]
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        taken[0] += 1
+        while await reader.read(1000):
+            pass
+        writer.close()
+
+    server = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+    async with server:
+        yield f"postgresql://anna:secret@127.0.0.1:{server.sockets[0].getsockname()[1]}/hung", taken
+
+
+async def test_a_database_that_hangs_is_left_out_after_its_first_try(tmp_path: Path) -> None:
+    file = tmp_path / "log.sqlite"
+    migrate_sqlite(file)
+    ids: list[UUID] = []
+    with closing(sqlite3.connect(file)) as connection, connection:
+        for _ in range(4):
+            ids.append(
+                Outbox(source="/tests").add(connection, b"x", type="link", causation_id=str(ids[-1]) if ids else None)
+            )
+    async with hung() as (url, taken), browsing({"log": f"sqlite:///{file}", "hung": url}) as browser:
+        page = await browser.get(f"message/{ids[0]}")
+        assert "4 steps, in 1 databases" in page.source
+        assert "Not asked, because it can't be read: hung" in page.text
+        overview = await browser.follow("/")
+        assert "The database can't be read. the database has not answered within 3 seconds" in overview.text
+        assert "No relay has run yet" in overview.text
+        assert taken == [1], "it is not asked again while it hangs"
 
 
 def test_states_are_shown_as_words() -> None:

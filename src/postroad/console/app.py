@@ -152,7 +152,7 @@ class Console:
         databases = self._shared.databases
         if len(databases) == 1:
             return RedirectResponse(context.root(f"{next(iter(databases))}/"), 303)
-        looks = await asyncio.gather(*(each.poller.latest() for each in databases.values()))
+        looks = await asyncio.gather(*(each.look() for each in databases.values()))
         return context.page("overview.html", looks=dict(zip(databases, looks, strict=True)))
 
     # -- signing in --------------------------------------------------------------------------------------------------

@@ -1,13 +1,14 @@
 """The causation graph of a message across all databases of the console: walks from message to message, up to a bound.
 
 Each message is looked up in the database that has it, and then by its identity in the inboxes of the others. A database
-that can't be asked is left out, and named.
+that can't be asked, or does not answer in time, is left out of the rest of the walk, and named.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
@@ -68,16 +69,19 @@ async def _everywhere(databases: Mapping[str, Database], id: str, unavailable: s
 async def _ask(
     databases: Mapping[str, Database], id: str, identity: str | None, unavailable: set[str]
 ) -> list[tuple[str, Causation]]:
+    async def causation(database: Database) -> Causation:
+        return await (await database.admin()).causation(UUID(id), identity=identity)
+
     async def one(name: str, database: Database) -> tuple[str, Causation] | None:
         try:
-            return name, await (await database.admin()).causation(UUID(id), identity=identity)
+            return name, await database.in_time(partial(causation, database))
         except PostroadError:
             unavailable.add(name)
         except ValueError:  # the cause is no message of postroad
             pass
         return None
 
-    found = await asyncio.gather(*(one(name, each) for name, each in databases.items()))
+    found = await asyncio.gather(*(one(name, each) for name, each in databases.items() if name not in unavailable))
     return [each for each in found if each is not None]
 
 

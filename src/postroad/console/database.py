@@ -5,24 +5,30 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from postroad.admin import notices, open_admin
+from postroad.admin import examine, notices, open_admin
 from postroad.console.poller import Poller
-from postroad.errors import InvalidSetting, PostroadError
+from postroad.errors import InvalidSetting, PostroadError, StoreUnavailable
 from postroad.safe_text import without_passwords
 from postroad.stores.admin.snapshot import take_snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from postroad.admin import Admin, Notice
+    from postroad.admin import Admin, Finding, Notice
     from postroad.stores.admin.snapshot import Snapshot
 
 __all__ = ["Database", "Look", "named"]
 
+T = TypeVar("T")
 CONNECTIONS: Final = 4
+EXAMINED_SECONDS: Final = 5.0
+"""An examination is shown for so long, also to others, before the next one is made."""
+ANSWER_SECONDS: Final = 3.0
+"""A page of several databases waits so long for each of them."""
 _NAMED: Final = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)=(?P<url>[\w+]+:.*)", re.DOTALL)
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]*")
 _RESERVED: Final = frozenset({"static", "sign-in", "sign-out"})
@@ -50,6 +56,13 @@ class Look:
         return [each for each in self.notices if each.problem]
 
 
+class Examination(NamedTuple):
+    """What doctor found, and when."""
+
+    at: datetime
+    findings: Sequence[Finding]
+
+
 class Database:
     """One database, by the name that its pages have."""
 
@@ -59,8 +72,11 @@ class Database:
         self.url = url
         self.schema = schema
         self.poller: Poller[Look] = Poller(self._look)
+        self.doctor: Poller[Examination] = Poller(self._examine, seconds=EXAMINED_SECONDS)
         self._admin: Admin | None = None
         self._opening = asyncio.Lock()
+        self._late: set[asyncio.Task[Any]] = set()
+        """What has not answered in time, until it does."""
 
     async def admin(self) -> Admin:
         """The connected `Admin`. Raises StoreUnavailable and the like, and the next call tries again."""
@@ -70,12 +86,46 @@ class Database:
                 self._admin = await admin.__aenter__()
             return self._admin
 
+    async def in_time(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """What `ask` returns. Raises StoreUnavailable if that takes too long, and at once until it has ended: it is not
+        canceled, because that takes an answer of the database, too.
+        """
+        if not self._late:
+            task = asyncio.ensure_future(ask())
+            if (await asyncio.wait([task], timeout=ANSWER_SECONDS))[0]:
+                return task.result()
+            self._late.add(task)
+            task.add_done_callback(self._ended)
+        raise StoreUnavailable(f"the database has not answered within {ANSWER_SECONDS:g} seconds")
+
+    def _ended(self, late: asyncio.Task[Any]) -> None:
+        self._late.discard(late)
+        if not late.cancelled():
+            late.exception()  # which is not reported as one that was never retrieved
+
+    async def look(self) -> Look:
+        """The latest look, if there is one in time."""
+        try:
+            return await self.in_time(self.poller.latest)
+        except StoreUnavailable as error:
+            return Look(None, None, str(error))
+
+    def forget(self) -> None:
+        """Have the next page see the database as it is now, such as after a change."""
+        self.poller.forget()
+        self.doctor.forget()
+
     async def close(self) -> None:
         """End all streams, and disconnect."""
         await self.poller.close()
+        for late in self._late:
+            late.cancel()
         admin, self._admin = self._admin, None
         if admin is not None:
             await admin.__aexit__(None, None, None)
+
+    async def _examine(self, _: Examination | None) -> Examination:
+        return Examination(datetime.now(UTC), await examine(self.url, schema=self.schema))
 
     async def _look(self, last: Look | None) -> Look:
         before = None if last is None else last.snapshot

@@ -110,7 +110,7 @@ class Guard:
             found = self._auth(request)
             found = await found if inspect.isawaitable(found) else found
             if isinstance(found, Response):
-                return found
+                return _as_navigation(request, found)
             if found is None:
                 return self._unknown(request)
             if not isinstance(found, User):
@@ -137,3 +137,12 @@ class Guard:
             return PlainTextResponse("the form has no valid token: load the page again, and repeat it\n", 403)
         request.scope[FORM] = form
         return None
+
+
+def _as_navigation(request: Request, response: Response) -> Response:
+    """A redirect that the browser follows as a page: a script may not follow it to where one signs in, elsewhere."""
+    if "hx-request" in request.headers and "location" in response.headers:
+        response.headers["hx-redirect"] = response.headers["location"]
+        del response.headers["location"]
+        response.status_code = 204
+    return response

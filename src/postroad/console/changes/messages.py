@@ -9,20 +9,27 @@ from msgspec.structs import replace
 from postroad.admin import Count, Filter, State
 from postroad.console.access import Right
 from postroad.console.changes.plan import Change, Given, Link, Plan, about, command
-from postroad.errors import InvalidSetting
-from postroad.wording import one_line
+from postroad.errors import InvalidSetting, NotFound
+from postroad.wording import count, one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from uuid import UUID
+
     from postroad.admin import Admin, MessageRow
 
 __all__ = ["CHANGES"]
 
 SAMPLE: Final = 10
+MOST_NAMED: Final = 50
+"""The way back from a change of up to so many messages names them: proxies take addresses of 8,000 bytes at most."""
 _NO_DEAD: Final = "no dead message matches any more: they were retried, dropped or canceled meanwhile"
 
 
 async def _retry(admin: Admin, given: Given) -> Plan:
-    which, number, sample = await _dead(admin, given)
+    which, number, rows = await _chosen(admin, given, State.DEAD, admin.preview_dead)
+    named = _named(which, number, rows)
+    label = "Undo: poison it" if number == Count(1) else "Undo: poison them"
     return Plan(
         would=f"{_many(number, which, 'dead message')} would be retried, at once and with all attempts",
         number=number,
@@ -31,14 +38,15 @@ async def _retry(admin: Admin, given: Given) -> Plan:
         act=lambda by, expected: admin.retry(which, by, expected=expected),
         done="{} will be retried".format,
         command=command("dead", "retry", *map(str, which.ids), **_options(which)),
-        sample=sample,
-        undo=_poison_again(which),
+        sample=rows[:SAMPLE],
+        undo=None if named is None else Link(label, "do/poison", named),
         back=_back(which),
     )
 
 
 async def _drop(admin: Admin, given: Given) -> Plan:
-    which, number, sample = await _dead(admin, given)
+    which, number, rows = await _chosen(admin, given, State.DEAD, admin.preview_dead)
+    query = await _those_alone(admin, which, number, rows, State.DROPPED)
     return Plan(
         would=f"{_many(number, which, 'dead message')} would be dropped: they are never published",
         number=number,
@@ -47,16 +55,15 @@ async def _drop(admin: Admin, given: Given) -> Plan:
         act=lambda by, expected: admin.drop(which, by, expected=expected),
         done="dropped {}".format,
         command=command("dead", "drop", *map(str, which.ids), **_options(which)),
-        sample=sample,
-        undo=Link("Undo: restore them", "do/restore", _query(which)),
+        sample=rows[:SAMPLE],
+        undo=None if query is None else Link("Undo: restore them", "do/restore", query),
         back=_back(which),
     )
 
 
 async def _restore(admin: Admin, given: Given) -> Plan:
-    which = replace(_selected(given), state=State.DROPPED)
-    number = await admin.preview_restore(which)
-    page = await admin.messages(which, SAMPLE)
+    which, number, rows = await _chosen(admin, given, State.DROPPED, admin.preview_restore)
+    query = await _those_alone(admin, which, number, rows, State.DEAD)
     return Plan(
         would=f"{_many(number, which, 'dropped message')} would be dead again, and can be retried then",
         number=number,
@@ -65,8 +72,8 @@ async def _restore(admin: Admin, given: Given) -> Plan:
         act=lambda by, expected: admin.restore(which, by, expected=expected),
         done="restored {}; they are dead, and can be retried".format,
         command=command("dead", "restore", *map(str, which.ids), **_options(which)),
-        sample=page.messages,
-        undo=Link("Undo: drop them again", "do/drop", _query(which)),
+        sample=rows[:SAMPLE],
+        undo=None if query is None else Link("Undo: drop them again", "do/drop", query),
         back=_back(which),
     )
 
@@ -88,20 +95,37 @@ async def _skip(admin: Admin, given: Given) -> Plan:
 
 
 async def _poison(admin: Admin, given: Given) -> Plan:
-    id, sink, holds = given.id(), given.text("sink"), given.flag("hold_key")
-    rows = await admin.preview_poison(id, sink)
+    ids, sink, holds = given.ids() or (given.id(),), given.text("sink"), given.flag("hold_key")
+    which, rows = Filter(ids=ids, sink=sink), await _possible(admin, ids, sink)
+    several = len(ids) > 1
     later = ", and later messages of its key would be held" if holds else ""
+    one = f"message {ids[0]} would be dead at {_places(rows)}: it is not attempted any more{later}"
+    many = f"{count(len(rows), 'message')} would be dead: they are not attempted any more{later}"
     return Plan(
-        would=f"message {id} would be dead at {_places(rows)}: it is not attempted any more{later}",
+        would=many if several else one,
         number=Count(len(rows)),
-        thing="sink",
-        act=lambda by, expected: admin.poison(Filter(ids=(id,), sink=sink), by, holds_key=holds, expected=expected),
-        done=lambda sinks: f"message {id} is dead at {sinks}",
-        command=command("message", "poison", str(id), sink=sink, hold_key=holds),
-        sample=rows,
-        undo=Link("Undo: retry it", "do/retry", _query(Filter(ids=(id,), sink=sink))),
-        back=Link("Back to the message", f"message/{id}"),
+        thing="message" if several else "sink",
+        act=lambda by, expected: admin.poison(which, by, holds_key=holds, expected=expected),
+        done="dead now: {}".format if several else lambda sinks: f"message {ids[0]} is dead at {sinks}",
+        command=command("message", "poison", "ID" if several else str(ids[0]), sink=sink, hold_key=holds),
+        sample=rows[:SAMPLE],
+        undo=Link("Undo: retry them" if several else "Undo: retry it", "do/retry", _query(which)),
+        back=_back(which),
     )
+
+
+async def _possible(admin: Admin, ids: Sequence[UUID], sink: str | None) -> list[MessageRow]:
+    """The messages at the sinks where they can be poisoned. Raises NotFound if there are none."""
+    rows: list[MessageRow] = []
+    reason: NotFound | None = None
+    for id in ids:
+        try:
+            rows += await admin.preview_poison(id, sink)
+        except NotFound as error:  # it was published meanwhile
+            reason = error
+    if not rows and reason is not None:
+        raise reason
+    return rows
 
 
 CHANGES: Final = (
@@ -113,12 +137,42 @@ CHANGES: Final = (
 )
 
 
-async def _dead(admin: Admin, given: Given) -> tuple[Filter, Count, list[MessageRow]]:
-    """The dead messages that are chosen, how many there are, and the newest of them."""
-    which = replace(_selected(given), state=State.DEAD)
-    number = await admin.preview_dead(which)
-    page = await admin.messages(which, SAMPLE)
+async def _chosen(
+    admin: Admin, given: Given, state: State, preview: Callable[[Filter], Awaitable[Count]]
+) -> tuple[Filter, Count, list[MessageRow]]:
+    """The messages in this state that are chosen, how many there are, and the newest of them.
+
+    Of several that are named, those that have another state by now are left out.
+    """
+    which = replace(_selected(given), state=state)
+    if len(which.ids) > 1:
+        there = await admin.messages(which, len(which.ids) * MOST_NAMED)
+        which = replace(which, ids=tuple({row.id: None for row in there.messages}) or which.ids)
+    number = await preview(which)
+    page = await admin.messages(which, MOST_NAMED + 1)
     return which, number, list(page.messages)
+
+
+def _named(which: Filter, number: Count, rows: Sequence[MessageRow]) -> dict[str, Any] | None:
+    """The query that selects these messages, all that a change is about; None if they are too many to be named."""
+    if number != Count(len(rows)) or len(rows) > MOST_NAMED:
+        return None
+    sinks = {row.sink for row in rows}
+    return _query(
+        Filter(ids=list(dict.fromkeys(row.id for row in rows)), sink=sinks.pop() if len(sinks) == 1 else which.sink)
+    )
+
+
+async def _those_alone(
+    admin: Admin, which: Filter, number: Count, rows: Sequence[MessageRow], goal: State
+) -> dict[str, Any] | None:
+    """The query that selects the messages of a change after it.
+
+    None if it would select others, too, which match and were in that state before.
+    """
+    if (named := _named(which, number, rows)) is not None or await admin.count(replace(which, state=goal)) != Count(0):
+        return named
+    return _query(which)
 
 
 def _selected(given: Given) -> Filter:
@@ -142,18 +196,10 @@ def _options(which: Filter) -> dict[str, Any]:
 def _query(which: Filter) -> dict[str, Any]:
     """The query that selects the same."""
     chosen: dict[str, Any] = {name: value for name, value in _options(which).items() if value}
+    chosen |= {name: time.isoformat() for name in ("since", "before") if (time := getattr(which, name)) is not None}
     if which.ids:
         chosen["id"] = [str(id) for id in which.ids]
     return chosen
-
-
-def _poison_again(which: Filter) -> Link | None:
-    """The way back from a retry: only one message can be poisoned at a time."""
-    if len(which.ids) != 1:
-        return None
-    return Link(
-        "Undo: poison it", "do/poison", {"id": str(which.ids[0])} | ({"sink": which.sink} if which.sink else {})
-    )
 
 
 def _back(which: Filter) -> Link:

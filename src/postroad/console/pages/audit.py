@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from starlette.responses import Response
@@ -40,8 +40,7 @@ async def as_csv(context: Context) -> Response:
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(_COLUMNS)
-    for entry in await _entries(context, EXPORTED):
-        values = msgspec.to_builtins(entry)
+    for values in map(_masked, await _entries(context, EXPORTED)):
         values["arguments"] = msgspec.json.encode(values["arguments"]).decode()
         writer.writerow([_cell(values[name]) for name in _COLUMNS])
     return _file(text.getvalue(), "text/csv; charset=utf-8", "audit.csv")
@@ -49,8 +48,8 @@ async def as_csv(context: Context) -> Response:
 
 async def as_json(context: Context) -> Response:
     """The same as JSON."""
-    entries = msgspec.json.encode(await _entries(context, EXPORTED)).decode()
-    return _file(without_passwords(entries), "application/json", "audit.json")
+    entries = [_masked(entry) for entry in await _entries(context, EXPORTED)]
+    return _file(msgspec.json.encode(entries).decode(), "application/json", "audit.json")
 
 
 async def _entries(context: Context, limit: int) -> Sequence[AuditEntry]:
@@ -66,6 +65,20 @@ async def _entries(context: Context, limit: int) -> Sequence[AuditEntry]:
     )
     admin = await context.database.admin()
     return await admin.audit(limit, which=None if which == AuditFilter() else which)
+
+
+def _masked(entry: AuditEntry) -> dict[str, Any]:
+    """The line, without passwords in any of its texts."""
+    line: dict[str, Any] = _mask(msgspec.to_builtins(entry))
+    return line
+
+
+def _mask(value: Any) -> Any:
+    if isinstance(value, str):
+        return without_passwords(value)
+    if isinstance(value, dict):
+        return {name: _mask(each) for name, each in value.items()}
+    return [_mask(each) for each in value] if isinstance(value, list) else value
 
 
 def _cell(value: object) -> str:

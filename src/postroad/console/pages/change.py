@@ -55,7 +55,7 @@ async def perform(change: Change, context: Context) -> Response:
     except CountGrown as grown:  # since the plan was made
         again = await change.plan(admin, given)
         return _preview(change, context, again, problem=_grown(grown.expected), status=409)
-    context.database.poller.forget()
+    context.database.forget()
     if not made.changed:
         raise NotFound(f"no {plan.thing} was left to change; another operator may have been faster")
     return RedirectResponse(context.address("done", r=context.sign(_result(change, plan, made))), 303)

@@ -1,10 +1,13 @@
-"""Doctor: every check of `postroad doctor` that needs no broker, made when the page is opened."""
+"""Doctor: every check of `postroad doctor` that needs no broker.
+
+All who open the page within some seconds share one examination.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from postroad.admin import Level, examine
+from postroad.admin import Level
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -14,12 +17,10 @@ if TYPE_CHECKING:
 __all__ = ["doctor"]
 
 _ORDER: Final = (Level.ERROR, Level.WARNING, Level.OK, Level.SKIPPED)
-WATCH_SECONDS: Final = 0.2
 
 
 async def doctor(context: Context) -> Response:
     """The page."""
-    database = context.database
-    findings = await examine(database.url, schema=database.schema, watch_seconds=WATCH_SECONDS)
-    levels = {level: [each for each in findings if each.level is level] for level in _ORDER}
-    return context.page("doctor.html", levels=levels, Level=Level)
+    found = await context.database.doctor.latest()
+    levels = {level: [each for each in found.findings if each.level is level] for level in _ORDER}
+    return context.page("doctor.html", levels=levels, Level=Level, at=found.at)

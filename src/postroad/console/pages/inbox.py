@@ -47,7 +47,7 @@ async def payload(context: Context) -> Response:
     reason = context.form.get("reason", "").strip() or None
     admin = await context.database.admin()
     await admin.record_view(row.id, By(context.user.name, reason), consumer=row.consumer)
-    context.database.poller.forget()
+    context.database.forget()
     return context.page("letter.html", **values, shown=_payload(context, found))
 
 

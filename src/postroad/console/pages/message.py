@@ -64,7 +64,7 @@ async def payload(context: Context) -> Response:
     found = await admin.message(id, payload_bytes=PAYLOAD_BYTES)
     reason = context.form.get("reason", "").strip() or None
     await admin.record_view(id, By(context.user.name, reason))
-    context.database.poller.forget()
+    context.database.forget()
     return context.page("message.html", **await _view(context), shown=_payload(context, found))
 
 

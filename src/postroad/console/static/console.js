@@ -33,12 +33,49 @@
     }
   }
 
+  const PAUSE = 5000; // milliseconds
   let stream = null;
   let followed = null;
+  let waiting = 0; // for the next attempt
+  let staleSince = 0; // when the connection was lost
 
   function say(text) {
     const note = document.getElementById("connection");
     if (note) note.textContent = text;
+  }
+
+  // An EventSource gives up for good on an answer that is no stream, such as that of a proxy, or to an ended session.
+  function lost(live) {
+    say("not connected; trying again");
+    staleSince = staleSince || Date.now();
+    window.clearTimeout(waiting);
+    waiting = window.setTimeout(() => {
+      if (!stream || stream.readyState === EventSource.OPEN) return;
+      showStale(live);
+      if (stream.readyState === EventSource.CLOSED) { followed = null; follow(); } else lost(live);
+    }, PAUSE);
+  }
+
+  function showStale(live) {
+    let note = document.getElementById("stale");
+    if (!note) {
+      note = document.createElement("p");
+      note.id = "stale";
+      note.className = "notice problem";
+      note.setAttribute("role", "alert");
+      const since = localToday.format(new Date(staleSince));
+      note.textContent = `Not connected since ${since}: this page shows what was known then. If it stays so, load it again.`;
+      live.before(note);
+    }
+    live.classList.add("stale");
+  }
+
+  function connected(live) {
+    say("live; times in your zone, UTC when you point at one");
+    staleSince = 0;
+    const note = document.getElementById("stale");
+    if (note) note.remove();
+    live.classList.remove("stale");
   }
 
   function follow() {
@@ -46,11 +83,12 @@
     if (followed === live) return;
     if (stream) stream.close();
     stream = null;
+    window.clearTimeout(waiting);
     followed = live;
     if (!live || document.hidden) { followed = document.hidden ? null : live; return; }
     stream = new EventSource(live.dataset.stream);
-    stream.addEventListener("open", () => say("live; times in your zone, UTC when you point at one"));
-    stream.addEventListener("error", () => say("not connected; trying again"));
+    stream.addEventListener("open", () => connected(live));
+    stream.addEventListener("error", () => lost(live));
     stream.addEventListener("fragment", (event) => {
       const selection = window.getSelection();
       const reading = !selection.isCollapsed && live.contains(selection.anchorNode);
@@ -73,7 +111,7 @@
   }
 
   document.addEventListener("visibilitychange", () => {
-    if (document.hidden && stream) { stream.close(); stream = null; followed = null; } else follow();
+    if (document.hidden && stream) { stream.close(); stream = null; followed = null; staleSince = 0; } else follow();
   });
   document.addEventListener("keydown", (event) => {
     const typing = event.target.closest("input, textarea, select");
