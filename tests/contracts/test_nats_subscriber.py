@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -94,6 +95,27 @@ async def test_a_process_that_stops_hands_over_at_once_and_in_order(source: NATS
     found = await asyncio.wait_for(received(second, 15), 30)
     assert numbers(found) == list(range(5, 20))
     assert all(each.redelivered for each in found)
+
+
+async def test_what_is_on_its_way_to_a_process_that_stops_is_handed_over_at_once(
+    source: NATSSource, make: Make
+) -> None:
+    first, second = await opened(make(takeover_after="60s")), make(takeover_after="60s")
+    await source.put(b"0")
+    await received(first, 1)
+    await second.open()
+
+    async def put() -> None:
+        await source.put(b"1", b"2")
+        async with jetstream_of(source.server) as jetstream, asyncio.timeout(60):
+            while (await jetstream.consumer_info(source.word, f"durable-{source.word}")).num_ack_pending != 3:  # noqa: ASYNC110 - it is the server that delivers
+                await asyncio.sleep(0.01)
+
+    thread = threading.Thread(target=lambda: asyncio.run(put()))
+    thread.start()
+    thread.join()  # while the loop is blocked, and reads nothing
+    await first.close()
+    assert numbers(await asyncio.wait_for(received(second, 3), 30)) == [0, 1, 2]
 
 
 async def test_a_stopping_process_may_end_what_it_has_begun_before_another_gets_later_ones(

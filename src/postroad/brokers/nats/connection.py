@@ -200,9 +200,8 @@ class Connection(asyncio.Protocol):
         return self._last_sid
 
     def unsubscribe(self, sid: int) -> None:
-        """Receive no more of a subscription, from now on."""
-        if self._handlers.pop(b"%d" % sid, None) is not None and self.lost is None:
-            self.write(frames.unsubscribe(sid))
+        """Have the server send no more of a subscription; its handler gets what is on its way. Raises LinkLost."""
+        self.write(frames.unsubscribe(sid))
 
     async def request(self, subject: str, body: bytes, headers: bytes = b"") -> Arrival:
         """The answer to a request. Raises LinkLost: Denied if this user may not ask that, or NoResponders."""

@@ -140,7 +140,7 @@ class Session:
                 self._hand_out(received)
             case Arrived.KEPT:
                 self._bytes += _size(received)
-                if self._collecting is None:
+                if self._collecting is None and self._asking:
                     self._collecting = self._run(self._collect)
             case Arrived.ACKED:
                 self._send(frames.ack(reply, b"+ACK"))
@@ -156,8 +156,9 @@ class Session:
             self._skipped.note(type, self.stream)
             self.ack([delivery])
             return
-        self.arrived.append(delivery)
-        self._wake()
+        if self._asking:
+            self.arrived.append(delivery)
+            self._wake()
 
     async def _collect(self) -> None:
         """Hand out what has arrived as soon as it is all that was delivered and not acked.
@@ -301,9 +302,10 @@ class Session:
     # -- ending ------------------------------------------------------------------------------------------------------
 
     def stop_asking(self) -> None:
-        """Receive nothing more; what is held can still be acked."""
+        """Hand out nothing more; what is held can still be acked. What is on its way is held, too, and given back."""
+        if self._asking and self.connection.lost is None:
+            self.connection.unsubscribe(self._sid)
         self._asking = False
-        self.connection.unsubscribe(self._sid)
         self.arrived.clear()
 
     async def close(self) -> list[bytes]:
@@ -316,11 +318,13 @@ class Session:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        self._flush()
+        try:
+            await self.connection.flush()  # when that is answered, what was on its way has come
+        except LinkLost as lost:
+            self.connection.abort(str(lost))
         held = [each.arrival.reply for each in self._window.held()]
         self._window = Window(in_order=self._in_order)
-        self._flush()
-        if self.connection.lost is not None:
-            return held
         try:
             self.connection.write(b"".join(frames.ack(reply, b"-NAK") for reply in held))
             await self.connection.flush()
