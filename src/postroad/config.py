@@ -147,7 +147,8 @@ class RelaySettings(SettingsGroup):
     settle_interval: Duration = setting(
         "50ms",
         time_span(zero=True),
-        "How often a lane saves its cursor under load; after a crash at most that much is published again.",
+        "How often a lane saves its cursor under load. After a crash that much is published again, and the page that "
+        "was being published.",
     )
     outage_backoff: Duration = setting(
         "5s", time_span(), "The longest pause between two attempts to reach an unavailable database or broker."

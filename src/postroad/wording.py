@@ -10,7 +10,7 @@ from typing import Final
 
 from postroad.safe_text import harmless, without_passwords
 
-__all__ = ["age", "count", "moment", "one_line", "time_text", "without_secrets"]
+__all__ = ["advice_on_route", "age", "count", "moment", "one_line", "time_text", "without_secrets"]
 
 _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
@@ -27,6 +27,13 @@ def one_line(text: str, most: int | None = None) -> str:
 def without_secrets(text: str, most: int | None = None) -> str:
     """An error or a reason as one line. It may quote a URL, so passwords in it are masked."""
     return one_line(without_passwords(text), most)
+
+
+def advice_on_route(route: str) -> str:
+    """What to do about a blocked route: the URL of an endpoint, or a name of the broker's."""
+    if route.startswith(("http://", "https://")):
+        return "find out why this endpoint does not answer with 2xx"
+    return "bind a queue to this route, create its topic, or make room in it"
 
 
 # -- times and numbers -----------------------------------------------------------------------------------------------

@@ -94,6 +94,23 @@ async def test_a_copy_goes_to_the_other_sink_and_says_why_and_where_from(log: Lo
     assert again.messages == []
 
 
+async def test_many_copies_do_not_stop_the_sinks_own_messages(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are published in turns with its pages; and it is not empty before all copies are published."""
+    monkeypatch.setattr("postroad.relay.copies.MOST", 5)
+    monkeypatch.setattr("postroad.relay.copies.LOOK_SECONDS", 0.0)
+    other, settings = Elsewhere(), RelaySettings(**(QUICK | {"lanes": 1, "batch_size": 1}))
+    relay = Relay(log.another_store(), other, sink="waiting", filter=SinkFilter(types=["own"]), settings=settings)
+    await relay.create_sink()
+    await log.add(*numbered(*range(50)))
+    assert (await dying(log).run_until_empty()).died == 50
+    await log.add(*[Message(str(number), type="own", topic="own") for number in range(1000, 1005)])
+    await relay.run_until_empty()
+    arrived = [int(each.payload) for each in other.messages]
+    assert sorted(arrived) == [*range(50), *range(1000, 1005)]
+    assert arrived.index(1004) < 40, "the copies did not all go first"
+    assert await copies(log) == []
+
+
 async def test_a_death_that_could_not_be_recorded_has_no_copy_either(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     await waiting(log, Elsewhere()).create_sink()
     await log.add(*numbered(1))

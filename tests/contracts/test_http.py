@@ -16,11 +16,13 @@ from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 from cloudevents.v1.http import from_http, from_json
 from standardwebhooks.webhooks import Webhook
 
-from postroad import BrokerUnavailable, InvalidSetting, Refusal, StoredMessage
+from postroad import BrokerUnavailable, InvalidSetting, Message, Refusal, RelaySettings, StoredMessage
 from postroad.brokers.http.publisher import HTTPPublisher
 from postroad.brokers.http.settings import PublisherSettings
 from postroad.brokers.registry import publisher_for
+from postroad.relay import Relay
 from tests.destinations import a_page, stored
+from tests.logs import MemoryLog
 from tests.polling import until
 from tests.services.http import NO_CONTENT, Answer, HTTPServer, Request, raw, status
 from tests.services.kafka import make_certificates
@@ -518,6 +520,35 @@ async def test_nothing_of_a_cancelled_request_is_sent_any_more(publisher_to: Mak
         assert not await publisher.publish([after := stored(2)])
         await until(lambda: len(server._serving) <= 1)
         assert [request.headers["webhook-id"] for request in server.requests] == [str(after.id)]
+
+
+@pytest.mark.parametrize("path", ["hooks", "{type}/{tenant}"])
+async def test_a_relay_that_is_stopped_saves_what_was_confirmed_of_a_page(
+    server: HTTPServer, publisher_to: Maker, path: str
+) -> None:
+    """Its page is saved as far as it is confirmed, although the call that publishes it is cancelled."""
+    log = MemoryLog()
+    await log.add(*[Message(str(number), type="t", topic="t", headers={"tenant": "x"}) for number in range(50)])
+    confirmed = asyncio.Event()
+
+    async def answer(request: Request, writer: asyncio.StreamWriter) -> None:
+        if len(server.requests) <= 30:
+            await raw(NO_CONTENT)(request, writer)
+        else:
+            confirmed.set()
+            await hang(request, writer)
+
+    server.answer = answer
+    url, settings = f"{server.url}/{path}", RelaySettings(lanes=1, grace="1ms", outage_backoff="1ms")
+    it = Relay(log.another_store(), publisher_to(url, concurrency=2), settings=settings)
+    running = asyncio.create_task(it.run())
+    await asyncio.wait_for(confirmed.wait(), 60)
+    await until(lambda: len(server.arrived) == 30)
+    it.stop()
+    assert (await running).published == 30
+    server.answer = raw(NO_CONTENT)
+    await Relay(log.another_store(), publisher_to(url), settings=settings).run_until_empty()
+    assert len(server.arrived) == len({*server.arrived}) == 50
 
 
 async def test_a_publisher_that_is_closed_sends_nothing_more(server: HTTPServer, publisher_to: Maker) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from postroad.errors import Refusal
     from postroad.message import StoredMessage
 
-__all__ = ["Delivery", "Durability", "LaneEpoch", "Publisher", "Revoked", "Subscriber"]
+__all__ = ["Confirmed", "Delivery", "Durability", "LaneEpoch", "Publisher", "Revoked", "Subscriber"]
 
 
 class Durability(msgspec.Struct, frozen=True):
@@ -26,6 +26,12 @@ class Durability(msgspec.Struct, frozen=True):
     """What a confirmed message is: "written by all in-sync replicas (at least 2)"."""
     warnings: Sequence[str] = ()
     """What weakens it, each with the setting to change: "min.insync.replicas is 1: …"."""
+
+
+class Confirmed(NamedTuple):
+    """What a `publish` that was cancelled may raise CancelledError with: what was confirmed before."""
+
+    positions: frozenset[int]
 
 
 class LaneEpoch(NamedTuple):
@@ -82,6 +88,9 @@ class Publisher(Protocol):
 
         When this ends in any way, cancelled or with an error, this process sends nothing of it any more: no client
         library may keep a message in a queue of its own. What is on its way to the broker by then may still arrive.
+
+        A relay that is stopped cancels this after its `grace`. What had been confirmed by then is sent again, unless
+        this says it: `raise CancelledError(Confirmed(positions))`.
         """
         ...
 

@@ -59,22 +59,23 @@ class LaneCopies:
         self._clock = clock
         self.due_at = self.due_at_when_idle = float("-inf")
         """When to look while the lane is busy, and while it has nothing else to do."""
+        self.more = False
+        """There may be more than were published."""
 
     def loaded(self, now: float) -> None:
         """The lane was loaded: its own messages come first, but not for long."""
         self.due_at, self.due_at_when_idle = now + LOOK_SECONDS, now
 
     async def run(self) -> None:
-        """Publish what may be published now.
+        """Publish some of what may be published now; the lane's own messages are not kept waiting for the rest.
 
         Raises Interrupted when the relay is being stopped and copies were left without an answer: they stay.
         """
-        found: Sequence[Copy] | None = None
-        while found is None or len(found) == MOST:
-            found = await self._copies.due(self._lane[0], MOST)
-            if found:
-                await self._publish(found)
-        self.due_at = self.due_at_when_idle = self._clock.now() + LOOK_SECONDS
+        found = await self._copies.due(self._lane[0], MOST)
+        if found:
+            await self._publish(found)
+        self.more = len(found) == MOST
+        self.due_at = self.due_at_when_idle = self._clock.now() + (0.0 if self.more else LOOK_SECONDS)
 
     async def _publish(self, found: Sequence[Copy]) -> None:
         letters = [_letter(place, each) for place, each in enumerate(found)]

@@ -246,12 +246,12 @@ class Lane:
                 await progress.settle(now=not page.more, last=self._idle.nap is not None)
                 due_in = deferred.due_in(self._clock.now())
                 if not (page.more or page.before.catching_up) and due_in != 0:
-                    if self._copies is not None and self._copies.due_at_when_idle <= self._clock.now():
-                        await self._copies.run()
-                    if until_empty:
+                    is_idle = not await self._publish_copies_when_idle()
+                    if until_empty and is_idle:
                         break
-                    await self._idle.wait(due_in)
-                    self._reports_pages = self._wants_pages()
+                    if is_idle:
+                        await self._idle.wait(due_in)
+                        self._reports_pages = self._wants_pages()
                 reading = convoy.read(progress.lease, page.after, self._limit)
             await progress.settle(now=True, last=True)
         except Interrupted as interrupted:
@@ -280,6 +280,15 @@ class Lane:
             timer.stop(page.messages, outcome, began)
         if outcome.interrupted is not None:
             raise outcome.interrupted
+
+    async def _publish_copies_when_idle(self) -> bool:
+        """Publish some copies of messages that died in other sinks, if it is time; True if there may be more."""
+        copies = self._copies
+        if copies is None:
+            return False
+        if copies.due_at_when_idle <= self._clock.now():
+            await copies.run()
+        return copies.more
 
     def _wants_pages(self) -> bool:
         return self._listeners.wants(events.PageTaken) or self._listeners.wants(events.PagePublished)

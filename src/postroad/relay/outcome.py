@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from postroad.brokers.base import Confirmed
 from postroad.errors import PostroadError, Refusal
 from postroad.message import LARGEST_PAYLOAD_OF_ALL, LONGEST_HEADERS, LONGEST_NAME
 
@@ -67,6 +68,12 @@ class Outcome(msgspec.Struct):
         self.confirmed |= outage.confirmed
         self.refused.update((refusal.position, refusal) for refusal in outage.refusals)
         self.unanswered.update(each.position for each in messages if not self.is_answered(each))
+
+    def note_cancelled(self, cancelled: BaseException) -> None:
+        """Note the confirms that came before a call was cancelled, if the publisher says which."""
+        for each in cancelled.args:
+            if isinstance(each, Confirmed):
+                self.confirmed |= each.positions
 
     def refuse_unread(self, messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
         """Refuse permanently the messages that were too large to be read; return the others."""

@@ -226,6 +226,7 @@ class LanePublisher:
             raise
         except (Exception, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
+                outcome.note_cancelled(error)
                 raise
             # Neither a refusal nor an outage, and this task was not cancelled: nothing is known of any message.
             outcome.unanswered.update(message.position for message in messages)

@@ -14,7 +14,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Final
 
-from postroad.brokers.base import Durability
+from postroad.brokers.base import Confirmed, Durability
 from postroad.brokers.cloudevents import CannotEncode
 from postroad.brokers.http.address import Address
 from postroad.brokers.http.client import Client, Unreachable
@@ -84,12 +84,15 @@ class HTTPPublisher:
         """Send the messages, and wait until each is answered. See `Publisher`."""
         call = Call(messages, self._client.closings)
         deliveries = [self._delivery(path, parts, call) for path, parts in self._by_path(messages, call).items()]
-        if len(deliveries) == 1:
-            await deliveries[0].run()
-        elif deliveries:
-            async with asyncio.TaskGroup() as group:
-                for each in deliveries:
-                    group.create_task(each.run())
+        try:
+            if len(deliveries) == 1:
+                await deliveries[0].run()
+            elif deliveries:
+                async with asyncio.TaskGroup() as group:
+                    for each in deliveries:
+                        group.create_task(each.run())
+        except asyncio.CancelledError as cancelled:
+            raise asyncio.CancelledError(Confirmed(frozenset(call.confirmed))) from cancelled
         if call.outage is not None:
             raise self._outage(call.outage, call)
         return call.refusals()

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from postroad.lifecycle import State
 from postroad.stores.admin.answers import Action, Reason
 from postroad.stores.admin.explain_answer import advise, answer_of, quoted, why
-from postroad.wording import count, moment, one_line
+from postroad.wording import advice_on_route, count, moment, one_line
 
 if TYPE_CHECKING:
     from postroad.stores.admin.answers import Answer, DeferredFacts, LaneFacts, MessageFacts, SinkFacts
@@ -154,8 +154,7 @@ def _route_blocked(message: MessageFacts, there: SinkFacts, deferred: DeferredFa
     blocked = moment(since, message.at)
     text = f"route {quoted(deferred.route or '')} is blocked since {blocked}{why(deferred.error)}"
     answer = answer_of(there.lane, Reason.ROUTE_BLOCKED, text, route=deferred.route, since=since, error=deferred.error)
-    advice = "bind a queue to this route, create its topic, or make room in it; the relay tries again by itself"
-    return advise(answer, advice)
+    return advise(answer, f"{advice_on_route(deferred.route or '')}; the relay tries again by itself")
 
 
 def _due(message: MessageFacts, there: SinkFacts, deferred: DeferredFacts) -> Answer:

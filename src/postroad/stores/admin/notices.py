@@ -10,7 +10,7 @@ import msgspec
 from postroad.lifecycle import State
 from postroad.stores.admin.answers import Action, Remedy
 from postroad.stores.admin.contract import totals
-from postroad.wording import age, count, moment, one_line, without_secrets
+from postroad.wording import advice_on_route, age, count, moment, one_line, without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -228,7 +228,7 @@ def _routes(sink: SinkReport, report: StatusReport) -> Iterator[Notice]:
                 f"as {one_line(blocked.route, _LONGEST)!r}, since {moment(blocked.since, report.at)}"
             ),
             since=blocked.since,
-            advice="bind a queue to it, create its topic, or make room in it; see",
+            advice=f"{advice_on_route(blocked.route)}; see",
             remedy=Remedy(action=Action.LIST_MESSAGES, state=State.HELD, sink=_only(sink, report)),
             sink=sink.sink,
         )

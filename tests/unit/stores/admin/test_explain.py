@@ -258,6 +258,9 @@ def test_route_blocked() -> None:
     assert answer.reason is Reason.ROUTE_BLOCKED
     assert answer.text == "route 'order.created' is blocked since 2026-03-01 11:50:00Z (10m ago): 312 NO_ROUTE"
     assert answer.advice.startswith("bind a queue to this route")
+    endpoint = deferred(State.HELD, route="https://partner.example/", route_since=ago(600), error="it answered 503")
+    advice = about(SinkFacts(lane=lane(), deferred=endpoint)).advice
+    assert advice == "find out why this endpoint does not answer with 2xx; the relay tries again by itself"
 
 
 def test_retry_due() -> None:

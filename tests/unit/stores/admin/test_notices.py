@@ -125,6 +125,8 @@ def test_a_missing_binding() -> None:
     assert (notice.kind, notice.problem, notice.since) == (NoticeKind.ROUTE_BLOCKED, True, MINUTE)
     assert "2 messages wait for a blocked route, such as 'order.created', since " in notice.text
     assert notice.advice.startswith("bind a queue")
+    notice = the_notice(report(sink({"held": 2}, blocked=BlockedRoutes(2, "https://partner.example/", MINUTE))))
+    assert notice.advice == "find out why this endpoint does not answer with 2xx; see"
     assert command(notice) == "postroad messages --state held"
 
 
