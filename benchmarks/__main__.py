@@ -6,6 +6,7 @@ Timings never fail anything: the exit code is 0 unless something is broken.
 from __future__ import annotations
 
 import argparse
+import os
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -98,6 +99,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     given = arguments()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every measured process compiles what it imports
     plan = Plan(messages=given.messages, quick=given.quick)
     chosen = given.only or [name for name in NAMES if given.large or name != "large"]
     with ExitStack() as stack:

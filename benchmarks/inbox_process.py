@@ -2,7 +2,7 @@
 
 Run by the benchmarks as `python -m benchmarks.inbox_process DATABASE BROKER WAY MESSAGES`. The ways: `by-hand` is what
 a careful person would write with aio-pika and asyncpg, with the same guarantee; `single`, `shared` and `batch` are a
-Consumer's.
+Consumer's; `effects` has no messages at all, and is what the statements of the handlers take by themselves.
 All have the same transactions at once, the same prefetch, the same table of effects and the same INSERTs.
 """
 
@@ -78,6 +78,15 @@ async def by_hand(pool: Any, broker: str, messages: int) -> None:
         await done.wait()
 
 
+async def effects_alone(pool: Any, messages: int) -> None:
+    """The handlers' INSERTs one after the other, as in a shared transaction, and nothing else."""
+    async with pool.acquire() as connection:
+        for first in range(0, messages, TOGETHER):
+            async with connection.transaction():
+                for number in range(first, min(first + TOGETHER, messages)):
+                    await connection.execute(EFFECT, number)
+
+
 async def with_consumer(pool: Any, broker: str, messages: int, way: str) -> None:
     @asynccontextmanager
     async def begin() -> AsyncIterator[Any]:
@@ -117,6 +126,8 @@ async def measure(database: str, broker: str, way: str, messages: int) -> None:
     began = time.perf_counter()
     if way == "by-hand":
         await by_hand(pool, broker, messages)
+    elif way == "effects":
+        await effects_alone(pool, messages)
     else:
         await with_consumer(pool, broker, messages, way)
     report(
@@ -132,7 +143,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("database")
     parser.add_argument("broker")
-    parser.add_argument("way", choices=["by-hand", "single", "shared", "batch"])
+    parser.add_argument("way", choices=["by-hand", "single", "shared", "batch", "effects"])
     parser.add_argument("messages", type=int)
     asked = parser.parse_args()
     asyncio.run(measure(asked.database, asked.broker, asked.way, asked.messages))
