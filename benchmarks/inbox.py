@@ -109,10 +109,7 @@ def _describe(section: Section, turns: dict[str, list[Outcome]]) -> None:
     section.at_least("times as fast as by hand, a handler per message", 1, median(shares(SINGLE)), "{:.2f}")
     section.at_least(f"times as fast as by hand, {TOGETHER} per transaction", 3, median(shares(SHARED)), "{:.1f}")
     possible = median([one.rate / other.rate for one, other in zip(turns[SHARED], turns[EFFECTS_ALONE], strict=True)])
-    section.notes.append(
-        f"{TOGETHER} per transaction: {possible:.0%} of the rate at which asyncpg runs the handlers' INSERTs one by one, "
-        "without any message"
-    )
+    section.notes.append(f"{TOGETHER} per transaction: {possible:.0%} of the rate of the handlers' INSERTs alone")
     section.at_least("times as fast as by hand, batches", 5, median(shares(BATCHES)), "{:.1f}")
     section.raw = {name: list(each) for name, each in turns.items()}
 
