@@ -29,7 +29,22 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
 
-async def by_hand(pool: Any, broker: str, topic: str, group: str, messages: int) -> None:
+class Watch:
+    """Runs from the first effect on: how long it takes to join a group is the broker's affair."""
+
+    def __init__(self) -> None:
+        self._began: float | None = None
+
+    def start(self) -> None:
+        if self._began is None:
+            self._began = time.perf_counter()
+
+    def seconds(self) -> float:
+        assert self._began is not None
+        return time.perf_counter() - self._began
+
+
+async def by_hand(watch: Watch, pool: Any, broker: str, topic: str, group: str, *, messages: int) -> float:
     """Poll, and for each message begin, note, handle, commit; of a key one after the other; then commit the offsets."""
     client = confluent_kafka.Consumer(
         {
@@ -52,6 +67,7 @@ async def by_hand(pool: Any, broker: str, topic: str, group: str, messages: int)
                     NOTE, "by hand", headers["ce_id"].decode(), headers["ce_type"].decode()
                 )
                 if noted == "INSERT 0 1":
+                    watch.start()
                     await connection.execute(EFFECT, json.loads(record.value())["number"])
 
     left = messages
@@ -65,16 +81,23 @@ async def by_hand(pool: Any, broker: str, topic: str, group: str, messages: int)
         left -= len(records)
         if records:
             client.commit(asynchronous=True)
+    seconds = watch.seconds()
     await asyncio.to_thread(client.close)
+    return seconds
 
 
-async def with_consumer(pool: Any, broker: str, topic: str, group: str, messages: int, *, way: str) -> None:
-    left = messages
+async def with_consumer(
+    watch: Watch, pool: Any, broker: str, topic: str, group: str, *, messages: int, way: str
+) -> float:
+    left, seconds = messages, 0.0
 
     @asynccontextmanager
     async def begin() -> AsyncIterator[Any]:
+        nonlocal seconds
         async with pool.acquire() as connection, connection.transaction():
             yield connection
+        if not left:  # the last of them is committed
+            seconds = watch.seconds()
 
     collect_seldom()  # as `postroad consume`
     consumer: Consumer[Any] = Consumer(
@@ -95,10 +118,12 @@ async def with_consumer(pool: Any, broker: str, topic: str, group: str, messages
             consumer.stop()
 
     async def handle(event: Placed, tx: Any, message: Received) -> None:
+        watch.start()
         await tx.execute(EFFECT, event.number)
         count(1)
 
     async def handle_many(events: Sequence[tuple[Placed, Received]], tx: Any) -> None:
+        watch.start()
         await tx.execute(EFFECTS, [event.number for event, _ in events])
         count(len(events))
 
@@ -108,18 +133,22 @@ async def with_consumer(pool: Any, broker: str, topic: str, group: str, messages
         consumer.on(Placed, type=TOPIC)(handle)
     summary = await consumer.run()
     assert summary.handled == messages, summary
+    return seconds
 
 
 async def measure(asked: argparse.Namespace) -> None:
     statements = Statements()
     pool = await asyncpg.create_pool(asked.database, min_size=AT_ONCE, max_size=AT_ONCE, init=statements.watch)
     starting_cpu_seconds = wait_for_go()
-    began = time.perf_counter()
-    where = (pool, asked.broker, asked.topic, asked.group, asked.messages)
-    await (by_hand(*where) if asked.way == "by-hand" else with_consumer(*where, way=asked.way))
+    where = (Watch(), pool, asked.broker, asked.topic, asked.group)
+    seconds = await (
+        by_hand(*where, messages=asked.messages)
+        if asked.way == "by-hand"
+        else with_consumer(*where, messages=asked.messages, way=asked.way)
+    )
     report(
         messages=asked.messages,
-        seconds=time.perf_counter() - began,  # joining the group and leaving it included
+        seconds=seconds,
         settings=str(statements.count),
         starting_cpu_seconds=starting_cpu_seconds,
     )

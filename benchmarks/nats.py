@@ -36,7 +36,7 @@ LARGEST = 1 << 20
 
 
 def run(server: PostgreSQL, plan: Plan) -> Section:
-    messages = plan.size(100_000, quick=5_000)
+    messages = plan.size(400_000, quick=5_000)
     section = Section(
         "nats",
         f"{messages:,} messages to NATS JetStream, each confirmed by its stream",

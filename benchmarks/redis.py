@@ -36,7 +36,7 @@ HAND, CLIENT = "commands by hand on a bare socket", "redis-py, a pipeline per pa
 
 
 def run(server: PostgreSQL, plan: Plan) -> Section:
-    messages = plan.size(100_000, quick=5_000)
+    messages = plan.size(400_000, quick=5_000)
     section = Section(
         "redis",
         f"{messages:,} messages to a Redis Stream, each confirmed by the server",
