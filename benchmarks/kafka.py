@@ -37,7 +37,7 @@ UNKEYED, KEYED, HOT_KEY = RELAYS
 
 
 def run(server: PostgreSQL, plan: Plan) -> Section:
-    messages = plan.size(800_000, quick=10_000)
+    messages = plan.size(300_000, quick=10_000)
     section = Section(
         "kafka",
         f"{messages:,} messages to Kafka, each confirmed by all in-sync replicas",
