@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from postroad.brokers.kafka.commits import Commits
 from postroad.brokers.kafka.outages import LATER, error_of, is_login, outage
-from postroad.brokers.kafka.positions import ends_of_new, waiting
+from postroad.brokers.kafka.positions import ends_of_new, waiting, wake_up
 from postroad.brokers.kafka.rebalances import Rebalances
 from postroad.brokers.kafka.topics import Topics
 from postroad.brokers.skipped_types import SkippedTypes
@@ -210,12 +210,16 @@ class Poller:
         """Pause partitions of which too much waits, and resume others."""
         for sessions, act, paused in (
             (self._sessions.to_pause(), self._client.pause, True),
-            (() if self._rebalances.paused else self._sessions.to_resume(), self._client.resume, False),
+            (() if self._rebalances.paused else self._sessions.to_resume(), self._resume, False),
         ):
             if sessions:
                 act([TopicPartition(*session.place) for session in sessions])
                 for session in sessions:
                     session.paused = paused
+
+    def _resume(self, partitions: list[TopicPartition]) -> None:
+        self._client.resume(partitions)
+        wake_up(self._client, partitions)
 
     def _pause(self) -> None:
         self._rebalances.paused = True

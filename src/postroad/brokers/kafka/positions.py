@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, KafkaException, TopicPartition
 
 from postroad.brokers.kafka.window import Progress
 
@@ -13,9 +14,10 @@ if TYPE_CHECKING:
 
     from postroad.brokers.kafka.sessions import Place, Sessions
 
-__all__ = ["ends_of_new", "first_offset", "starts", "waiting"]
+__all__ = ["ends_of_new", "first_offset", "starts", "waiting", "wake_up"]
 
 ASK_SECONDS: Final = 10.0
+WAKE_UP_SECONDS: Final = 0.1
 
 
 def ends_of_new(client: Any, topics: Iterable[str]) -> dict[Place, int]:
@@ -54,6 +56,16 @@ def starts(
 def first_offset(client: Any, place: Place) -> int:
     """The offset of the first record that is there."""
     return _watermarks(client, place)[0]
+
+
+def wake_up(client: Any, resumed: Iterable[TopicPartition]) -> None:
+    """Make the client fetch partitions that were resumed at once. By itself it notices only after up to a second, or
+    when it has something else to send to their brokers: so it is made to ask them for an offset.
+    """
+    with suppress(KafkaException):  # then it is later, and an outage is noticed elsewhere
+        client.offsets_for_times(
+            [TopicPartition(each.topic, each.partition, OFFSET_END) for each in resumed], timeout=WAKE_UP_SECONDS
+        )
 
 
 def waiting(client: Any, topics: Iterable[str], sessions: Sessions, ends: Mapping[Place, int]) -> int:
