@@ -10,7 +10,7 @@ from postroad.config import DEFAULT_SCHEMA, checked_schema
 from postroad.errors import InvalidMessage, InvalidSetting
 from postroad.kinds import duration
 from postroad.received import identity_of
-from postroad.stores.connections import query_through
+from postroad.stores.connections import query_at_once, query_through
 from postroad.stores.connections.pending import Call
 from postroad.stores.statements import Arrival, Query
 
@@ -30,7 +30,6 @@ Arrived = tuple[UUID | str, str] | tuple[UUID | str, str, str | None]
 
 _ONE = Call("inbox.first_time", undone="the inbox was not asked about")
 _MANY = Call("inbox.first_times", undone="the inbox was not asked about")
-_RECORD = Call("inbox.record", undone="the inbox was not asked about")
 
 LONGEST_CONSUMER = 255  # bytes
 LONGEST_ID = 1024
@@ -127,12 +126,16 @@ class Inbox:
         checked = [_arrival(*message) for message in messages]
         return self._ask(connection, checked, consumer, lambda recorded: recorded.new, _MANY)
 
-    def record(self, connection: Any, messages: Sequence[Arrived], /, *, consumer: str) -> Any:
-        """For a consumer: the same, and the transaction is marked, so that the consumer can tell whether the handler
-        has ended it. Returns FirstTimes, or an awaitable of it on an async connection.
+    def record(self, connection: Any, messages: Sequence[Arrival], /, *, consumer: str) -> Any:
+        """For a consumer, which has checked the messages: the same, and the transaction is marked, so that the consumer
+        can tell whether the handler has ended it. Returns FirstTimes, or an awaitable of it on an async connection.
         """
-        checked = [_arrival(*message) for message in messages]
-        return self._ask(connection, checked, consumer, lambda recorded: recorded, _RECORD, marked=True)
+
+        def query(statements: Statements) -> Query[FirstTimes]:
+            found = self._first_times(statements, messages, consumer)
+            return found._replace(statements=[*found.statements, *statements.mark_transaction()])
+
+        return query_at_once(connection, self.schema, query)
 
     def _ask(
         self,
@@ -141,21 +144,19 @@ class Inbox:
         consumer: str,
         shape: Callable[[FirstTimes], T],
         call: Call,
-        *,
-        marked: bool = False,
     ) -> T | Coroutine[Any, Any, T]:
         checked_consumer(consumer)
 
         def query(statements: Statements) -> Query[T]:
-            found = statements.first_times(consumer, messages, timeout=self._timeout)
-            mark = statements.mark_transaction() if marked else ()
-            return Query(
-                [*found.statements, *mark],
-                lambda rows: shape(_recorded(messages, found.result(rows))),
-            )
+            found = self._first_times(statements, messages, consumer)
+            return Query(found.statements, lambda rows: shape(found.result(rows)))
 
         about = messages[0][0] if len(messages) == 1 else f"{len(messages)} messages"
         return query_through(connection, self.schema, query, call, about)
+
+    def _first_times(self, statements: Statements, messages: Sequence[Arrival], consumer: str) -> Query[FirstTimes]:
+        found = statements.first_times(consumer, messages, timeout=self._timeout)
+        return Query(found.statements, lambda rows: _recorded(messages, found.result(rows)))
 
 
 def _recorded(messages: Sequence[Arrival], rows: Rows) -> FirstTimes:

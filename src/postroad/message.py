@@ -39,6 +39,7 @@ __all__ = [
     "REWIND_HEADER",
     "SLOTS",
     "UNSET",
+    "Correlation",
     "Message",
     "NewRow",
     "StoredMessage",
@@ -148,15 +149,29 @@ def correlated(
     Where a span of OpenTelemetry is current, a message belongs to that span, whatever `traceparent` says.
     `causation_id` is the id of the message that is being handled; a block inside this one keeps it.
     """
-    token = _correlation.set(_checked_text("correlation_id", correlation_id, longest=LONGEST_NAME))
-    trace = _trace.set(TraceContext(traceparent, tracestate))
-    cause = _causation.set(_causation.get() if causation_id is None else causation_id)
-    try:
+    cause = _causation.get() if causation_id is None else causation_id
+    with Correlation(correlation_id, TraceContext(traceparent, tracestate), cause):
         yield
-    finally:
-        _causation.reset(cause)
+
+
+class Correlation:
+    """The same for the consumer, which opens such a block for each message: a class, because it costs less."""
+
+    __slots__ = ("_before", "_values")
+
+    def __init__(self, correlation_id: str, trace: TraceContext, causation_id: str | None) -> None:
+        _checked_text("correlation_id", correlation_id, longest=LONGEST_NAME)
+        self._values = (correlation_id, trace, causation_id)
+
+    def __enter__(self) -> None:
+        correlation_id, trace, causation_id = self._values
+        self._before = _correlation.set(correlation_id), _trace.set(trace), _causation.set(causation_id)
+
+    def __exit__(self, *_: object) -> None:
+        correlation, trace, causation = self._before
+        _causation.reset(causation)
         _trace.reset(trace)
-        _correlation.reset(token)
+        _correlation.reset(correlation)
 
 
 # -- ids and slots ---------------------------------------------------------------------------------------------------

@@ -6,10 +6,10 @@ import sqlite3
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any, Protocol
 
-from postroad.stores.connections import Pending
 from tests.logs import PostgreSQLLog
 
 
@@ -106,7 +106,7 @@ class Adapter(Protocol):
 
 async def done(added: Any) -> Any:
     """What was added, awaited if it has to be."""
-    return await added if isinstance(added, Pending) else added
+    return await added if isawaitable(added) else added
 
 
 @contextmanager

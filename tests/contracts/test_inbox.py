@@ -39,6 +39,7 @@ from postroad.stores.connections import NeverAwaited, reported_through
 from postroad.stores.grants import grants_script
 from postroad.stores.memory import MemoryStore
 from postroad.stores.sqlite import migrate_sqlite
+from postroad.stores.statements import Arrival
 from tests.adapters.base import Adapter, Database, OnPostgreSQL, OnSQLite, done
 from tests.adapters.kinds import KINDS, Kind
 from tests.consumers import execute
@@ -202,7 +203,7 @@ class Watched(NamedTuple):
         reported = reported_through(connection)
         if reported is not None and not isinstance(reported, bool):
             reported = await reported
-        asked = INBOX.record(connection, [(str(uuid4()), "")], consumer="stock")
+        asked = INBOX.record(connection, [Arrival(str(uuid4()), "")], consumer="stock")
         return cls(transactions, connection, reported, await done(asked), [])
 
     async def check(self) -> None:

@@ -203,7 +203,7 @@ async def test_while_another_transaction_has_one_message_the_others_go_on(postgr
     publisher = it.publisher()
     await publisher.open()
     async with place.begin() as other:
-        await Inbox().record(other, [(each.id, each.type, each.source) for each in messages[:1]], consumer="stock")
+        await Inbox().first_times(other, [(each.id, each.type, each.source) for each in messages[:1]], consumer="stock")
         with pytest.raises(BrokerUnavailable) as outage:
             await publisher.publish(messages)
         await place.insert(other, 1)

@@ -21,6 +21,7 @@ from postroad.relay import Relay
 from postroad.stores.connections.asyncpg import asyncpg_reported
 from postroad.stores.cursor import PageLimit, share_out
 from postroad.stores.postgresql import PostgreSQLStore, migrate_postgresql
+from postroad.stores.statements import Arrival
 from tests.contracts.test_wakeup import SECONDS, listen_events, relay, running, until_asleep, until_listen_events
 from tests.lanes import take_lanes
 from tests.logs import OUTBOX, PLENTY, Arrivals, PostgreSQLLog, numbered
@@ -200,7 +201,7 @@ async def test_a_transaction_that_an_error_has_aborted_is_known(log: Pooled) -> 
     for aborted in (False, True, False):
         async with connection.transaction():
             reported = asyncpg_reported(connection)
-            recorded = await inbox.record(connection, [(str(uuid4()), "")], consumer="stock")
+            recorded = await inbox.record(connection, [Arrival(str(uuid4()), "")], consumer="stock")
             if aborted:
                 with pytest.raises(asyncpg.UndefinedTableError):
                     await connection.execute("select from nowhere")

@@ -257,18 +257,18 @@ def unwrap(delivery: Delivery) -> Received:
     """The message in a delivery. Raises Unreadable."""
     if delivery.unreadable is not None:
         raise Unreadable(f"its properties can't be read: {delivery.unreadable}")
-    # Without a call for what is a text already, as almost all are: this is done for every header of every message.
-    headers = {name: value if value.__class__ is str else _text(value) for name, value in delivery.headers.items()}
-    if (delivery.content_type or "").lower().startswith("application/cloudevents+json"):
-        attributes, content_type, payload = _structured(delivery.body)
+    content_type, payload = delivery.content_type or "", delivery.body
+    if content_type.lower().startswith("application/cloudevents+json"):
+        attributes, content_type, payload = _structured(payload)
+        headers = _texts(delivery.headers)
     else:
-        attributes, headers = _attributes_and_own(headers)
-        content_type, payload = delivery.content_type or "", delivery.body
-    for name, header in _CODEC_ATTRIBUTES.items():
-        if name in attributes:
-            headers[header] = attributes.pop(name)
-    for name in attributes.keys() - _ATTRIBUTES:  # extensions of the producer's own
-        headers.setdefault(name, attributes[name])
+        attributes, headers = _attributes_and_own(delivery.headers)
+    if not attributes.keys() <= _ATTRIBUTES:
+        for name, header in _CODEC_ATTRIBUTES.items():
+            if name in attributes:
+                headers[header] = attributes.pop(name)
+        for name in attributes.keys() - _ATTRIBUTES:  # extensions of the producer's own
+            headers.setdefault(name, attributes[name])
     id = attributes.get("id") or delivery.message_id
     type = attributes.get("type") or delivery.type or ""
     if not id:
@@ -301,17 +301,23 @@ def _usable(correlation_id: str | None) -> str | None:
     return correlation_id
 
 
-def _attributes_and_own(headers: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+def _attributes_and_own(headers: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
     """The attributes among the headers, whatever prefix they have, and the user's own headers."""
-    found = [prefix for prefix, id_name in _ID_NAMES if id_name in headers]
-    if not found:
-        return _in_any_case(headers)
-    prefix, attributes, own = found[0], dict[str, str](), dict[str, str]()
+    for prefix, id_name in _ID_NAMES:
+        if id_name in headers:
+            return _split(headers, prefix)
+    return _in_any_case(_texts(headers))
+
+
+def _split(headers: Mapping[str, Any], prefix: str) -> tuple[dict[str, str], dict[str, str]]:
+    length, attributes, own = len(prefix), dict[str, str](), dict[str, str]()
     for name, value in headers.items():
-        if name.startswith(prefix):
-            attributes[name[len(prefix) :]] = value
+        # Without a call for what is a text already, as almost all are: this is done for each header of each message.
+        text = value if value.__class__ is str else _text(value)
+        if name[:length] == prefix:
+            attributes[name[length:]] = text
         else:
-            own[name] = value
+            own[name] = text
     return attributes, own
 
 
@@ -350,6 +356,10 @@ def _structured(body: bytes) -> tuple[dict[str, str], str, bytes]:
     except (msgspec.MsgspecError, ValueError) as error:
         raise Unreadable(f"its body is no CloudEvent in JSON: {error}") from error
     return attributes, content_type, data
+
+
+def _texts(headers: Mapping[str, Any]) -> dict[str, str]:
+    return {name: _text(value) for name, value in headers.items()}
 
 
 def _text(value: Any) -> str:

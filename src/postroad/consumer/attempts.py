@@ -50,36 +50,34 @@ class Attempts:
     async def begin(self, message: Received) -> PriorAttempts | None:
         """Mark an attempt as begun; None when the message was processed before."""
         known = (self._consumer, message.identity)
-        rows = await self._write("begin_attempt", message.id, (*known, message.type), known, CRASHED)
+        rows = await self._write("begin_attempt", (*known, message.type), known, CRASHED)
         return PriorAttempts(*rows[0]) if rows else None
 
     def end(self, tx: Any, message: Received) -> Any:
         """Remove the mark, in the handler's own transaction; to be awaited on an async connection."""
-        return self._transactions.query_within(tx, "end_attempt", message.id, self._consumer, message.identity)
+        return self._transactions.query_within(tx, "end_attempt", self._consumer, message.identity)
 
     async def unmark(self, identity: str) -> None:
         """Remove the mark without counting: the consumer was stopped, so the handler did not crash the process."""
-        await self._transactions.query_alone("end_attempt", identity, self._consumer, identity)
+        await self._transactions.query_alone("end_attempt", self._consumer, identity)
 
     async def count_failure(self, message: Received, reason: str) -> int | None:
         """Count a failed attempt; how many there are now, or None when the message was processed after all."""
         known = (self._consumer, message.identity)
-        rows = await self._write("fail_attempt", message.id, (*known, message.type, cut(reason)), known)
+        rows = await self._write("fail_attempt", (*known, message.type, cut(reason)), known)
         return int(rows[0][0]) if rows else None
 
     async def record_dead(self, identity: str, type: str, reason: str) -> None:
         """Record that the message is in the dead-letter queue."""
-        await self._write("note_dead", identity, (self._consumer, identity, type, cut(reason)))
+        await self._write("note_dead", (self._consumer, identity, type, cut(reason)))
 
-    async def _write(
-        self, query: str, subject: str, values: tuple[Any, ...], processed: tuple[str, ...] = (), *rest: Any
-    ) -> Any:
+    async def _write(self, query: str, values: tuple[Any, ...], processed: tuple[str, ...] = (), *rest: Any) -> Any:
         """`processed` names the row of the inbox to look up."""
 
         def values_for(statements: Statements) -> tuple[Any, ...]:
             return statements.attempt_values(TIMEOUT, values, processed=processed, rest=rest)
 
-        return await self._transactions.query_alone(query, subject, values_for=values_for)
+        return await self._transactions.query_alone(query, values_for=values_for)
 
     async def delete_processed(self, older_than: timedelta) -> int:
         """Delete inbox rows that are older, and their attempts; how many inbox rows were deleted."""
@@ -89,7 +87,6 @@ class Attempts:
             deleted = 0
             while True:
                 rows = await self._transactions.query_alone(
-                    query,
                     query,
                     values_for=lambda statements: (self._consumer, statements.interval(seconds), BATCH),
                 )

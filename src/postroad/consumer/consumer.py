@@ -484,9 +484,7 @@ class Consumer(Generic[Tx]):
         try:
             if self._checks_begin:
                 await check_begin(self._transactions, self._begin, self.name)
-            await self._transactions.call(
-                lambda tx: self._transactions.query_within(tx, "open_inbox", self.name, self.name)
-            )
+            await self._transactions.call(lambda tx: self._transactions.query_within(tx, "open_inbox", self.name))
         except PostroadError:
             raise
         except InboxUnavailable as outage:

@@ -23,8 +23,9 @@ from postroad.consumer.errors import (
 )
 from postroad.consumer.transaction_check import ENDED, check_transaction
 from postroad.errors import PayloadsUnavailable
-from postroad.message import correlated
+from postroad.message import Correlation
 from postroad.stores.connections import State, reported_through, state_through
+from postroad.stores.statements import Arrival
 from postroad.trace_context import STATE_HEADER, TRACE_HEADER, trusted_context
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class HandlerTransaction:
     def steps(self, undone: Undone, marked: bool, tx: Any) -> Steps:
         """What is done in the transaction: inbox, decode, handlers, check; for each message whether it was new."""
         messages = undone.messages
-        arrived = [(message.id, message.type, message.source) for message in messages]
+        arrived = [Arrival(message.identity, message.type) for message in messages]
         try:  # an error here is not the handler's fault
             reported = yield reported_through(tx)
             recorded = yield self._inbox.record(tx, arrived, consumer=self._consumer)
@@ -212,12 +213,7 @@ def following(message: Received) -> AbstractContextManager[None]:
     causation id. Handlers of single messages run inside such a block; those of batches open one for each message.
     """
     trace = trusted_context(message.headers.get(TRACE_HEADER), message.headers.get(STATE_HEADER))
-    return correlated(
-        message.correlation_id or message.id,
-        traceparent=trace.traceparent,
-        tracestate=trace.tracestate,
-        causation_id=message.id,
-    )
+    return Correlation(message.correlation_id or message.id, trace, message.id)
 
 
 def _in_own_context(call: Callable[..., Coroutine[Any, Any, None] | None], *arguments: Any) -> _InContext | None:

@@ -83,13 +83,12 @@ class ConsumerLiveness:
 
     async def run_once(self) -> None:
         """Send one heartbeat."""
-        await self._transactions.query_alone("consumer_heartbeat", "a heartbeat", values_for=self._values)
+        await self._transactions.query_alone("consumer_heartbeat", values_for=self._values)
 
     async def forget_dead(self) -> None:
         """Delete the rows of consumers that died long ago."""
         await self._transactions.query_alone(
             "forget_consumers",
-            "dead consumers",
             values_for=lambda statements: (self._consumer, statements.interval(KEPT.total_seconds())),
         )
 
@@ -102,9 +101,7 @@ class ConsumerLiveness:
             done, _ = await asyncio.wait((self._task,), timeout=END_SECONDS)
             await cancel_and_wait(self._task, seconds=0)
             if done and not self._failing:
-                ended = self._transactions.query_alone(
-                    "consumer_ended", "a heartbeat", self._consumer, str(self.instance)
-                )
+                ended = self._transactions.query_alone("consumer_ended", self._consumer, str(self.instance))
                 ending = asyncio.create_task(ended)
                 await asyncio.wait((ending,), timeout=max(0.0, deadline - now()))
                 if ending.done():

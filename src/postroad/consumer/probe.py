@@ -76,7 +76,7 @@ class _Probe:
             return
         self.idiom, self._id = begin_example(tx), str(new_id())
         first, last = yield self._transactions.run_query(
-            tx, lambda statements: statements.write_probe(consumer=self._consumer, id=self._id), "a probe"
+            tx, lambda statements: statements.write_probe(consumer=self._consumer, id=self._id)
         )
         self._transaction, self.commits_each_statement = first, first != last
 
@@ -91,5 +91,5 @@ class _Probe:
             yield from check_same_transaction(self._transactions, tx, self._transaction)
         except TransactionEnded:
             probe = {"transaction": self._transaction, "consumer": self._consumer, "id": self._id}
-            return bool((yield self._transactions.run_query(tx, lambda each: each.read_probe(**probe), "a probe")))
+            return bool((yield self._transactions.run_query(tx, lambda each: each.read_probe(**probe))))
         return False  # it is still the same one

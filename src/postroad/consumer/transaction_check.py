@@ -54,7 +54,7 @@ def check_transaction(transactions: Transactions, tx: Any, reported: bool | None
 def check_same_transaction(transactions: Transactions, tx: Any, transaction: Any) -> Steps:
     """Ask the database whether this is still that transaction. Raises TransactionAborted or TransactionEnded."""
     try:
-        same = yield transactions.run_query(tx, methodcaller("same_transaction", transaction), "a transaction")
+        same = yield transactions.run_query(tx, methodcaller("same_transaction", transaction))
     except (NoTransaction, ConnectionClosed) as error:
         raise TransactionEnded(ENDED) from error
     except Exception as error:

@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from postroad.consumer.begin import described
 from postroad.consumer.errors import InboxUnavailable, MessageBusy, TransactionLost
 from postroad.errors import InvalidSetting
-from postroad.stores.connections import query_through
+from postroad.stores.connections import query_at_once
 from postroad.stores.connections.errors import is_lock_timeout, is_retryable
-from postroad.stores.connections.pending import Call
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["Steps", "Transactions", "run_steps", "run_steps_async"]
 
 Steps = Generator[Any, Any, Any]
-
-_QUERY = Call("a query of the consumer", undone="the inbox was not asked about")
 
 
 class Transactions:
@@ -126,23 +123,19 @@ class Transactions:
 
         return await self.run(steps)
 
-    async def query_alone(
-        self, name: str, subject: str, *values: Any, values_for: Callable[[Statements], Any] | None = None
-    ) -> Any:
+    async def query_alone(self, name: str, *values: Any, values_for: Callable[[Statements], Any] | None = None) -> Any:
         """Run a named query in a transaction of its own; the result is its rows.
 
         Raises InboxUnavailable, or MessageBusy when another transaction has locked the row.
         """
-        return await self._alone(lambda tx: self.query_within(tx, name, subject, *values, values_for=values_for))
+        return await self._alone(lambda tx: self.query_within(tx, name, *values, values_for=values_for))
 
     def query_within(
-        self, tx: Any, name: str, subject: str, *values: Any, values_for: Callable[[Statements], Any] | None = None
+        self, tx: Any, name: str, *values: Any, values_for: Callable[[Statements], Any] | None = None
     ) -> Any:
         """Run a named query in this transaction; to be awaited where transactions are async."""
         return self.run_query(
-            tx,
-            lambda statements: statements.rows(name, *(values_for(statements) if values_for else values)),
-            subject,
+            tx, lambda statements: statements.rows(name, *(values_for(statements) if values_for else values))
         )
 
     async def undo(self, transaction: Any, consumer: str, ids: Sequence[str]) -> None:
@@ -150,19 +143,16 @@ class Transactions:
 
         Raises InboxUnavailable, or MessageBusy when the database has not yet ended the transaction.
         """
-        subject = ids[0] if len(ids) == 1 else f"{len(ids)} messages"
         if not await self._alone(
             lambda tx: self.run_query(
-                tx,
-                lambda statements: statements.undo_first_times(transaction, consumer=consumer, ids=ids),
-                subject,
+                tx, lambda statements: statements.undo_first_times(transaction, consumer=consumer, ids=ids)
             )
         ):
             raise MessageBusy("the transaction in which the handler failed has not ended yet")
 
-    def run_query(self, tx: Any, query: Callable[[Statements], Query[Any]], subject: str) -> Any:
+    def run_query(self, tx: Any, query: Callable[[Statements], Query[Any]]) -> Any:
         """Run any query in this transaction; to be awaited where transactions are async."""
-        return query_through(tx, self._schema, query, _QUERY, subject)
+        return query_at_once(tx, self._schema, query)
 
     async def _alone(self, work: Callable[[Any], Any]) -> Any:
         try:

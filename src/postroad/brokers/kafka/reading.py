@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from postroad.brokers.base import Delivery
 from postroad.brokers.foreign import is_event, type_of
+from postroad.brokers.kafka.records import CONTENT_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +49,7 @@ class Reader:
             reason = f"the names of its headers are no UTF-8: {error}"
             return Delivery(session=session, tag=offset, body=value or b"", unreadable=reason, original=record)
         key, unreadable = _key(record.key()), None
-        content_type = headers.pop("content-type", None)
+        content_type = headers.pop(CONTENT_TYPE, None)
         if not is_event(headers, content_type):
             headers |= self._attributes(record, headers, key)
             unreadable = None if self._foreign else "it is no CloudEvent, and foreign is 'dead_letter'"
@@ -85,11 +86,9 @@ class Reader:
 def _headers(found: Any) -> dict[str, str]:
     """Of headers with the same name, the last. What is no UTF-8 is replaced: see the original for the bytes."""
     return {
-        name.lower() if name.lower() == "content-type" else name: ""
-        if value is None
-        else value
-        if isinstance(value, str)
-        else value.decode(errors="replace")
+        CONTENT_TYPE if len(name) == len(CONTENT_TYPE) and name.lower() == CONTENT_TYPE else name: (
+            value.decode(errors="replace") if value.__class__ is bytes else value or ""
+        )
         for name, value in found or ()
     }
 

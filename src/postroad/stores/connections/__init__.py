@@ -16,7 +16,7 @@ from postroad.stores.connections.savepoint import run_and_put, run_and_put_async
 from postroad.stores.connections.typed import AsyncConnection, SyncConnection
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
     from uuid import UUID
 
     from postroad.codecs.claim_check import Put
@@ -35,6 +35,7 @@ __all__ = [
     "add_through",
     "begin_example",
     "cancel_through",
+    "query_at_once",
     "query_through",
     "reported_through",
     "state_through",
@@ -113,16 +114,31 @@ def query_through(
     """Run a query in the connection's own transaction, now or when awaited, and return its result."""
     cls: type = type(connection)
     adapter = adapter_for(cls)
+    if not adapter.is_async:
+        return _query(adapter, connection, schema, query)
+    adapter.ready(connection)  # before it is awaited, too
+    return Pending(lambda: _query_async(adapter, connection, schema, query), call, about)
+
+
+def query_at_once(connection: Any, schema: str, query: Callable[[Statements], Query[T]]) -> T | Coroutine[Any, Any, T]:
+    """The same for postroad's own code, which awaits every coroutine that it gets."""
+    cls: type = type(connection)
+    adapter = adapter_for(cls)
+    return (_query_async if adapter.is_async else _query)(adapter, connection, schema, query)
+
+
+def _query(adapter: ConnectionAdapter, connection: Any, schema: str, query: Callable[[Statements], Query[T]]) -> T:
     target = adapter.ready(connection)
     wanted = query(adapter.sql_style(target).statements(schema))
-    if adapter.is_async:
-        return Pending(lambda: _query_async(adapter, connection, wanted, schema), call, about)
     with OurErrors(schema):
         return wanted.result(adapter.fetch(target, wanted.statements))
 
 
-async def _query_async(adapter: ConnectionAdapter, connection: Any, wanted: Query[T], schema: str) -> T:
+async def _query_async(
+    adapter: ConnectionAdapter, connection: Any, schema: str, query: Callable[[Statements], Query[T]]
+) -> T:
     target = adapter.ready(connection)
+    wanted = query(adapter.sql_style(target).statements(schema))
     with OurErrors(schema):
         return wanted.result(await adapter.fetch(target, wanted.statements))
 
