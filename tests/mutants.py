@@ -718,7 +718,7 @@ MUTANTS = [
     Mutant("a body that is too large is lost on the way to the dead letters", "postroad/brokers/rabbitmq/reading.py",
            "self._spool.write(frame)", "self._spool.size += len(frame)",
            ("tests/unit/brokers/rabbitmq/test_reading.py",)),
-    Mutant("causation ids are not set", HANDLER_TRANSACTION, "        causation_id=message.id,\n", "",
+    Mutant("causation ids are not set", HANDLER_TRANSACTION, "trace, message.id)", "trace, None)",
            (CONSUMER,)),
     Mutant("a key's messages overtake each other", "postroad/consumer/keys.py",
            "self._behind[key].append(item)\n            return", "self.ready.append((None, item))\n            return",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from postroad.brokers.cloudevents import Mode
     from postroad.brokers.kafka.answers import Answers
 
-__all__ = ["Record", "Records", "check_topic", "next_run"]
+__all__ = ["CONTENT_TYPE", "Record", "Records", "check_topic", "next_run"]
 
 PREFIX: Final = "ce_"
 CONTENT_TYPE: Final = "content-type"
