@@ -700,7 +700,7 @@ MUTANTS = [
     # Receiving
     Mutant("a batch asks the inbox in any order", PG_SCHEMA, "order by new.id collate \"C\"", "", (INBOX,)),
     Mutant("the inbox's lock timeout stays with the transaction", PG_SCHEMA,
-           "    perform set_config('lock_timeout', before, true);\n", "", (INBOX,), times=2),
+           "    setting := set_config('lock_timeout', before, true);\n", "", (INBOX,), times=2),
     Mutant("the inbox knows a message by its id alone", "postroad/received.py",
            "return f\"{source.replace(' ', '%20')} {id}\"", "return id", (INBOX,)),
     Mutant("any role can use a consumer's name", PG_SCHEMA,

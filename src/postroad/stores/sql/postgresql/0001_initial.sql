@@ -866,16 +866,18 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 $$
 #variable_conflict use_column
 declare
-    before text := current_setting('lock_timeout');
-    first  boolean;
+    before  text := current_setting('lock_timeout');
+    setting text;  -- an assignment is evaluated at once, while `perform` runs a query
+    first   boolean;
 begin
-    perform set_config('lock_timeout', $1, true), set_config('default_transaction_read_only', 'on', true);
+    setting := set_config('lock_timeout', $1, true);
+    setting := set_config('default_transaction_read_only', 'on', true);
     if not exists (select from {schema}.consumer_names where name = $2 and role = session_user) then
         perform {schema}.open_inbox($2);
     end if;
     insert into {schema}.inbox (consumer, id, type) values ($2, $3, $4) on conflict do nothing;
     first := found;
-    perform set_config('lock_timeout', before, true);
+    setting := set_config('lock_timeout', before, true);
     return first;
 end
 $$;
@@ -887,10 +889,12 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 $$
 #variable_conflict use_column
 declare
-    before text := current_setting('lock_timeout');
-    first  text[];
+    before  text := current_setting('lock_timeout');
+    setting text;
+    first   text[];
 begin
-    perform set_config('lock_timeout', $1, true), set_config('default_transaction_read_only', 'on', true);
+    setting := set_config('lock_timeout', $1, true);
+    setting := set_config('default_transaction_read_only', 'on', true);
     if not exists (select from {schema}.consumer_names where name = $2 and role = session_user) then
         perform {schema}.open_inbox($2);
     end if;
@@ -902,7 +906,7 @@ begin
         on conflict do nothing
         returning id)
     select array_agg(noted.id) into first from noted;
-    perform set_config('lock_timeout', before, true);
+    setting := set_config('lock_timeout', before, true);
     return first;
 end
 $$;
