@@ -13,10 +13,11 @@ import aio_pika
 import msgspec
 
 from benchmarks.backlog import create_log
+from benchmarks.consuming import BATCHES, EFFECTS_ALONE, HEADER, SHARED, SINGLE, describe, shares
 from benchmarks.inbox_process import AT_ONCE, BATCH, PREFETCH, QUEUE, TOGETHER
 from benchmarks.process import Broken, Outcome, Process
 from benchmarks.rabbitmq_yardsticks import EXCHANGE, in_pages, stored
-from benchmarks.sections import Plan, Section, median, spread
+from benchmarks.sections import Plan, Section, median
 from postroad.brokers.rabbitmq.publisher import RabbitMQPublisher
 from postroad.brokers.rabbitmq.settings import PublisherSettings
 from tests.services.rabbitmq import RabbitMQ
@@ -26,9 +27,7 @@ if TYPE_CHECKING:
     from postroad.message import StoredMessage
     from tests.services.postgresql import PostgreSQL
 
-BY_HAND, SINGLE, BATCHES = "aio-pika and asyncpg by hand", "postroad, a handler per message", "postroad, batches"
-SHARED = f"postroad, a handler per message, {TOGETHER} per transaction"
-EFFECTS_ALONE = f"no messages: the handlers' INSERTs alone, {TOGETHER} per transaction"
+BY_HAND = "aio-pika and asyncpg by hand"
 WAYS = {BY_HAND: "by-hand", SINGLE: "single", SHARED: "shared", BATCHES: "batch", EFFECTS_ALONE: "effects"}
 
 
@@ -37,7 +36,7 @@ def run(server: PostgreSQL, plan: Plan) -> Section:
     section = Section(
         "inbox",
         f"{messages:,} messages from RabbitMQ, each with one effect in PostgreSQL",
-        ["", "messages/s", "of the loop by hand", "statements each", "CPU each"],
+        HEADER,
     )
     try:
         broker = RabbitMQ()
@@ -49,7 +48,11 @@ def run(server: PostgreSQL, plan: Plan) -> Section:
         for _ in range(plan.rounds(5)):
             for name, way in WAYS.items():
                 turns[name].append(_turn(server, broker.url(), way, messages))
-    _describe(section, turns)
+    describe(section, turns, by_hand=BY_HAND)
+    aims = {"a handler per message": (SINGLE, 1), f"{TOGETHER} per transaction": (SHARED, 3), "batches": (BATCHES, 5)}
+    for what, (name, times) in aims.items():
+        measured = median(shares(turns, name, BY_HAND))
+        section.at_least(f"times as fast as by hand, {what}", times, measured, "{:.2f}")
     section.notes.append(
         f"{AT_ONCE} transactions at once, {PREFETCH:,} messages held, batches of up to {BATCH}; BEGIN, COMMIT and what "
         "asyncpg's pool sends are counted"
@@ -90,29 +93,3 @@ async def _fill(broker: str, messages: int) -> None:
 def _numbered(number: int) -> StoredMessage:
     message = stored(number)
     return msgspec.structs.replace(message, payload=message.payload.rstrip(b"}") + b',"number":%d}' % number)
-
-
-def _describe(section: Section, turns: dict[str, list[Outcome]]) -> None:
-    def shares(name: str) -> list[float]:
-        return [one.rate / other.rate for one, other in zip(turns[name], turns[BY_HAND], strict=True)]
-
-    for name, each in turns.items():
-        section.rows.append(
-            [
-                name,
-                spread([turn.rate for turn in each]),
-                spread(shares(name), "{:.2f} x"),
-                f"{median([int(turn.settings) / turn.messages for turn in each]):.2f}",
-                f"{median([_cpu_each(turn) for turn in each]) * 1e6:.0f} µs",
-            ]
-        )
-    section.at_least("times as fast as by hand, a handler per message", 1, median(shares(SINGLE)), "{:.2f}")
-    section.at_least(f"times as fast as by hand, {TOGETHER} per transaction", 3, median(shares(SHARED)), "{:.1f}")
-    possible = median([one.rate / other.rate for one, other in zip(turns[SHARED], turns[EFFECTS_ALONE], strict=True)])
-    section.notes.append(f"{TOGETHER} per transaction: {possible:.0%} of the rate of the handlers' INSERTs alone")
-    section.at_least("times as fast as by hand, batches", 5, median(shares(BATCHES)), "{:.1f}")
-    section.raw = {name: list(each) for name, each in turns.items()}
-
-
-def _cpu_each(turn: Outcome) -> float:
-    return (turn.cpu_seconds - turn.starting_cpu_seconds) / turn.messages

@@ -13,10 +13,11 @@ from uuid import uuid4
 import msgspec
 
 from benchmarks.backlog import create_log
+from benchmarks.consuming import BATCHES, EFFECTS_ALONE, HEADER, SHARED, SINGLE, describe, shares
 from benchmarks.inbox_process import AT_ONCE, BATCH, PREFETCH, TOGETHER
 from benchmarks.process import Broken, Outcome, Process
 from benchmarks.rabbitmq_yardsticks import in_pages, stored
-from benchmarks.sections import Plan, Section, median, spread
+from benchmarks.sections import Plan, Section, median
 from postroad.brokers.kafka.publisher import KafkaPublisher
 from postroad.brokers.kafka.settings import PublisherSettings
 from tests.services.kafka import FULL_SPEED, Kafka
@@ -26,32 +27,32 @@ if TYPE_CHECKING:
     from postroad.message import StoredMessage
     from tests.services.postgresql import PostgreSQL
 
-BY_HAND, SINGLE, BATCHES = "confluent-kafka and asyncpg by hand", "postroad, a handler per message", "postroad, batches"
-SHARED = f"postroad, a handler per message, {TOGETHER} per transaction"
+BY_HAND = "confluent-kafka and asyncpg by hand"
 WAYS = {BY_HAND: "by-hand", SINGLE: "single", SHARED: "shared", BATCHES: "batch"}
 PARTITIONS = 4
 KEYS = 1000
 
 
 def run(server: PostgreSQL, plan: Plan) -> Section:
-    messages = plan.size(20_000, quick=2_000)
+    messages = plan.size(60_000, quick=2_000)
     section = Section(
         "kafka_inbox",
         f"{messages:,} messages from Kafka, each with one effect in PostgreSQL, in order per key",
-        ["", "messages/s", "of the loop by hand", "statements each", "CPU each"],
+        HEADER,
     )
     try:
         broker = Kafka(java_options=FULL_SPEED)
     except ServerMissing as missing:
         section.notes.append(f"Left out: {missing}")
         return section
-    turns: dict[str, list[Outcome]] = {name: [] for name in WAYS}
+    turns: dict[str, list[Outcome]] = {name: [] for name in (*WAYS, EFFECTS_ALONE)}
     with broker:
         topic = broker.create_topic(partitions=PARTITIONS)
         asyncio.run(_fill(broker.url(), topic, messages))
         for _ in range(plan.rounds(5)):
             for name, way in WAYS.items():
                 turns[name].append(_turn(server, broker, topic, way, messages))
+            turns[EFFECTS_ALONE].append(_effects_alone(server, messages))
     describe(section, turns, by_hand=BY_HAND)
     aims = {"a handler per message": (SINGLE, 1), f"{TOGETHER} per transaction": (SHARED, 3), "batches": (BATCHES, 8)}
     for what, (name, times) in aims.items():
@@ -65,16 +66,24 @@ def run(server: PostgreSQL, plan: Plan) -> Section:
 
 
 def _turn(server: PostgreSQL, broker: Kafka, topic: str, way: str, messages: int) -> Outcome:
-    database = create_log(server)
-    server.psql(database, "create table effects (number int)")
     group = f"{way}-{uuid4().hex[:8]}"
     broker.create_topic(f"{group}.dead")
-    with Process("kafka_inbox_process", database, broker.bootstrap, topic, group, way, str(messages)) as process:
+    return _measured(server, messages, "kafka_inbox_process", broker.bootstrap, topic, group, way)
+
+
+def _effects_alone(server: PostgreSQL, messages: int) -> Outcome:
+    return _measured(server, messages, "inbox_process", "no broker", "effects")
+
+
+def _measured(server: PostgreSQL, messages: int, module: str, *arguments: str) -> Outcome:
+    database = create_log(server)
+    server.psql(database, "create table effects (number int)")
+    with Process(module, database, *arguments, str(messages)) as process:
         process.say()
         outcome = process.outcome()
     effects = int(server.psql(database, "select count(*) from effects"))
     if effects != messages:
-        raise Broken(f"{way}: {effects:,} effects of {messages:,} messages")
+        raise Broken(f"{arguments[-1]}: {effects:,} effects of {messages:,} messages")
     server.drop_database(database)
     return outcome
 
@@ -92,27 +101,3 @@ def numbered(number: int) -> StoredMessage:
     message = stored(number)
     payload = message.payload.rstrip(b"}") + b',"number":%d}' % number
     return msgspec.structs.replace(message, payload=payload, key=str(number * 7919 % KEYS))
-
-
-def shares(turns: dict[str, list[Outcome]], name: str, by_hand: str) -> list[float]:
-    """The rate as a multiple of the loop's, round by round."""
-    return [one.rate / other.rate for one, other in zip(turns[name], turns[by_hand], strict=True)]
-
-
-def describe(section: Section, turns: dict[str, list[Outcome]], *, by_hand: str) -> None:
-    """Add the rows: a consumer beside a loop by hand."""
-    for name, each in turns.items():
-        section.rows.append(
-            [
-                name,
-                spread([turn.rate for turn in each]),
-                spread(shares(turns, name, by_hand), "{:.2f} x"),
-                f"{median([int(turn.settings) / turn.messages for turn in each]):.2f}",
-                f"{median([_cpu_each(turn) for turn in each]) * 1e6:.0f} µs",
-            ]
-        )
-    section.raw = {name: list(each) for name, each in turns.items()}
-
-
-def _cpu_each(turn: Outcome) -> float:
-    return (turn.cpu_seconds - turn.starting_cpu_seconds) / turn.messages

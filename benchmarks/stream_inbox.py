@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from benchmarks.backlog import create_log
+from benchmarks.consuming import BATCHES, HEADER, SHARED, SINGLE, describe
 from benchmarks.inbox_process import AT_ONCE, BATCH, PREFETCH, TOGETHER
-from benchmarks.kafka_inbox import BATCHES, KEYS, SHARED, SINGLE, describe, numbered
+from benchmarks.kafka_inbox import KEYS, numbered
 from benchmarks.process import Broken, Outcome, Process
 from benchmarks.rabbitmq_yardsticks import in_pages
 from benchmarks.sections import Plan, Section
@@ -60,7 +61,7 @@ def _section(name: str, source: str, plan: Plan) -> Section:
     return Section(
         name,
         f"{_messages(plan):,} messages from {source}, each with one effect in PostgreSQL, in order per key",
-        ["", "messages/s", "of the loop by hand", "statements each", "CPU each"],
+        HEADER,
     )
 
 
