@@ -1,4 +1,6 @@
-"""Every error that postroad raises, in one tree. A name says who must act.
+"""The errors of postroad in one tree; each line says who must act.
+
+Those of decoding are apart, in `received.py` and `codecs/base.py`.
 
     PostroadError
     ├── InvalidMessage          the caller: this message cannot be added as it is

@@ -106,7 +106,7 @@ class BrokerUnavailable(_OfSink, frozen=True, kw_only=True):
 
 
 class BrokerRecovered(_OfSink, frozen=True, kw_only=True):
-    """After an outage the broker has confirmed a message."""
+    """After an outage the broker has answered a call."""
 
     text = "broker available again, after {e.waited_s:.0f} s and {e.probes:,} probes"
     probes: int
@@ -208,7 +208,7 @@ class RelayEvicted(_OfSink, frozen=True, kw_only=True):
     """Another relay has died without releasing its lanes; this relay has freed them."""
 
     level = logging.WARNING
-    text = "evicted the relay {e.owner}, which is dead; its lanes are free"
+    text = "evicted the relay {e.owner}, which is dead (see postroad relays); its lanes are free"
     owner: UUID
 
 
@@ -264,7 +264,7 @@ class ListenLost(_OfSink, frozen=True, kw_only=True):
     """LISTEN does not work: the relay polls until it does. Messages arrive a little later; none is lost."""
 
     level = logging.WARNING
-    text = "LISTEN connection lost: {e.reason}; polling every {e.poll_ms:,.0f} ms"
+    text = "LISTEN unavailable: {e.reason}; polling at least every {e.poll_ms:,.0f} ms until it works"
     reason: str
     poll_ms: float
 
@@ -326,7 +326,7 @@ class MessageRefused(_OfLane, frozen=True, kw_only=True):
     level = logging.WARNING
     text = (
         "message {e.id} was refused, attempt {e.attempts} of {e.max_attempts}: {e.reason}; retrying in "
-        "{e.retry_ms:,.0f} ms; later messages of its key wait, others go on"
+        "{e.retry_ms:,.0f} ms; later messages of its key wait if their order is kept, others go on"
     )
     id: UUID
     position: int
@@ -342,8 +342,8 @@ class MessageDead(_OfLane, frozen=True, kw_only=True):
 
     level = logging.ERROR
     text = (
-        "message {e.id} is dead after {e.attempts} attempts: {e.reason}; it stays in the log until an operator "
-        "retries, drops or skips it"
+        "message {e.id} is dead after {e.attempts} failed attempts: {e.reason}; it stays in the log until an operator "
+        "retries, drops or skips it (postroad why {e.id})"
     )
     id: UUID
     position: int
@@ -431,7 +431,7 @@ class LaneStopped(_OfLane, frozen=True, kw_only=True):
 class LanePaused(_OfLane, frozen=True):
     """An operator has paused the sink: nothing is published until it is resumed."""
 
-    text = "paused; nothing is published until the sink is resumed (postroad resume)"
+    text = "paused; nothing is published until the sink is resumed (postroad resume {e.sink})"
 
 
 class SlotLost(_OfLane, frozen=True, kw_only=True):
@@ -577,7 +577,7 @@ class HandlerFailed(_OfReceived, frozen=True, kw_only=True):
 class MessageBusy(_OfReceived, frozen=True, kw_only=True):
     """A message can't be processed now, usually because another transaction is processing it; it will be retried."""
 
-    text = "{e.message_type} {e.id} is busy: {e.reason}; retrying in {e.retry_ms:,.0f} ms"
+    text = "{e.message_type} {e.id} can't be processed now: {e.reason}; retrying in {e.retry_ms:,.0f} ms"
     reason: str
     retry_ms: float
 
@@ -869,7 +869,7 @@ class SinkUnserved(_OfRetention, frozen=True, kw_only=True):
     level = logging.WARNING
     text = (
         "sink {e.sink}: no relay has served it for {e.hours:,.0f} hours, so retention keeps all messages that it has "
-        "not passed; start a relay for it, or remove it (postroad sink remove)"
+        "not passed; start a relay for it, or remove it (postroad sink remove {e.sink})"
     )
     sink: str
     hours: float

@@ -96,7 +96,7 @@ async def test_the_relay_is_dead(shift: Shift) -> None:
             relay.kill()
             relay.wait()
         order, special = await shift.add(), await shift.add(key="vip")
-        await anna.see("No relay serves it since", "2 messages wait")
+        await anna.see("No relay has served it since", "2 messages wait")
         command = await anna.page.locator("code", has_text="postroad relay").first.inner_text()
         # It may have died in the middle of something: what the most important customer gets is looked at first.
         await anna.open("key", key="vip")

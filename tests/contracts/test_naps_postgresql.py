@@ -660,7 +660,7 @@ async def test_listening_at_the_wrong_place_is_reported(
         await log.add(*numbered(1))
         await broker.until(1)
         assert not any(wait.nap or wait.asleep for wait in it._wakeup._waits)
-    assert "LISTEN connection lost: a notification that this relay sent to itself did not arrive" in caplog.text
+    assert "LISTEN unavailable: a notification that this relay sent to itself did not arrive" in caplog.text
 
 
 class Counting(PostgreSQLStore):

@@ -241,7 +241,7 @@ async def test_route_blocked(log: Log, ops: Admin) -> None:
         answer = await why(ops, id)
         assert answer.reason is Reason.ROUTE_BLOCKED
         assert answer.evidence["route"] == "lost"
-        assert answer.text.startswith("route 'lost' is blocked since ")
+        assert answer.text.startswith("route 'lost' has been blocked since ")
     assert (await why(ops, other)).reason is Reason.PUBLISHED
 
 

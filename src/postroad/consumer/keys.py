@@ -20,7 +20,7 @@ class Keys(Generic[T]):
 
     def __init__(self) -> None:
         self.ready: deque[tuple[str | None, T]] = deque()
-        """What nothing waits before, and its key."""
+        """What may be taken now, and its key: no earlier one of the key is left."""
         self._behind: dict[str, deque[T]] = {}
         """For each busy key what waits behind the one that is ready or under way."""
 

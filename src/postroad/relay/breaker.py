@@ -65,7 +65,7 @@ class Breaker:
         self.was_reached = True
         """False when the broker could not be reached at the start, until a probe has reached it."""
         self.failures = 0
-        """How often the broker was unavailable since it last confirmed a message."""
+        """Failed probes since the broker last answered a call."""
         self.given_up: BrokerUnavailable | None = None
         """The error to raise to the caller, when the broker was unavailable for longer than the limit."""
         self._unavailable_since = 0.0
@@ -167,7 +167,7 @@ class Breaker:
             raise Interrupted(STOPPED_IN_OUTAGE)
 
     def _recover(self) -> None:
-        """A message was confirmed."""
+        """A call was answered."""
         if (outage := self._reports.worked(self._clock.now())) is not None:
             self._listeners.emit(events.BrokerRecovered(self._sink, probes=self.failures, waited_s=outage.seconds))
         self.failures = 0

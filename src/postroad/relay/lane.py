@@ -1,6 +1,6 @@
 """One lane: read → publish → settle, until it is stopped or lost.
 
-- The next page is read while this one is published, and dropped whenever this one was not dealt with whole.
+- The next page is read while this one is published, and dropped if this one was not published to its end.
 - After any error of the store, and whenever the lane's row is not as it was loaded, the lane forgets everything and
   loads again: the database may have been restored to an earlier time.
 - Loading writes, so an owner that can't write finds out before it publishes.
@@ -152,7 +152,7 @@ class Lane:
         except asyncio.CancelledError:
             if not self._stopping.is_set() or is_being_cancelled():
                 raise
-            reason = "the database did not answer in time; the last pages are published again"
+            reason = "the database did not answer in time; the last pages will be published again"
             self._listeners.emit(events.LaneStopped(*self._where, reason=reason))
         if self._owned.lost and not self.lost:
             self._lose(self._progress.lease.lost())
@@ -255,8 +255,8 @@ class Lane:
                 reading = convoy.read(progress.lease, page.after, self._limit)
             await progress.settle(now=True, last=True)
         except Interrupted as interrupted:
-            self._listeners.emit(events.LaneStopped(*self._where, reason=str(interrupted)))
             await progress.settle(now=True, last=True)
+            self._listeners.emit(events.LaneStopped(*self._where, reason=str(interrupted)))
         finally:  # only now: a read whose database is silent takes a while to be cancelled
             reading.cancel()
             convoy.leave(self._owned.lease.lane)

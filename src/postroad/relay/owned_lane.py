@@ -1,4 +1,6 @@
-"""A lane that this relay owns, and its lease. No wave begins that could outlast the lease."""
+"""A lane that this relay owns, and its lease. No wave begins in the last fifth of the lease
+(`heartbeats.MARGIN`); one that has begun is not cut short.
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from postroad.relay.clock import Monotonic
 from postroad.relay.heartbeats import HeartbeatSchedule
 from postroad.relay.liveness import LivenessSession
 from postroad.relay.owned_lane import OwnedLane
-from postroad.relay.plan import EAGER_SECONDS, Observations, RelayState, plan
+from postroad.relay.plan import EAGER_SECONDS, Observations, OwnState, plan
 from postroad.relay.store_outages import NO_ANSWER, StoreOutages
 from postroad.stores.leases import Heartbeat, wrong_destination, wrong_filter
 
@@ -232,8 +232,8 @@ class LaneOwnership:
         if snapshot.filter != self._identity.filter:
             raise wrong_filter(sink, snapshot.filter, self._identity.filter)
 
-    def _state(self, running: Collection[int]) -> RelayState:
-        return RelayState(
+    def _state(self, running: Collection[int]) -> OwnState:
+        return OwnState(
             self._identity.owner,
             lock_id=self._settings.lock_id,
             may_work=self._liveness.may_work,

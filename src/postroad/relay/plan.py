@@ -5,7 +5,7 @@ Pure: no I/O, no clock, no event loop. `LaneOwnership` gets a snapshot, calls `p
 - A relay owns its fair share of the lanes. All relays that see the same snapshot share all lanes exactly.
 - A lane that stays free for a second is shared among the relays that take lanes, until the others send a heartbeat.
 - With `lock_id`, the relay that holds the lock owns all lanes. While no live relay holds it, one acts without the lock.
-- A live owner is never evicted: it must miss two probes, 750 ms apart, and send no heartbeat in between.
+- A relay is evicted only after two probes, 750 ms apart, found its liveness lock free, without a heartbeat in between.
 - Until empty, a relay takes every lane that is free, releases none, and leaves the other lanes to relays that have
   shown, by another heartbeat, that they are alive.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from postroad.stores.leases import Peer, SinkSnapshot, Suspect
 
-__all__ = ["EAGER_SECONDS", "Observations", "Plan", "RelayState", "acts_without_lock", "fair_share", "plan"]
+__all__ = ["EAGER_SECONDS", "Observations", "OwnState", "Plan", "acts_without_lock", "fair_share", "plan"]
 
 EAGER_SECONDS: Final = 0.25
 """How soon to look again while the relay owns less than its share, or suspects another relay."""
@@ -48,7 +48,7 @@ class Observations(msgspec.Struct, frozen=True):
     """Other relays with lanes, and how many heartbeats each had sent when it was first seen with lanes."""
 
 
-class RelayState(msgspec.Struct, frozen=True):
+class OwnState(msgspec.Struct, frozen=True):
     """What the relay knows of itself when it plans."""
 
     owner: UUID
@@ -89,7 +89,7 @@ class Plan(msgspec.Struct, frozen=True):
     """Seconds, or AT_HEARTBEAT: when the next heartbeat is due, and not earlier."""
 
 
-def plan(snapshot: SinkSnapshot, state: RelayState, now: float) -> Plan:
+def plan(snapshot: SinkSnapshot, state: OwnState, now: float) -> Plan:
     """What to do about the lanes of this snapshot. `now` is any clock that only grows."""
     observed = _observe(snapshot, state, now)
     acting = not state.may_work and _acts_without_lock(snapshot, state, observed, now)
@@ -140,7 +140,7 @@ def acts_without_lock(peers: Sequence[Peer], owner: UUID, lock_id: int) -> bool:
     return first is not None and first.owner == owner
 
 
-def _observe(snapshot: SinkSnapshot, state: RelayState, now: float) -> Observations:
+def _observe(snapshot: SinkSnapshot, state: OwnState, now: float) -> Observations:
     before = state.observed
     free = {lane: before.free.get(lane, now) for lane in snapshot.free}
     absent = before.absent
@@ -167,7 +167,7 @@ def _below_their_share(snapshot: SinkSnapshot, owner: UUID) -> Mapping[UUID, int
     }
 
 
-def _others(snapshot: SinkSnapshot, state: RelayState) -> Mapping[UUID, int]:
+def _others(snapshot: SinkSnapshot, state: OwnState) -> Mapping[UUID, int]:
     """The other relays that own lanes, or hold the lock, and how many heartbeats each has sent."""
     return {
         peer.owner: peer.heartbeats
@@ -176,7 +176,7 @@ def _others(snapshot: SinkSnapshot, state: RelayState) -> Mapping[UUID, int]:
     }
 
 
-def _others_are_alive(snapshot: SinkSnapshot, state: RelayState, observed: Observations, *, may_work: bool) -> bool:
+def _others_are_alive(snapshot: SinkSnapshot, state: OwnState, observed: Observations, *, may_work: bool) -> bool:
     """Whether a relay that runs until empty may leave the remaining lanes to others.
 
     A dead relay's lanes may become free a moment after the relay is no peer any more: they are not left to it.
@@ -187,14 +187,14 @@ def _others_are_alive(snapshot: SinkSnapshot, state: RelayState, observed: Obser
     return known and bool(may_work or others) and all(count > observed.seen[owner] for owner, count in others.items())
 
 
-def _share(snapshot: SinkSnapshot, state: RelayState, observed: Observations, *, may_work: bool) -> int:
+def _share(snapshot: SinkSnapshot, state: OwnState, observed: Observations, *, may_work: bool) -> int:
     if state.lock_id is not None:
         return snapshot.lanes if may_work else 0
     peers = [peer for peer in snapshot.peers if observed.absent.get(peer.owner) != peer.heartbeats]
     return fair_share(snapshot.lanes, peers, state.owner)
 
 
-def _acts_without_lock(snapshot: SinkSnapshot, state: RelayState, observed: Observations, now: float) -> bool:
+def _acts_without_lock(snapshot: SinkSnapshot, state: OwnState, observed: Observations, now: float) -> bool:
     """A lock that is just changing hands is left to the relay that gets it: lanes must have been free for a while."""
     return (
         state.lock_id is not None
@@ -203,12 +203,12 @@ def _acts_without_lock(snapshot: SinkSnapshot, state: RelayState, observed: Obse
     )
 
 
-def _reclaim(snapshot: SinkSnapshot, state: RelayState) -> Sequence[int]:
+def _reclaim(snapshot: SinkSnapshot, state: OwnState) -> Sequence[int]:
     """Its own lanes that do not run, because they could not be released; and with `must_reclaim`, all that it keeps."""
     return [lane for lane in snapshot.mine if lane not in state.running or (state.must_reclaim and lane in state.kept)]
 
 
-def _look_again_in(snapshot: SinkSnapshot, state: RelayState, observed: Observations, wanted: int) -> float:
+def _look_again_in(snapshot: SinkSnapshot, state: OwnState, observed: Observations, wanted: int) -> float:
     if wanted > 0 or observed.suspected:
         return EAGER_SECONDS
     others_own_lanes = any(peer.lanes for peer in snapshot.peers if peer.owner != state.owner)

@@ -18,7 +18,8 @@ def in_waves(
 ) -> Sequence[Sequence[StoredMessage]]:
     """Split a page so that no wave holds two messages of one key, and a key's messages keep their order.
 
-    A wave begins only after the one before it was confirmed, so a refused message can never be overtaken by a follower.
+    A wave begins when each message of the one before it is confirmed or refused; behind a refused message, the later
+    ones of its key are held.
     Messages without a key all go in the first wave. `ordering_key` says what is kept in order, if it is not
     the key alone.
     """

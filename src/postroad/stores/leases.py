@@ -1,8 +1,8 @@
 """The contract of leases: lane ownership, lease expiry, and what happens to a relay that loses a lane.
 
 tests/contracts/test_leases.py tests every store against it. Time is the database's clock. A lane is free when it has no
-owner, or when its lease has expired. At most one owner's writes succeed at any time: every write of a lane names owner,
-epoch and version, and taking a lane changes all three.
+owner, or when its lease has expired. At most one owner's writes succeed at any time: every write of a lane's cursor
+or its deferred messages names owner, epoch and version, and taking a lane changes all three.
 """
 
 from __future__ import annotations

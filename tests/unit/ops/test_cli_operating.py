@@ -219,7 +219,7 @@ def test_status_says_what_needs_a_person(shop: Shop, orders: Orders) -> None:
         r"^! sink 'default': 2 dead messages, since .* ago\); see `postroad dead list`$", output, re.MULTILINE
     )
     assert re.search(
-        r"^! sink 'default': no relay serves it since .* ago\); 1 message waits; start one with "
+        r"^! sink 'default': no relay has served it since .* ago\); 1 message waits; start one with "
         "`postroad relay --sink default`$", output, re.MULTILINE,
     )  # fmt: skip
     totals = shop.postroad("status", "--json").json["totals"]

@@ -17,8 +17,8 @@ from postroad.relay.plan import (
     LEFT_SECONDS,
     WATCH_SECONDS,
     Observations,
+    OwnState,
     Plan,
-    RelayState,
     acts_without_lock,
     fair_share,
     plan,
@@ -52,11 +52,11 @@ def snapshot(*held: int, lanes: int = 4, heartbeats: int = 1, me: int = 0, **fie
     return SinkSnapshot(**(values | fields))
 
 
-def state(found: SinkSnapshot, me: int = 0, **fields: Any) -> RelayState:
+def state(found: SinkSnapshot, me: int = 0, **fields: Any) -> OwnState:
     """Of a relay that runs all lanes that it owns."""
     mine = list(found.mine)
     values: dict[str, Any] = {"started": True, "running": mine, "owned": mine, "kept": mine}
-    return RelayState(owner(me), **(values | fields))
+    return OwnState(owner(me), **(values | fields))
 
 
 def planned(found: SinkSnapshot, now: float = 0.0, **fields: Any) -> Plan:

@@ -165,7 +165,7 @@ class Poller:
             _answer(*self._requests.popleft())
         self._deliver()
         self._commits.send_due(self._client, time.monotonic())
-        self._balance()
+        self._pause_and_resume()
         self._check()
         if not self._sessions.blocked:
             self._poll(POLL_SECONDS, 1)
@@ -206,7 +206,7 @@ class Poller:
         if deliveries:
             self._mailbox.put(deliveries)
 
-    def _balance(self) -> None:
+    def _pause_and_resume(self) -> None:
         """Pause partitions of which too much waits, and resume others."""
         for sessions, act, paused in (
             (self._sessions.to_pause(), self._client.pause, True),

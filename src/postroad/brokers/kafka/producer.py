@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 POLL_SECONDS: Final = 0.1
-"""So often the thread serves a producer: errors, new tokens and what was dropped need no call that waits."""
+"""How often the thread serves a producer: errors, new tokens and what was dropped need no call that waits."""
 SHORTEST_PAUSE: Final = 0.002
 LONGEST_PAUSE: Final = 0.02
 PAUSES_PER_WAIT: Final = 10
@@ -50,7 +50,7 @@ SILENT: Final = logging.getLogger("postroad.librdkafka")
 SILENT.addHandler(logging.NullHandler())
 SILENT.propagate = False
 END_SECONDS: Final = 5.0
-"""So long it takes at most until dropped messages have been reported, and connections are closed."""
+"""The longest wait until dropped messages have been reported and connections are closed."""
 
 
 class Retired(Exception):

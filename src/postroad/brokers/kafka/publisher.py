@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["KafkaPublisher"]
 
 RETRIES: Final = 3
-"""So often in a row messages are dropped without an answer before that is an outage."""
+"""How many times in a row messages may be dropped without an answer before that is an outage."""
 
 
 class KafkaPublisher:

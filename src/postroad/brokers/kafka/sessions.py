@@ -61,7 +61,7 @@ class Sessions:
         return [self.by_place[place] for place in places if place in self.by_place]
 
     def end(self, sessions: Collection[Session]) -> None:
-        """Acks of these are not heard any more."""
+        """Remove these sessions: later acks of them are ignored."""
         with self.lock:
             for session in sessions:
                 session.ended = True

@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 __all__ = ["TransactionalPublisher"]
 
 BEGIN_SECONDS: Final = 2.0
-"""A relay that has checked its lease still has the lane for longer than this."""
+"""Less than the margin that a checked lease still has (`heartbeats.MARGIN`), if `lease` is 10 s or longer. A relay
+with a shorter one may fence its next owner, which then publishes the page again.
+"""
 ABORT_SECONDS: Final = 5.0
 COMMIT_SECONDS: Final = 0.5
 """A call that commits can't be interrupted: after so long it looks whether it is to go on."""
@@ -46,7 +48,7 @@ RETRIES: Final = 5
 _FENCED: Final = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 
 
-class _Sink(Protocol):
+class _SharedPublisher(Protocol):
     """The publisher of all lanes."""
 
     name: str
@@ -71,11 +73,16 @@ class TransactionalPublisher:
     in_order = True
 
     def __init__(
-        self, sink: _Sink, transactional_id: str, producers: Producers, records: Records, confirm_timeout: float
+        self,
+        shared: _SharedPublisher,
+        transactional_id: str,
+        producers: Producers,
+        records: Records,
+        confirm_timeout: float,
     ) -> None:
-        self.name = sink.name
-        self.destination = sink.destination
-        self._sink = sink
+        self.name = shared.name
+        self.destination = shared.destination
+        self._shared = shared
         self._id = transactional_id
         self._producers = producers
         self._records = records
@@ -91,7 +98,7 @@ class TransactionalPublisher:
 
     async def open(self) -> Durability:
         """See `Publisher`."""
-        return await self._sink.open()
+        return await self._shared.open()
 
     async def publish(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
         """Publish the messages in one transaction, or several if some of them are refused. See `Publisher`.
@@ -154,7 +161,7 @@ class TransactionalPublisher:
                 self._drop()
                 sending.part()
                 await sending.wait(link, END_SECONDS)
-                await self._sink.explain_silence(messages, sending, answers)
+                await self._shared.explain_silence(messages, sending, answers)
             elif sending.failed:
                 refused = await self._refused_topic(link, sending)
                 await self._abort_failed(link)

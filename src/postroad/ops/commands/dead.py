@@ -95,7 +95,7 @@ def retry(
     sink: OfSink = None,
     all: All = False,
 ) -> Planning:
-    """Retry dead messages, at once and with all their attempts."""
+    """Retry dead messages at once, with attempts counted from 0."""
     which = parse_filter(key=key, type=type, topic=topic, error=error, pattern=pattern, older=older, sink=sink)
     digits = _checked(which, ids, all=all)
 

@@ -109,7 +109,7 @@ def retry(
     older: OlderThan = None,
     all: All = False,
 ) -> Planning:
-    """Move dead letters back to where their consumer receives from: it handles them with all their attempts."""
+    """Move dead letters back to where their consumer receives from: it handles them with attempts counted from 0."""
     consumer = consumer_named(settings.needed("app"))
     which = _selected(consumer, ids, type=type, error=error, older=older, all=all)
     box = consumer.dead_letters()

@@ -253,7 +253,7 @@ class Admin:
     async def retry(
         self, which: Filter, by: By, *, expected: int | None = None, on_progress: OnProgress | None = None
     ) -> Done:
-        """Retry dead messages, at once and with all their attempts; after earlier messages that block their keys."""
+        """Retry dead messages at once, with attempts counted from 0; after earlier messages that block their keys."""
         return await change.change_dead(self._database, "retry", which, by, on_progress, expected=expected)
 
     async def drop(
@@ -315,7 +315,7 @@ class Admin:
         on_progress: OnProgress | None = None,
     ) -> Done:
         """Move letters of one consumer back to where it receives from: RabbitMQ's queue, the partition of a topic of
-        Kafka, the subject of NATS, the stream of Redis. The consumer handles them with all their attempts.
+        Kafka, the subject of NATS, the stream of Redis. The consumer handles them with attempts counted from 0.
 
         `box` is `Consumer.dead_letters()` of the consumer that `which` names. `Done.unchanged` counts letters that the
         broker does not have. Up to 10,000 at a time. Raises BrokerUnavailable; what was moved until then is recorded.

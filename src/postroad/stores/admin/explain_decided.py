@@ -38,10 +38,12 @@ def _dead(message: MessageFacts, there: SinkFacts, deferred: DeferredFacts) -> A
     since = deferred.failed_at or deferred.deferred_at
     by = "" if line is None else f", by {one_line(line.who)}"
     tried = f" after {count(deferred.attempts, 'attempt')}" if deferred.attempts and line is None else ""
-    text = f"it is dead since {moment(since, message.at)}{by}{tried}{why(deferred.error)}"
+    text = f"it has been dead since {moment(since, message.at)}{by}{tried}{why(deferred.error)}"
     facts = {"since": since, "attempts": deferred.attempts, "error": deferred.error, **by_line(line)}
     answer = answer_of(there.lane, Reason.DEAD, text, **facts)
-    return advise(answer, "when the cause is fixed, retry it; or drop it", Action.RETRY, id=deferred.id)
+    return advise(
+        answer, "when the cause is fixed, retry it; or drop it", Action.RETRY, id=deferred.id, sink=there.lane.sink
+    )
 
 
 def _skipped(message: MessageFacts, there: SinkFacts, deferred: DeferredFacts) -> Answer:

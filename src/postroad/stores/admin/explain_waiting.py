@@ -77,7 +77,7 @@ def unread(message: MessageFacts, lane: LaneFacts) -> Answer:
     """Why its lane, which has an owner, has not dealt with it."""
     if lane.slot is not None:
         return _not_confirmed(lane, lane.slot)
-    stalled = _stalled(message, lane, message.created_at, "it waits")
+    stalled = _stalled(message, lane, message.created_at, "it has been waiting")
     if stalled is not None:
         return stalled
     position = message.position or 0
@@ -152,7 +152,7 @@ def deferred_message(message: MessageFacts, there: SinkFacts, deferred: Deferred
 def _route_blocked(message: MessageFacts, there: SinkFacts, deferred: DeferredFacts) -> Answer:
     since = deferred.route_since or deferred.deferred_at
     blocked = moment(since, message.at)
-    text = f"route {quoted(deferred.route or '')} is blocked since {blocked}{why(deferred.error)}"
+    text = f"route {quoted(deferred.route or '')} has been blocked since {blocked}{why(deferred.error)}"
     answer = answer_of(there.lane, Reason.ROUTE_BLOCKED, text, route=deferred.route, since=since, error=deferred.error)
     return advise(answer, f"{advice_on_route(deferred.route or '')}; the relay tries again by itself")
 
@@ -164,7 +164,7 @@ def _due(message: MessageFacts, there: SinkFacts, deferred: DeferredFacts) -> An
     if due is not None and due > now:
         text = f"{tried}, it is tried again at {moment(due, now)}{why(deferred.error)}".lstrip(", ")
         return answer_of(there.lane, Reason.RETRYING, text, **facts)
-    stalled = _stalled(message, there.lane, due or deferred.deferred_at, "it is due")
+    stalled = _stalled(message, there.lane, due or deferred.deferred_at, "it has been due")
     if stalled is not None:
         return replace(stalled, evidence={**stalled.evidence, **facts})
     again = " again, because of a rewind" if deferred.rewound else ""

@@ -213,7 +213,7 @@ def _unserved(sums: Totals, waiting: int, served: str, *, forgotten: bool) -> st
     number = f"{'' if sums.exact else 'about '}{count(waiting, 'message')}"
     wait = f"{number} {'waits' if waiting == 1 else 'wait'}" if waiting else "no message waits"
     kept = ", and retention keeps all messages" if forgotten else ""
-    return f"no relay serves it since {served}; {wait}{kept}"
+    return f"no relay has served it since {served}; {wait}{kept}"
 
 
 def _routes(sink: SinkReport, report: StatusReport) -> Iterator[Notice]:

@@ -256,7 +256,7 @@ def test_route_blocked() -> None:
     blocked = deferred(State.HELD, route="order.created", route_since=ago(600), error="312 NO_ROUTE")
     answer = about(SinkFacts(lane=lane(), deferred=blocked))
     assert answer.reason is Reason.ROUTE_BLOCKED
-    assert answer.text == "route 'order.created' is blocked since 2026-03-01 11:50:00Z (10m ago): 312 NO_ROUTE"
+    assert answer.text == "route 'order.created' has been blocked since 2026-03-01 11:50:00Z (10m ago): 312 NO_ROUTE"
     assert answer.advice.startswith("bind a queue to this route")
     endpoint = deferred(State.HELD, route="https://partner.example/", route_since=ago(600), error="it answered 503")
     advice = about(SinkFacts(lane=lane(), deferred=endpoint)).advice
@@ -297,7 +297,7 @@ def test_dead() -> None:
     dead = deferred(State.DEAD, attempts=5, failed_at=ago(60), error=f"no amqp://me:{SECRET}@h")
     answer = about(SinkFacts(lane=lane(owner=None, pause=PAUSE), deferred=dead))
     assert answer.reason is Reason.DEAD, "whatever the sink does"
-    assert answer.text == "it is dead since 2026-03-01 11:59:00Z (1m ago) after 5 attempts: no amqp://me:***@h"
+    assert answer.text == "it has been dead since 2026-03-01 11:59:00Z (1m ago) after 5 attempts: no amqp://me:***@h"
     assert command(answer) == f"postroad dead retry {ME}"
     assert SECRET not in str(answer)
 
@@ -305,7 +305,7 @@ def test_dead() -> None:
 def test_dead_by_an_operator() -> None:
     dead = deferred(State.DEAD, failed_at=ago(60), error="poisoned by anna: no address")
     answer = about(SinkFacts(lane=lane(), deferred=dead), audit=[line("poison", ids=[str(ME)])])
-    assert answer.text == "it is dead since 2026-03-01 11:59:00Z (1m ago), by anna: poisoned by anna: no address"
+    assert answer.text == "it has been dead since 2026-03-01 11:59:00Z (1m ago), by anna: poisoned by anna: no address"
     assert answer.evidence["audit"] == 3
 
 

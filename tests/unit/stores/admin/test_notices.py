@@ -70,7 +70,7 @@ def test_paused() -> None:
 def test_no_relay() -> None:
     notice = the_notice(report(sink({"pending": Count(2), "held": 1}, relays=0, served_at=MINUTE)))
     assert (notice.kind, notice.problem) == (NoticeKind.NO_RELAY, True)
-    assert notice.text == "sink 'default': no relay serves it since 2026-03-01 11:59:00Z (1m ago); 3 messages wait"
+    assert notice.text == "sink 'default': no relay has served it since 2026-03-01 11:59:00Z (1m ago); 3 messages wait"
     assert command(notice) == "postroad relay --sink default"
 
 
