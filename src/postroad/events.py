@@ -342,8 +342,8 @@ class MessageDead(_OfLane, frozen=True, kw_only=True):
 
     level = logging.ERROR
     text = (
-        "message {e.id} is dead after {e.attempts} failed attempts: {e.reason}; it stays in the log until an operator "
-        "retries, drops or skips it (postroad why {e.id})"
+        "message {e.id} is dead after {e.attempts} attempts: {e.reason}; it stays in the log until an operator "
+        "retries, drops or skips it"
     )
     id: UUID
     position: int

@@ -225,7 +225,7 @@ async def test_behind_a_dead_message(log: Log, ops: Admin) -> None:
     await run_relay(log, refusing(1), retry=ONCE, on_dead="hold")
     await serve(log)
     answer = await why(ops, behind)
-    assert (answer.reason, command(answer)) == (Reason.BEHIND, f"postroad dead retry {head}")
+    assert (answer.reason, command(answer)) == (Reason.BEHIND, f"postroad dead retry {head} --sink default")
     assert answer.because is not None
     assert answer.because.reason is Reason.DEAD
 
@@ -274,7 +274,7 @@ async def test_dead_then_dropped(log: Log, ops: Admin) -> None:
     (id,) = await add(log, 1)
     await run_relay(log, refusing(1), retry=ONCE)
     answer = await why(ops, id)
-    assert (answer.reason, command(answer)) == (Reason.DEAD, f"postroad dead retry {id}")
+    assert (answer.reason, command(answer)) == (Reason.DEAD, f"postroad dead retry {id} --sink default")
     assert answer.text.endswith("after 1 attempt: no 1")
     await ops.drop(Filter(type="t", error="NO"), ME)
     answer = await why(ops, id)

@@ -64,7 +64,7 @@ def until(client: httpx.Client, path: str, words: str) -> Page:
 def test_a_newcomer_finds_the_trouble_and_mends_it(tmp_path: Path) -> None:
     with started("demo", "--console", "--port", "0", cwd=tmp_path) as (address, process), signed_in(address) as client:
         now = until(client, "/shop/", "dead message")
-        for words in ("No relay serves it", "Paused, by ben", "Key 'eva' is held", "blocked route"):
+        for words in ("No relay has served it", "Paused, by ben", "Key 'eva' is held", "blocked route"):
             assert words in now.text
         trouble = until(client, "/shop/trouble", "does not exist")
         assert "order <n>: the depot <n> does not exist" in trouble.text

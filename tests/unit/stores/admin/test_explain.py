@@ -210,7 +210,7 @@ def test_stalled(moved: datetime | None, words: str) -> None:
     answer = about(SinkFacts(lane=lane(progressed_at=moved)), created_at=ago(60))
     assert answer.reason is Reason.STALLED
     assert answer.text == (
-        "it waits since 2026-03-01 11:59:00Z (1m ago): the relay on a.host, process 4711, owns lane 2, and has "
+        "it has been waiting since 2026-03-01 11:59:00Z (1m ago): the relay on a.host, process 4711, owns lane 2, and has "
         f"published nothing{words}"
     )
     assert "broker may be unavailable" in answer.advice
@@ -249,7 +249,7 @@ def test_behind_a_dead_head() -> None:
     answer = about(SinkFacts(lane=lane(), deferred=deferred(State.HELD), head=head))
     assert answer.because is not None
     assert answer.because.reason is Reason.DEAD
-    assert command(answer) == f"postroad dead retry {HEAD}", "of the head, not of the message"
+    assert command(answer) == f"postroad dead retry {HEAD} --sink default", "of the head, not of the message"
 
 
 def test_route_blocked() -> None:
@@ -282,7 +282,7 @@ def test_due_and_stalled() -> None:
     waits = deferred(State.RETRYING, attempts=1, due_at=ago(60), error="no")
     answer = about(SinkFacts(lane=lane(progressed_at=ago(90)), deferred=waits))
     assert answer.reason is Reason.STALLED
-    assert answer.text.startswith("it is due since 2026-03-01 11:59:00Z (1m ago): ")
+    assert answer.text.startswith("it has been due since 2026-03-01 11:59:00Z (1m ago): ")
     assert answer.evidence["error"] == "no"
 
 
@@ -298,7 +298,7 @@ def test_dead() -> None:
     answer = about(SinkFacts(lane=lane(owner=None, pause=PAUSE), deferred=dead))
     assert answer.reason is Reason.DEAD, "whatever the sink does"
     assert answer.text == "it has been dead since 2026-03-01 11:59:00Z (1m ago) after 5 attempts: no amqp://me:***@h"
-    assert command(answer) == f"postroad dead retry {ME}"
+    assert command(answer) == f"postroad dead retry {ME} --sink default"
     assert SECRET not in str(answer)
 
 
