@@ -62,6 +62,8 @@ _ATTRIBUTES: Final = frozenset(
     {"specversion", "id", "source", "type", "time", "subject", "partitionkey", "correlationid", "causationid"}
     | {"datacontenttype", "dataschema"}
 )
+_KNOWN: Final = {prefix: {f"{prefix}{name}": name for name in _ATTRIBUTES} for prefix in PREFIXES}
+"""For each prefix the attributes by their headers' names."""
 
 _CODEC_ATTRIBUTES: Final = {"contentencoding": CONTENT_ENCODING, "payloadencryption": ENCRYPTION}
 """What codecs did, as attributes of a document, whose names have letters and digits alone."""
@@ -310,12 +312,15 @@ def _attributes_and_own(headers: Mapping[str, Any]) -> tuple[dict[str, str], dic
 
 
 def _split(headers: Mapping[str, Any], prefix: str) -> tuple[dict[str, str], dict[str, str]]:
-    length, attributes, own = len(prefix), dict[str, str](), dict[str, str]()
+    known, attributes, own = _KNOWN[prefix], dict[str, str](), dict[str, str]()
     for name, value in headers.items():
-        # Without a call for what is a text already, as almost all are: this is done for each header of each message.
+        # Without calls for what is known and a text already, as almost all are: this is done for each header of each
+        # message.
         text = value if value.__class__ is str else _text(value)
-        if name[:length] == prefix:
-            attributes[name[length:]] = text
+        if name in known:
+            attributes[known[name]] = text
+        elif name.startswith(prefix):
+            attributes[name.removeprefix(prefix)] = text
         else:
             own[name] = text
     return attributes, own
