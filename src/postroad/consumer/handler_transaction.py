@@ -121,7 +121,7 @@ class HandlerTransaction:
         new = [message for message, first in zip(messages, recorded.new, strict=True) if first]
         if undone.failures:
             _check_payloads(new, undone.failures)
-        calls: list[tuple[Any, ...]] = [
+        calls: list[tuple[Any, ...]] = [  # functions, each with its arguments
             (function, event, tx, message) for message in new for event, function in (self.handlers.decode(message),)
         ]
         if self.handlers.batch is not None and new:
