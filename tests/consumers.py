@@ -15,6 +15,7 @@ from sqlalchemy import text
 
 from postroad import Consumer, Received
 from postroad.brokers.memory import MemoryQueue
+from postroad.consumer.time_limit import TimeLimit
 from postroad.retry import Backoff
 from tests.destinations import stored
 from tests.places import Place
@@ -62,7 +63,7 @@ async def until_parked(it: Consumer[Any], session: object = None) -> object:
             await asyncio.sleep(0)
 
 
-_handler_limit: ContextVar[asyncio.Timeout] = ContextVar("handler_limit")
+_handler_limit: ContextVar[TimeLimit] = ContextVar("handler_limit")
 
 
 @contextmanager
@@ -71,21 +72,23 @@ def handler_limits(seconds: float) -> Iterator[None]:
     enough for other handlers on a busy machine, needs no waiting.
     """
 
-    def timeout(delay: float | None) -> asyncio.Timeout:
-        limit = real(delay)
-        if delay == seconds:
+    def call(limit: TimeLimit, *arguments: Any) -> Any:
+        if limit._seconds == seconds:
             _handler_limit.set(limit)
-        return limit
+        return real(limit, *arguments)
 
-    real = asyncio.timeout
+    real = TimeLimit.call
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(asyncio, "timeout", timeout)
+        patch.setattr(TimeLimit, "call", call)
         yield
 
 
 async def hang() -> None:
     """Never return; for handlers, within `handler_limits`."""
-    _handler_limit.get().reschedule(asyncio.get_running_loop().time())
+    limit, loop, task = _handler_limit.get(), asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    limit._ends_at[task] = loop.time()
+    loop.call_soon(limit._cancel_late, loop)
     await asyncio.Event().wait()
 
 

@@ -25,6 +25,7 @@ CONVOY = "postroad/relay/convoy.py"
 GROUPING = "postroad/relay/grouping.py"
 MESSAGE = "postroad/message.py"
 HANDLER_TRANSACTION = "postroad/consumer/handler_transaction.py"
+TIME_LIMIT = "postroad/consumer/time_limit.py"
 DELIVERY = "postroad/consumer/delivery.py"
 DISPATCH = "postroad/consumer/dispatch.py"
 TRANSACTIONS = "postroad/consumer/transactions.py"
@@ -713,8 +714,12 @@ MUTANTS = [
     Mutant("a handler is called whether or not it is the first time", HANDLER_TRANSACTION,
            "zip(messages, recorded.new, strict=True) if first]", "zip(messages, recorded.new, strict=True)]",
            (CONSUMER,)),
-    Mutant("a handler that hides that it was cancelled has handled its message", HANDLER_TRANSACTION,
-           "if limit.expired():", "if False:", ("tests/contracts/test_handler_timeout.py",)),
+    Mutant("a handler that hides that it was cancelled has handled its message", TIME_LIMIT,
+           "if self._ends_at.pop(task, None) is None:", "if self._ends_at.pop(task, 0) is None:",
+           ("tests/contracts/test_handler_timeout.py",)),
+    Mutant("one handler that ends takes the others' time limit with it", TIME_LIMIT,
+           "            loop.call_at(ends_at, self._cancel_late, loop)\n            break\n", "            break\n",
+           ("tests/unit/consumer/test_time_limit.py",)),
     Mutant("a body that is too large is lost on the way to the dead letters", "postroad/brokers/rabbitmq/reading.py",
            "self._spool.write(frame)", "self._spool.size += len(frame)",
            ("tests/unit/brokers/rabbitmq/test_reading.py",)),
@@ -728,7 +733,7 @@ MUTANTS = [
     # Shared transactions
     Mutant("only the last handler of a shared transaction is checked", HANDLER_TRANSACTION,
            "yield from check_transaction(self",
-           "if done + each >= len(events): yield from check_transaction(self", (SHARED,)),
+           "if called is calls[-1]: yield from check_transaction(self", (SHARED,)),
     Mutant("a shared transaction that fails is an attempt of each message", DISPATCH, "item.alone = True\n",
            "item.alone, item.failure = True, 'together'\n", (SHARED,)),
     Mutant("messages are acked before their shared transaction is committed", DISPATCH,

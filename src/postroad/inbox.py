@@ -132,8 +132,11 @@ class Inbox:
         """
 
         def query(statements: Statements) -> Query[FirstTimes]:
-            found = self._first_times(statements, messages, consumer)
-            return found._replace(statements=[*found.statements, *statements.mark_transaction()])
+            found = statements.first_times(consumer, messages, timeout=self._timeout)
+            return Query(
+                [*found.statements, *statements.mark_transaction()],
+                lambda rows: _recorded(messages, found.result(rows)),
+            )
 
         return query_at_once(connection, self.schema, query)
 
@@ -148,15 +151,11 @@ class Inbox:
         checked_consumer(consumer)
 
         def query(statements: Statements) -> Query[T]:
-            found = self._first_times(statements, messages, consumer)
-            return Query(found.statements, lambda rows: shape(found.result(rows)))
+            found = statements.first_times(consumer, messages, timeout=self._timeout)
+            return Query(found.statements, lambda rows: shape(_recorded(messages, found.result(rows))))
 
         about = messages[0][0] if len(messages) == 1 else f"{len(messages)} messages"
         return query_through(connection, self.schema, query, call, about)
-
-    def _first_times(self, statements: Statements, messages: Sequence[Arrival], consumer: str) -> Query[FirstTimes]:
-        found = statements.first_times(consumer, messages, timeout=self._timeout)
-        return Query(found.statements, lambda rows: _recorded(messages, found.result(rows)))
 
 
 def _recorded(messages: Sequence[Arrival], rows: Rows) -> FirstTimes:

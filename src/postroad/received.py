@@ -55,7 +55,9 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def without_content(self) -> Empty | None:
         """Which event it is, if it has no content; None if it has some."""
-        return ShreddedPayload if self.erased_key is not None else Tombstone if self.is_tombstone else None
+        if self.erased_key is not None:
+            return ShreddedPayload
+        return Tombstone if is_tombstone(self.payload, self.content_type) else None
 
     @property
     def is_shredded(self) -> bool:

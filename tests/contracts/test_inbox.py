@@ -35,7 +35,7 @@ from postroad.consumer.transactions import Transactions, run_steps, run_steps_as
 from postroad.inbox import FirstTimes
 from postroad.listeners import Listeners
 from postroad.retry import Backoff
-from postroad.stores.connections import NeverAwaited, reported_through
+from postroad.stores.connections import NeverAwaited, reported_through, state_through
 from postroad.stores.grants import grants_script
 from postroad.stores.memory import MemoryStore
 from postroad.stores.sqlite import migrate_sqlite
@@ -208,7 +208,8 @@ class Watched(NamedTuple):
 
     async def check(self) -> None:
         self.checked.append(True)
-        steps = check_transaction(self.transactions, self.connection, self.reported, self.recorded.transaction)
+        state = state_through(self.connection, self.reported)
+        steps = check_transaction("postroad", self.connection, state, self.recorded.transaction)
         if self.transactions.is_async:
             await run_steps_async(steps)
         else:

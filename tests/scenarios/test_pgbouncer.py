@@ -16,8 +16,9 @@ import pytest
 from postroad import Inbox, Message, StoreUnavailable
 from postroad.consumer.errors import TransactionAborted
 from postroad.consumer.transaction_check import check_transaction
-from postroad.consumer.transactions import Transactions, run_steps_async
+from postroad.consumer.transactions import run_steps_async
 from postroad.relay import Relay
+from postroad.stores.connections import state_through
 from postroad.stores.connections.asyncpg import asyncpg_reported
 from postroad.stores.cursor import PageLimit, share_out
 from postroad.stores.postgresql import PostgreSQLStore, migrate_postgresql
@@ -196,7 +197,7 @@ async def test_a_row_that_commits_between_two_statements_of_a_read_is_not_passed
 
 async def test_a_transaction_that_an_error_has_aborted_is_known(log: Pooled) -> None:
     """Whether or not the pooler passes on what the server reports; and the next client finds everything as it was."""
-    transactions, inbox = Transactions(object, "postroad", 1), Inbox()
+    inbox = Inbox()
     connection = await log.connect(statement_cache_size=0)
     for aborted in (False, True, False):
         async with connection.transaction():
@@ -205,7 +206,8 @@ async def test_a_transaction_that_an_error_has_aborted_is_known(log: Pooled) -> 
             if aborted:
                 with pytest.raises(asyncpg.UndefinedTableError):
                     await connection.execute("select from nowhere")
-            steps = check_transaction(transactions, connection, reported, recorded.transaction)
+            state = state_through(connection, reported)
+            steps = check_transaction("postroad", connection, state, recorded.transaction)
             if aborted:
                 with pytest.raises(TransactionAborted):
                     await run_steps_async(steps)

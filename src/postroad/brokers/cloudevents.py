@@ -21,7 +21,7 @@ from postroad.message import CONTENT_ENCODING, DATAREF, ENCRYPTION, RESERVED_HEA
 from postroad.received import Received, Unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from postroad.brokers.base import Delivery
     from postroad.message import StoredMessage
@@ -47,7 +47,6 @@ Mode = Literal["binary", "structured", "plain"]
 MODES: Final = get_args(Mode)
 # Every prefix that a CloudEvents binding defines: HTTP, NATS and RabbitMQ; Kafka; AMQP 1.0 in its two spellings.
 PREFIXES: Final = ("ce-", "ce_", "cloudEvents:", "cloudEvents_")
-_ID_NAMES: Final = tuple((prefix, f"{prefix}id") for prefix in PREFIXES)
 STRUCTURED_TYPE: Final = "application/cloudevents+json; charset=utf-8"
 
 LONGEST_ID: Final = 255  # bytes: what AMQP can carry of a causation id
@@ -62,6 +61,23 @@ _ATTRIBUTES: Final = frozenset(
     {"specversion", "id", "source", "type", "time", "subject", "partitionkey", "correlationid", "causationid"}
     | {"datacontenttype", "dataschema"}
 )
+
+
+class _Names(NamedTuple):
+    """The attributes that a Received has fields for, as their headers are called."""
+
+    id: str
+    type: str
+    source: str
+    partitionkey: str
+    subject: str
+    correlationid: str
+    causationid: str
+    time: str
+
+
+_NAMES: Final = {prefix: _Names(*(f"{prefix}{name}" for name in _Names._fields)) for prefix in ("", *PREFIXES)}
+_KNOWN: Final = {prefix: frozenset(f"{prefix}{name}" for name in _ATTRIBUTES) for prefix in PREFIXES}
 
 _CODEC_ATTRIBUTES: Final = {"contentencoding": CONTENT_ENCODING, "payloadencryption": ENCRYPTION}
 """What codecs did, as attributes of a document, whose names have letters and digits alone."""
@@ -259,39 +275,37 @@ def unwrap(delivery: Delivery) -> Received:
         raise Unreadable(f"its properties can't be read: {delivery.unreadable}")
     content_type, payload = delivery.content_type or "", delivery.body
     if content_type.lower().startswith("application/cloudevents+json"):
-        attributes, content_type, payload = _structured(payload)
-        headers = _texts(delivery.headers)
+        document, content_type, payload = _structured(payload)
+        attributes: Mapping[str, str] = document
+        headers, prefix = _texts(delivery.headers), ""
+        _keep_others(document, document.keys() - _ATTRIBUTES, headers, prefix)
     else:
-        attributes, headers = _attributes_and_own(delivery.headers)
-    if not attributes.keys() <= _ATTRIBUTES:
-        for name, header in _CODEC_ATTRIBUTES.items():
-            if name in attributes:
-                headers[header] = attributes.pop(name)
-        for name in attributes.keys() - _ATTRIBUTES:  # extensions of the producer's own
-            headers.setdefault(name, attributes[name])
-    id = attributes.get("id") or delivery.message_id
-    type = attributes.get("type") or delivery.type or ""
+        attributes, headers, prefix = _attributes_and_own(delivery.headers)
+    found = attributes.get
+    names = _NAMES[prefix]
+    id = found(names.id) or delivery.message_id
+    type = found(names.type) or delivery.type or ""
     if not id:
         raise Unreadable("it has no id, so the inbox could not tell whether it was processed before")
     if len(id.encode()) > LONGEST_ID or "\0" in id:
         raise Unreadable(f"its id is longer than {LONGEST_ID} bytes, or has a NUL character in it: {id[:60]!r}")
     if len(type.encode()) > LONGEST_TYPE or "\0" in type:
         raise Unreadable(f"its type is longer than {LONGEST_TYPE} bytes, or has a NUL character in it: {type[:60]!r}")
-    found = Received(
+    message = Received(
         id=id,
         type=type,
-        source=attributes.get("source"),
-        key=attributes.get("partitionkey") or delivery.key or attributes.get("subject"),
+        source=found(names.source),
+        key=found(names.partitionkey) or delivery.key or found(names.subject),
         payload=payload,
         content_type=content_type,
         headers=headers,
-        correlation_id=_usable(attributes.get("correlationid") or delivery.correlation_id),
-        causation_id=attributes.get("causationid"),
-        time=attributes.get("time"),
+        correlation_id=_usable(found(names.correlationid) or delivery.correlation_id),
+        causation_id=found(names.causationid),
+        time=found(names.time),
     )
-    if len(found.identity.encode()) > LONGEST_IDENTITY or "\0" in found.identity:
-        raise Unreadable(f"its source is too long, or has a NUL character in it: {found.source!r:.60}")
-    return found
+    if len(message.identity.encode()) > LONGEST_IDENTITY or "\0" in message.identity:
+        raise Unreadable(f"its source is too long, or has a NUL character in it: {message.source!r:.60}")
+    return message
 
 
 def _usable(correlation_id: str | None) -> str | None:
@@ -301,39 +315,49 @@ def _usable(correlation_id: str | None) -> str | None:
     return correlation_id
 
 
-def _attributes_and_own(headers: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
-    """The attributes among the headers, whatever prefix they have, and the user's own headers."""
-    for prefix, id_name in _ID_NAMES:
-        if id_name in headers:
-            return _split(headers, prefix)
-    return _in_any_case(_texts(headers))
+def _attributes_and_own(headers: Mapping[str, Any]) -> tuple[Mapping[str, str], dict[str, str], str]:
+    """Headers among which the attributes are, the user's own headers, and the prefix that attributes have."""
+    for value in headers.values():  # mostly all are texts, and this is done for each message
+        if value.__class__ is not str:
+            headers = _texts(headers)
+            break
+    for prefix, names in _NAMES.items():
+        if prefix and names.id in headers:
+            break
+    else:
+        return _in_any_case(dict(headers))
+    known = _KNOWN[prefix]
+    own = {name: value for name, value in headers.items() if name not in known}
+    others = [name for name in own if name.startswith(prefix)]
+    if others:
+        _keep_others(own, others, own, prefix)
+    return headers, own, prefix
 
 
-def _split(headers: Mapping[str, Any], prefix: str) -> tuple[dict[str, str], dict[str, str]]:
-    length, attributes, own = len(prefix), dict[str, str](), dict[str, str]()
-    for name, value in headers.items():
-        # Without a call for what is a text already, as almost all are: this is done for each header of each message.
-        text = value if value.__class__ is str else _text(value)
-        if name[:length] == prefix:
-            attributes[name[length:]] = text
+def _keep_others(attributes: dict[str, str], names: Iterable[str], own: dict[str, str], prefix: str) -> None:
+    """Attributes that Received has no field for become headers: what codecs did, and extensions of the producer's."""
+    for name in names:
+        attribute, value = name.removeprefix(prefix), attributes.pop(name)
+        if attribute in _CODEC_ATTRIBUTES:
+            own[_CODEC_ATTRIBUTES[attribute]] = value
         else:
-            own[name] = text
-    return attributes, own
+            own.setdefault(attribute, value)
 
 
-def _in_any_case(headers: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+def _in_any_case(headers: dict[str, str]) -> tuple[dict[str, str], dict[str, str], str]:
     """The same for headers whose names a transport has changed, such as Ce-Id: attributes have lower-case names."""
     lowered = {name.lower() for name in headers}
     prefix = next((each.lower() for each in PREFIXES if f"{each.lower()}id" in lowered), None)
     if prefix is None:
-        return {}, headers
+        return {}, headers, ""
     attributes, own = {}, {}
     for name, value in headers.items():
         if name.lower().startswith(prefix):
             attributes[name.lower()[len(prefix) :]] = value
         else:
             own[name] = value
-    return attributes, own
+    _keep_others(attributes, attributes.keys() - _ATTRIBUTES, own, "")
+    return attributes, own, ""
 
 
 def _structured(body: bytes) -> tuple[dict[str, str], str, bytes]:

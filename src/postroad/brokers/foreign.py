@@ -28,9 +28,10 @@ class _Typed(msgspec.Struct):
 
 def is_event(headers: Mapping[str, str], content_type: str | None) -> bool:
     """Whether it is a CloudEvent, in binary or structured mode."""
-    if content_type is not None and content_type.lower().startswith(_STRUCTURED):
-        return True
-    return any(id in headers for id, _ in _IDS)
+    for id, _ in _IDS:  # a loop, because this is asked for each message
+        if id in headers:
+            return True
+    return content_type is not None and content_type.lower().startswith(_STRUCTURED)
 
 
 def type_of(delivery: Delivery) -> str | None:

@@ -63,6 +63,7 @@ class DeliveryProcessor:
         self._listeners = listeners
         self._stopping = stopping
         self._tracing = tracing
+        self._handle = self._call_handler if tracing is None else self._call_handler_traced
         self._one_suspect = asyncio.Lock()
         self._marked: dict[str, PriorAttempts] = {}
         """By identity: messages whose attempt this run has marked as begun, and not yet as ended."""
@@ -104,15 +105,10 @@ class DeliveryProcessor:
             new = await handle_group_traced(
                 self._tracing, self._transaction.handle, messages, self._options.consumer, self._subscriber.name
             )
-        wanted = self._listeners.wants(events.MessageHandled)
-        for item, first in zip(items, new, strict=True):
-            self._finish(item, began, first=first, wanted=wanted)
-        if self._listeners.measure:
-            self._measure(items, new, began)
+        self._finish(items, new, began)
 
-    async def _handle(self, item: OpenDelivery, message: Received) -> float | None:
-        if self._tracing is None:
-            return await self._call_handler(item, message)
+    async def _call_handler_traced(self, item: OpenDelivery, message: Received) -> float | None:
+        assert self._tracing is not None  # noqa: S101 - checked when this was made
         with self._tracing.process([message], self._options.consumer, self._subscriber.name) as span:
             item.span = span
             try:
@@ -123,7 +119,7 @@ class DeliveryProcessor:
     async def _call_handler(self, item: OpenDelivery, message: Received) -> float | None:
         began = time.monotonic()
         try:
-            [first] = await self._transaction.handle([message], marked=message.identity in self._marked)
+            new = await self._transaction.handle([message], marked=message.identity in self._marked)
         except (InboxUnavailable, MessageBusy):
             if item.span is not None:
                 item.span.end_as("waiting")
@@ -147,26 +143,28 @@ class DeliveryProcessor:
             item.failure = cut(str(error) if isinstance(error, TransactionLost) else f"{type(error).__name__}: {error}")
             return await self._count_failure(item, message, item.failure)
         self._marked.pop(message.identity, None)
-        self._finish(item, began, first=first, wanted=self._listeners.wants(events.MessageHandled))
-        if self._listeners.measure:
-            self._measure([item], [first], began)
+        self._finish([item], new, began)
         return None
 
     def _measure(self, items: Sequence[OpenDelivery], new: Sequence[bool], began: float) -> None:
         created = [item.message.time for item, first in zip(items, new, strict=True) if first and item.message]
         self._listeners.processed(self._options.consumer, time.monotonic() - began, created)
 
-    def _finish(self, item: OpenDelivery, began: float, *, first: bool, wanted: bool) -> None:
-        """`wanted`: a listener wants the event of a handled message."""
-        if not first:
-            self._ignore_duplicate(item)
-            return
-        self._summary.handled += 1
-        if item.span is not None:
-            item.span.end_as("handled")
-        if wanted:
-            duration_ms = (time.monotonic() - began) * 1000
-            self._listeners.emit(events.MessageHandled(*self._names(item), duration_ms=duration_ms))
+    def _finish(self, items: Sequence[OpenDelivery], new: Sequence[bool], began: float) -> None:
+        """Their transaction was committed."""
+        wanted = self._listeners.wants(events.MessageHandled)
+        for item, first in zip(items, new, strict=True):
+            if not first:
+                self._ignore_duplicate(item)
+                continue
+            self._summary.handled += 1
+            if item.span is not None:
+                item.span.end_as("handled")
+            if wanted:
+                duration_ms = (time.monotonic() - began) * 1000
+                self._listeners.emit(events.MessageHandled(*self._names(item), duration_ms=duration_ms))
+        if self._listeners.measure:
+            self._measure(items, new, began)
 
     async def _handle_suspect(self, item: OpenDelivery, message: Received) -> float | None:
         """Messages that were being handled when a process crashed are tried one at a time. The others wait and are not

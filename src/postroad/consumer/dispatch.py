@@ -73,6 +73,7 @@ class Dispatcher:
         """What is being processed."""
         self.parked: dict[OpenDelivery, asyncio.TimerHandle] = {}
         """What waits for its next attempt; its key is busy."""
+        self._loop = asyncio.get_running_loop()
         self.idle = asyncio.Event()
         """Set whenever the last task has ended."""
 
@@ -108,9 +109,10 @@ class Dispatcher:
             if not alone and self._group in self.tasks:
                 return
             items = self._keys.take(1 if alone else self._handlers.group_size, _joins)
-            items.sort(key=attrgetter("delivery.tag"))
+            if len(items) > 1:
+                items.sort(key=attrgetter("delivery.tag"))
             # In a copy of the context: what a handler sets there must not reach the next message.
-            task = asyncio.create_task(self._process(items), context=self._context.copy())
+            task = self._loop.create_task(self._process(items), context=self._context.copy())
             task.add_done_callback(self._ended)
             self.tasks[task] = items
             if not alone:
@@ -183,14 +185,15 @@ class Dispatcher:
         if item.waits_for is not None and retry_in is not None:
             self._park(item, self._outages.begin(item.waits_for, item.waits_because, retry_in))
             return
-        self._outages.end("database", began=began)
+        if self._outages.known:
+            self._outages.end("database", began=began)
         if item.dead_letter_id is not None and not dead_lettered_before:
             self._outages.end("dead letters")
         if retry_in is not None:
             self._park(item, retry_in)
             return
         self._subscriber.ack([item.delivery for item in items])
-        for key in dict.fromkeys(item.key for item in items):
+        for key in {item.key: None for item in items}:
             self._keys.finish(key)
 
     async def _wait_for_database(self, reason: str, outages: int) -> None:
@@ -223,12 +226,12 @@ class Dispatcher:
             self._keys.finish(item.key)
             return
         item.alone = True  # a group knows nothing of what was decided about it
-        self.parked[item] = asyncio.get_running_loop().call_later(seconds, self._unpark, item)
+        self.parked[item] = self._loop.call_later(seconds, self._unpark, item)
 
     def _unpark(self, item: OpenDelivery) -> None:
         if item.locked:
             if len(self._locked) >= max(1, self._options.concurrency // 2):
-                self.parked[item] = asyncio.get_running_loop().call_later(LOCKED_SECONDS, self._unpark, item)
+                self.parked[item] = self._loop.call_later(LOCKED_SECONDS, self._unpark, item)
                 return
             self._locked.add(item)
         del self.parked[item]

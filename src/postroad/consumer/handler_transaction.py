@@ -21,6 +21,7 @@ from postroad.consumer.errors import (
     TransactionEnded,
     TransactionLost,
 )
+from postroad.consumer.time_limit import TimeLimit
 from postroad.consumer.transaction_check import ENDED, check_transaction
 from postroad.errors import PayloadsUnavailable
 from postroad.message import Correlation
@@ -61,6 +62,7 @@ class HandlerTransaction:
         """
         self.decoder = decoder or Decoder()
         self._timeout = timeout
+        self._limit = TimeLimit(timeout)
         self._consumer = consumer
         self._inbox = inbox
         self.handlers = handlers
@@ -119,45 +121,32 @@ class HandlerTransaction:
         new = [message for message, first in zip(messages, recorded.new, strict=True) if first]
         if undone.failures:
             _check_payloads(new, undone.failures)
-        events = [(self.handlers.event(message), message) for message in new]
-        call: Callable[..., Any] = self._call_async if self._transactions.is_async else self._call
-        done, each = 0, 1 if self.handlers.batch is None else len(events)
-        if each < len(events):
+        calls: list[tuple[Any, ...]] = [  # functions, each with its arguments
+            (function, event, tx, message) for message in new for event, function in (self.handlers.decode(message),)
+        ]
+        if self.handlers.batch is not None and new:
+            calls = [(self.handlers.batch, [(event, message) for _, event, _, message in calls], tx)]
+        call: Callable[..., Any] = self.handlers.call_sync
+        if self._transactions.is_async:
+            call = partial(self._limit.call, asyncio.current_task())
+        if len(calls) > 1:
             call = partial(_in_own_context, call)
         flush = getattr(tx, "flush", None)  # of a session: its entities may record events only then
+        done = 0
         try:
-            while done < len(events):
-                called = events[done : done + each]
-                with following(called[0][1]) if len(called) == 1 else nullcontext():
-                    yield call(called, tx)
-                    yield from check_transaction(self._transactions, tx, reported, recorded.transaction)
+            for done, called in enumerate(calls):
+                with following(new[done]) if len(calls) == len(new) else nullcontext():
+                    yield call(*called)
+                    state = state_through(tx, reported)
+                    yield from check_transaction(self._inbox.schema, tx, state, recorded.transaction)
                     if flush is not None:
                         yield flush()
-                done += each
         except BaseException as error:
             # If this handler has committed by itself, it has committed the effects of those before it as well, and
             # their inbox rows must stay.
             self._fail(error, tx, reported, recorded.transaction, new[done:])
             raise
         return recorded.new
-
-    def _call(self, events: Sequence[tuple[Any, Received]], tx: Any) -> None:
-        self.handlers.check_result(self.handlers.call(events, tx))
-
-    async def _call_async(self, events: Sequence[tuple[Any, Received]], tx: Any) -> None:
-        """Cancel a handler that takes too long: it has failed, even if it hides that it was cancelled."""
-        handler = self.handlers.call(events, tx)
-        if self._timeout is None:
-            await handler
-            return
-        try:
-            async with asyncio.timeout(self._timeout) as limit:
-                await handler
-        finally:
-            if limit.expired():
-                raise HandlerTimedOut(
-                    f"the handler took longer than handler_timeout, {self._timeout:g} s, and was cancelled"
-                ) from None
 
     # -- after a failure ---------------------------------------------------------------------------------------------
 

@@ -53,7 +53,8 @@ class Outages:
         self._give_up = give_up
         self._now = now
         self._since: dict[Dependency, float] = {}
-        self._reports: dict[Dependency, OutageReports] = {}
+        self.known: dict[Dependency, OutageReports] = {}
+        """What has been unavailable in this run, and what was reported of it."""
         self.given_up: PostroadError | None = None
 
     def begin(self, what: Dependency, reason: str, pause: float) -> float:
@@ -66,16 +67,16 @@ class Outages:
             )
             self._give_up()
         wait = max(0.0, min(pause, left))
-        report = self._reports.setdefault(what, OutageReports()).failed(now)
+        report = self.known.setdefault(what, OutageReports()).failed(now)
         if report is not None and self.given_up is None:
             self._report(what, reason, wait, report)
         return wait
 
     def end(self, what: Dependency, *, began: float | None = None) -> None:
         """Note that it is available, as an attempt shows that began then."""
-        if self._since.pop(what, None) is None and what not in self._reports:
+        if self._since.pop(what, None) is None and what not in self.known:
             return
-        report = self._reports[what].worked(self._now(), began=began)
+        report = self.known[what].worked(self._now(), began=began)
         if report is not None and what != "broker":  # of which `Receiving` says so
             self._listeners.emit(
                 events.ConsumerRecovered(self._consumer, what=what, waited_s=report.seconds, retries=report.retries)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from postroad.consumer.begin import described
 from postroad.consumer.errors import TransactionEnded
-from postroad.consumer.transaction_check import check_same_transaction
+from postroad.consumer.transaction_check import check_transaction
 from postroad.errors import InvalidSetting, NoTransaction
 from postroad.message import new_id
-from postroad.stores.connections import begin_example
+from postroad.stores.connections import State, begin_example
 
 if TYPE_CHECKING:
     from postroad.consumer.transactions import Steps, Transactions
@@ -88,7 +88,7 @@ class _Probe:
     def was_committed(self, tx: Any) -> Steps:
         """Look, in another transaction."""
         try:
-            yield from check_same_transaction(self._transactions, tx, self._transaction)
+            yield from check_transaction(self._transactions.schema, tx, State.OPEN, self._transaction)
         except TransactionEnded:
             probe = {"transaction": self._transaction, "consumer": self._consumer, "id": self._id}
             return bool((yield self._transactions.run_query(tx, lambda each: each.read_probe(**probe))))

@@ -78,11 +78,10 @@ class HandlerRegistry:
                 "of a key's messages can be kept; give it these types too"
             )
         self._register(types, function, batch=False)
-        self._functions |= dict.fromkeys(types, function)
 
     def add_batch(self, types: dict[Handled, type], function: Callable[..., Any], size: int) -> None:
         """Register the handler of batches, which is then the only one. Raises InvalidSetting."""
-        if self.batch is not None or self._functions:
+        if self._functions:
             raise InvalidSetting(
                 f"consumer {self._consumer!r} has handlers already; an on_batch handler is the only one, so that the "
                 "order of a key's messages can be kept; make another consumer, with a queue and a name of its own"
@@ -112,10 +111,11 @@ class HandlerRegistry:
             if handled in self._events:
                 raise InvalidSetting(
                     f"consumer {self._consumer!r} has a handler for {handled} already, "
-                    f"{name_of(self.batch or self._functions[handled])}; {name_of(function)} would replace it"
+                    f"{name_of(self._functions[handled])}; {name_of(function)} would replace it"
                 )
         self._check_begin(function)
         self._events |= types
+        self._functions |= dict.fromkeys(types, function)
 
     def _check_begin(self, function: Callable[..., Any]) -> None:
         is_async = is_async_function(function)
@@ -127,30 +127,36 @@ class HandlerRegistry:
             f"{'a sync' if is_async else 'an async'} context manager; such a handler needs {needed} one"
         )
 
-    def event(self, message: Received) -> Any:
-        """Decode the event in the message, and upcast it if its type is an old one. Raises Unreadable."""
-        cls = self._events.get(Handled(message.type, message.without_content))
+    def decode(self, message: Received) -> tuple[Any, Callable[..., Any]]:
+        """The event in the message, upcast if its type is an old one, and the function that handles it. That of batches
+        is called with pairs of event and message, and the transaction; another with event, transaction and message.
+        Raises Unreadable.
+        """
+        handled = Handled(message.type, message.without_content)
+        cls = self._events.get(handled)
         if cls is not None and message.erased_key is None:
             try:
-                return decoder_for(cls)(message.payload)
+                return decoder_for(cls)(message.payload), self._functions[handled]
             except Unreadable as error:
                 raise _with_content_type(error, message) from error.__cause__
         steps = self._steps(message)
         type = steps[-1].to if steps else message.type
-        cls = self._events.get(Handled(type, message.without_content)) or self._raw(type, message)
-        if cls is not None and message.erased_key is not None:
-            return ShreddedPayload(message.erased_key)
+        handled = Handled(type, message.without_content)
+        cls = self._events.get(handled) or self._raw(type, message)
         if cls is None:
             raise Unreadable(
                 f"no handler of consumer {self._consumer!r} takes {_wanted(type, message)}; "
                 f"it has some for {', '.join(map(str, self._events)) or 'none'}"
             )
+        function = self._functions.get(handled) or self._functions[Handled(type)]
+        if message.erased_key is not None:
+            return ShreddedPayload(message.erased_key), function
         if not steps or message.without_content is not None:
-            return decoder_for(cls)(message.payload)
+            return decoder_for(cls)(message.payload), function
         event: Any = message.payload
         for step in steps:
             event = step(event)
-        return convert(event, cls)
+        return convert(event, cls), function
 
     def _steps(self, message: Received) -> Sequence[Upcast]:
         """The upcasts from the message's type to one that has a handler; none if it has one itself."""
@@ -163,27 +169,17 @@ class HandlerRegistry:
         cls = self._events.get(Handled(type))
         return cls if message.is_tombstone and not message.is_shredded and cls in {bytes, str} else None
 
-    def call(self, events: Sequence[tuple[Any, Received]], tx: Any) -> Any:
-        """Call the handler of batches, or with a single message that of its type; an async one returns an awaitable."""
-        if self.batch is not None:
-            return self.batch(events, tx)
-        [(event, message)] = events
-        handled = Handled(message.type, message.without_content)
-        if handled not in self._functions:
-            steps = self._steps(message)
-            handled = Handled(steps[-1].to, message.without_content) if steps else handled
-        return self._functions[handled if handled in self._functions else Handled(handled.type)](event, tx, message)
-
     @staticmethod
-    def check_result(result: Any) -> None:
-        """Refuse an awaitable from a sync handler: it would never run. Raises InvalidSetting."""
+    def call_sync(function: Callable[..., Any], *arguments: Any) -> None:
+        """Call a sync handler. Refuses an awaitable as its result, which would never run. Raises InvalidSetting."""
+        result = function(*arguments)
         if result is not None and inspect.isawaitable(result):
             if inspect.iscoroutine(result):
                 result.close()
             raise InvalidSetting(f"a handler that is not `async def` returned {described(result)}; make it `async def`")
 
     def _all(self) -> list[Callable[..., Any]]:
-        return [self.batch] if self.batch is not None else list(self._functions.values())
+        return list(self._functions.values())
 
 
 def _with_content_type(error: Unreadable, message: Received) -> Unreadable:

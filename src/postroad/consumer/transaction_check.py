@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from postroad.consumer.errors import TransactionAborted, TransactionEnded, TransactionLost
 from postroad.errors import ConnectionClosed, NoTransaction
-from postroad.stores.connections import State, state_through
+from postroad.stores.connections import State, query_at_once
 from postroad.stores.connections.errors import is_aborted
 
 if TYPE_CHECKING:
-    from postroad.consumer.transactions import Steps, Transactions
+    from postroad.consumer.transactions import Steps
 
-__all__ = ["ENDED", "check_same_transaction", "check_transaction"]
+__all__ = ["ENDED", "check_transaction"]
 
 ABORTED: Final = (
     "the handler returned, but its transaction can't be committed: a statement in it failed and the error was caught; "
@@ -32,14 +32,13 @@ LOST: Final = "the connection was lost while the handler ran"
 _NO_SAVEPOINT: Final = "no such savepoint"
 
 
-def check_transaction(transactions: Transactions, tx: Any, reported: bool | None, transaction: Any) -> Steps:
-    """Check the handler's transaction before it is committed. `reported` is what `reported_through` gave before the
-    inbox was asked, `transaction` what the inbox row's transaction is known by. The database is asked only where the
-    driver can't tell.
+def check_transaction(schema: str, tx: Any, state: State, transaction: Any) -> Steps:
+    """Check the handler's transaction before it is committed. `state` is what the driver knows, `transaction` what the
+    inbox row's transaction is known by. The database is asked only where the driver can't tell.
 
     Raises TransactionAborted, TransactionEnded or TransactionLost.
     """
-    match state_through(tx, reported):
+    match state:
         case State.KEPT:
             return
         case State.ABORTED:
@@ -48,13 +47,8 @@ def check_transaction(transactions: Transactions, tx: Any, reported: bool | None
             raise TransactionEnded(ENDED)
         case State.LOST:
             raise TransactionLost(LOST)
-    yield from check_same_transaction(transactions, tx, transaction)
-
-
-def check_same_transaction(transactions: Transactions, tx: Any, transaction: Any) -> Steps:
-    """Ask the database whether this is still that transaction. Raises TransactionAborted or TransactionEnded."""
     try:
-        same = yield transactions.run_query(tx, methodcaller("same_transaction", transaction))
+        same = yield query_at_once(tx, schema, methodcaller("same_transaction", transaction))
     except (NoTransaction, ConnectionClosed) as error:
         raise TransactionEnded(ENDED) from error
     except Exception as error:

@@ -43,7 +43,7 @@ class Transactions:
         async transactions of the consumer's own may be begun beside those.
         """
         self._begin = begin
-        self._schema = schema
+        self.schema = schema
         self._at_once = at_once
         self._turn: AbstractAsyncContextManager[Any] = nullcontext()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -152,7 +152,7 @@ class Transactions:
 
     def run_query(self, tx: Any, query: Callable[[Statements], Query[Any]]) -> Any:
         """Run any query in this transaction; to be awaited where transactions are async."""
-        return query_at_once(tx, self._schema, query)
+        return query_at_once(tx, self.schema, query)
 
     async def _alone(self, work: Callable[[Any], Any]) -> Any:
         try:

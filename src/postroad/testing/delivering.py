@@ -231,7 +231,7 @@ class Run:
         at = items[0].what.consumer
         for item, message, first in zip(items, messages, new, strict=True):
             if first:
-                event = self._handlers[at].handlers.event(message)
+                event, _ = self._handlers[at].handlers.decode(message)
                 self._found.handled.append(HandledMessage(self._consumers[at].name, event, message, self._now()))
             else:
                 self._found.again.append(message)

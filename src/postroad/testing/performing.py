@@ -36,14 +36,15 @@ def perform(consumer: Consumer[Any], event: Any, /, *, tx: Any) -> Pending[None]
     """
     handlers = consumer.in_transactions_of_a_test().handlers
     message = received(stored(event))
-    given = [(handlers.event(message), message)]
+    event, function = handlers.decode(message)
+    arguments = (event, tx, message) if handlers.batch is None else ([(event, message)], tx)
     if not consumer.is_async:
         with following(message):
-            handlers.check_result(handlers.call(given, tx))
+            handlers.call_sync(function, *arguments)
         return None
 
     async def call() -> None:
         with following(message):
-            await handlers.call(given, tx)
+            await function(*arguments)
 
     return Pending(call, _PERFORM, f"consumer {consumer.name}")

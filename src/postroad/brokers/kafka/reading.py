@@ -6,7 +6,7 @@ tells it from a record of a topic of the same name that was deleted.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from postroad.brokers.base import Delivery
 from postroad.brokers.foreign import is_event, type_of
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["Reader", "Record"]
+
+_LENGTH: Final = len(CONTENT_TYPE)
 
 
 class Record(Protocol):
@@ -85,12 +87,14 @@ class Reader:
 
 def _headers(found: Any) -> dict[str, str]:
     """Of headers with the same name, the last. What is no UTF-8 is replaced: see the original for the bytes."""
-    return {
-        CONTENT_TYPE if len(name) == len(CONTENT_TYPE) and name.lower() == CONTENT_TYPE else name: (
-            value.decode(errors="replace") if value.__class__ is bytes else value or ""
-        )
-        for name, value in found or ()
-    }
+    headers = {}
+    for name, value in found or ():
+        key = CONTENT_TYPE if len(name) == _LENGTH and name.lower() == CONTENT_TYPE else name
+        try:
+            headers[key] = value.decode() if value else ""  # without `errors`, which takes twice as long
+        except UnicodeDecodeError:
+            headers[key] = value.decode(errors="replace")
+    return headers
 
 
 def _key(key: bytes | None) -> str | None:

@@ -38,9 +38,7 @@ def _run(connection: Any, statement: Statement) -> Any:
 
 
 async def _fetch(connection: Any, statements: Sequence[Statement]) -> list[Rows]:
-    return [
-        [tuple(row) for row in await connection.fetch(statement.sql, *statement.values)] for statement in statements
-    ]
+    return [list(map(tuple, await connection.fetch(each.sql, *each.values))) for each in statements]
 
 
 def _execute(connection: Any, sql: str) -> Any:
