@@ -210,8 +210,8 @@ def test_stalled(moved: datetime | None, words: str) -> None:
     answer = about(SinkFacts(lane=lane(progressed_at=moved)), created_at=ago(60))
     assert answer.reason is Reason.STALLED
     assert answer.text == (
-        "it has been waiting since 2026-03-01 11:59:00Z (1m ago): the relay on a.host, process 4711, owns lane 2, and has "
-        f"published nothing{words}"
+        "it has been waiting since 2026-03-01 11:59:00Z (1m ago): the relay on a.host, process 4711, owns lane 2, and "
+        f"has published nothing{words}"
     )
     assert "broker may be unavailable" in answer.advice
 
