@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
@@ -33,7 +32,7 @@ from postroad.relay.owned_lane import LeaseInDoubt
 from postroad.relay.waves import in_waves
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from postroad.listeners import Listeners
     from postroad.relay.breaker import Breaker
@@ -125,7 +124,7 @@ class LanePublisher:
         if outcome.skipped or blocked_keys:
             messages = self._without_held(messages, outcome, blocked_keys)
         published: list[Sequence[StoredMessage]] = []
-        with self._until_given_up(outcome):
+        try:
             if self._breaker.in_order and not any_unread(messages):
                 messages = await self._publish_in_order(messages, outcome, blocked_keys, claimed)
             for each in self._waves(messages):
@@ -137,7 +136,8 @@ class LanePublisher:
                 if len(outcome.refused) > refused:
                     await self._decide(wave, outcome, blocked_keys, claimed)
                 published.append(wave)
-        if outcome.interrupted is not None:
+        except Interrupted as interrupted:
+            outcome.interrupted = interrupted
             outcome.confirm_all_but_refused(chain.from_iterable(published))
 
     async def publish_copies(self, copies: Sequence[StoredMessage], outcome: Outcome) -> None:
@@ -147,29 +147,11 @@ class LanePublisher:
         if self._stopping.is_set():
             outcome.interrupted = Interrupted("stopped; what was confirmed is saved")
             return
-        with self._until_given_up(outcome):
+        try:
             await self._publish_again(copies, await self._publish_wave(copies, outcome), outcome)
             outcome.confirm_all_but_refused(copies)
-
-    @contextmanager
-    def _until_given_up(self, outcome: Outcome) -> Iterator[None]:
-        """If the relay is being stopped before every message has an answer, note that in the outcome."""
-        # Not asyncio.timeout, which costs a lane with small pages a tenth of its time.
-        self._publishing = task = asyncio.current_task()
-        try:
-            yield
         except Interrupted as interrupted:
             outcome.interrupted = interrupted
-        except asyncio.CancelledError:
-            if not self._stopping.is_set():
-                raise
-            outcome.interrupted = Interrupted("the broker did not confirm in time; what it had confirmed is saved")
-        finally:
-            self._publishing = None
-            # A publisher may have cancelled this task and caught that without `uncancel`, as older libraries do. In
-            # later pages, `is_being_cancelled` and TaskGroups would take errors for cancellations.
-            while task is not None and task.cancelling():
-                task.uncancel()
 
     def _without_held(
         self, messages: Sequence[StoredMessage], outcome: Outcome, blocked_keys: BlockedKeys
@@ -208,12 +190,15 @@ class LanePublisher:
         """Publish in one call, and note the answers. Returns the outage or error that has left messages without one.
 
         `checked`: none of them was too large to be read.
-        Raises Interrupted when stopped in an outage, and LeaseLost when the destination has fenced the lane.
+        Raises Interrupted when stopped in an outage, or by `give_up`, and LeaseLost when the destination has fenced the
+        lane.
         """
         if not checked and any_unread(messages):
             messages = outcome.refuse_unread(messages)
         if not messages:
             return None
+        # Not asyncio.timeout, which costs a lane with small pages a tenth of its time.
+        self._publishing = task = asyncio.current_task()
         try:
             publisher = self._epochs.publisher
             refusals = await self._breaker.publish(messages, publisher, self._owned, self._stopping, alone=alone)
@@ -227,10 +212,18 @@ class LanePublisher:
         except (Exception, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
                 outcome.note_cancelled(error)
-                raise
+                if not self._stopping.is_set():
+                    raise
+                raise Interrupted("the broker did not confirm in time; what it had confirmed is saved") from error
             # Neither a refusal nor an outage, and this task was not cancelled: nothing is known of any message.
             outcome.unanswered.update(message.position for message in messages)
             return error
+        finally:
+            self._publishing = None
+            # A publisher may have cancelled this task and caught that without `uncancel`, as older libraries do. Later,
+            # `is_being_cancelled` and TaskGroups would take errors for cancellations.
+            while task is not None and task.cancelling():
+                task.uncancel()
         # A publisher of the user's may return None for none.
         outcome.refused.update([(refusal.position, refusal) for refusal in refusals or ()])
         return None
