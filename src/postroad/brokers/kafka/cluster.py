@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from concurrent.futures import wait
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -146,7 +147,8 @@ def answered(admin: AdminClient, answer: Future[Any]) -> Any:
     """What a request of this client resulted in: a value, or the error. It blocks."""
     deadline = time.monotonic() + 2 * ADMIN_SECONDS
     while not answer.done() and time.monotonic() < deadline:
-        admin.poll(PAUSE_SECONDS)  # it gets its token while it is polled
+        admin.poll(0)  # it gets its token while it is polled
+        wait((answer,), PAUSE_SECONDS)
     try:
         return answer.result(0)
     except KafkaException as error:

@@ -200,7 +200,8 @@ class ProducerThread:
         producer = self._producer
         assert producer is not None  # noqa: S101 - only this thread takes it away
         while True:
-            self._poll(producer, POLL_SECONDS if self._ending.wait(POLL_SECONDS) else 0)
+            ending = self._ending.wait(POLL_SECONDS)
+            self._poll(producer, POLL_SECONDS if ending and (self._users or len(producer)) else 0)
             if self._denied is not None:
                 denied, self._denied = self._denied, None
                 if not self._renew_password(producer):
