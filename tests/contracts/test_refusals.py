@@ -200,25 +200,27 @@ async def test_a_handler_whose_own_task_was_cancelled_has_refused(log: Log) -> N
     assert "CancelledError" in policy.asked[0][1]
 
 
-async def test_a_handler_that_cancelled_its_own_task_spoils_no_later_page(log: Log) -> None:
+async def test_a_publisher_that_cancelled_its_own_task_spoils_no_later_page(log: Log) -> None:
     """As timeouts do of libraries that are older than `Task.uncancel`."""
 
-    async def handle(message: StoredMessage) -> None:
-        if message.payload == b"1":
-            current = asyncio.current_task()
-            assert current is not None
-            current.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.sleep(60)
-        if message.payload == b"2":
-            task = asyncio.create_task(asyncio.sleep(60))
-            await asyncio.sleep(0)
-            task.cancel()
-            await task
+    class Old(MemoryBroker):
+        async def publish(self, messages: Sequence[StoredMessage]) -> Sequence[Refusal]:
+            if messages[0].payload == b"1":
+                current = asyncio.current_task()
+                assert current is not None
+                current.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(60)
+            if messages[0].payload == b"2":
+                task = asyncio.create_task(asyncio.sleep(60))
+                await asyncio.sleep(0)
+                task.cancel()
+                await task
+            return await super().publish(messages)
 
     await log.add(*numbered(1, 2, 3))
     async with asyncio.timeout(30):
-        summary = await run_relay(log, LocalPublisher(handle), retry=LATER, batch_size=1)
+        summary = await run_relay(log, Old(), retry=LATER, batch_size=1)
     assert (summary.published, summary.refused) == (2, 1)
 
 
