@@ -143,6 +143,8 @@ class Partition(RuleBasedStateMachine):
         self.committed: tuple[int, str] | None = None
         self.finished: set[int] = set()
         """What was finished by a consumer that had the partition then."""
+        self.named: set[int] = set()
+        """What the last commit says was finished. A consumer that is killed takes the rest with it."""
         self.begun: set[int] = set()
         self.assign()
 
@@ -154,7 +156,8 @@ class Partition(RuleBasedStateMachine):
         self.fetched = start
         self.open: list[int] = []
         self.here: set[int] = set()
-        self.gone: set[int] = set()
+        self.known = set(self.named)
+        """What this consumer knows to be finished."""
 
     @rule(gaps=st.lists(st.integers(0, 3), min_size=1, max_size=8))
     def produce(self, gaps: list[int]) -> None:
@@ -178,7 +181,7 @@ class Partition(RuleBasedStateMachine):
             assert offset == record
             assert offset not in self.here, "twice in one session"
             assert redelivered is None or offset not in self.begun, "it was begun before"
-            assert offset not in self.gone, "it was finished, and the last owner said so"
+            assert offset not in self.known, "it was finished, and a commit said so"
             self.here.add(offset)
             self.begun.add(offset)
             self.open.append(offset)
@@ -190,12 +193,14 @@ class Partition(RuleBasedStateMachine):
             offset = self.open.pop(data.draw(st.integers(0, len(self.open) - 1)))
             assert self.window.finish(offset)
             self.finished.add(offset)
+            self.known.add(offset)
 
     @rule(answer=st.sampled_from(["confirmed", "confirmed", "unheard", "failed"]))
     def commit(self, answer: str) -> None:
         progress = self.window.progress()
         if answer != "failed":
             self.committed = (progress.offset, progress.metadata())
+            self.named = set(self.known)
         if answer == "confirmed":
             self.window.confirm(progress)
 
@@ -203,8 +208,8 @@ class Partition(RuleBasedStateMachine):
     def leave(self) -> None:
         progress = self.window.last_progress()
         self.committed = (progress.offset, progress.metadata())
+        self.named = set(self.known)
         self.assign()
-        self.gone = set(self.finished)
 
     @rule()
     def crash(self) -> None:
