@@ -238,4 +238,4 @@ class Partition(RuleBasedStateMachine):
 
 
 TestPartition = Partition.TestCase
-TestPartition.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestPartition.settings = settings(max_examples=400, stateful_step_count=40, deadline=None)
