@@ -63,6 +63,7 @@ class DeliveryProcessor:
         self._listeners = listeners
         self._stopping = stopping
         self._tracing = tracing
+        # `_call_handler`, in a span if the consumer is traced.
         self._handle = self._call_handler if tracing is None else self._call_handler_traced
         self._one_suspect = asyncio.Lock()
         self._marked: dict[str, PriorAttempts] = {}
@@ -151,7 +152,7 @@ class DeliveryProcessor:
         self._listeners.processed(self._options.consumer, time.monotonic() - began, created)
 
     def _finish(self, items: Sequence[OpenDelivery], new: Sequence[bool], began: float) -> None:
-        """Their transaction was committed."""
+        """Count and report messages whose transaction was committed."""
         wanted = self._listeners.wants(events.MessageHandled)
         for item, first in zip(items, new, strict=True):
             if not first:

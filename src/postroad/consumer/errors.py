@@ -3,7 +3,7 @@
 | error | what happened | what the consumer does |
 |---|---|---|
 | `InboxUnavailable` | no transaction can be begun, or the inbox's tables can't be written | all messages wait; nothing is counted |
-| `MessageBusy` | another transaction is processing this message | this message waits; nothing is counted |
+| `MessageBusy` | this message can't be processed now, usually because another transaction processes it | this message waits; nothing is counted |
 | `PayloadUnavailable` | the store of this message's payload is unavailable | this message waits; nothing is counted |
 | `TransactionLost` | the connection, or a conflict, ended the transaction | retry without counting, five times; then a failed attempt |
 | `TransactionAborted` | the handler hid an error that aborted its transaction | a failed attempt |

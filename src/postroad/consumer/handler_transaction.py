@@ -112,7 +112,7 @@ class HandlerTransaction:
         messages = undone.messages
         arrived = [Arrival(message.identity, message.type) for message in messages]
         try:  # an error here is not the handler's fault
-            reported = yield reported_through(tx)
+            reported = yield reported_through(tx)  # before the inbox sets PostgreSQL's sign of this transaction
             recorded = yield self._inbox.record(tx, arrived, consumer=self._consumer)
             if marked:  # after the inbox, which waits for other transactions no longer than its lock_timeout
                 yield self._attempts.end(tx, messages[0])

@@ -42,7 +42,9 @@ class OpenDelivery(msgspec.Struct, eq=False):
     dead_letter_id: str | None = None
     """It is in the dead-letter queue, under this identity."""
     suspect: bool = False
-    """It was delivered before, or was a dead letter: it may have crashed a process, so its attempts are marked."""
+    """It was, or may have been, delivered before, or was a dead letter: it may have crashed a process, so its attempts
+    are marked.
+    """
     revoked: bool = False
     """Its session ends: no attempt is begun any more, and what is not acked is delivered to another consumer."""
     alone: bool = False

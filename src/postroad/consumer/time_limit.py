@@ -22,6 +22,8 @@ class TimeLimit:
         """`seconds`: None for no limit."""
         self._seconds = seconds
         self._ends_at: dict[asyncio.Task[Any], float] = {}
+        self._late: set[asyncio.Task[Any]] = set()
+        """Tasks that were cancelled because their call took too long, and have not ended it yet."""
         self._loop: asyncio.AbstractEventLoop | None = None
         """The loop in which the timer is set."""
 
@@ -42,7 +44,9 @@ class TimeLimit:
         try:
             await handler(*arguments)
         finally:
-            if self._ends_at.pop(task, None) is None:
+            self._ends_at.pop(task, None)
+            if task in self._late:
+                self._late.remove(task)
                 task.uncancel()
                 raise HandlerTimedOut(
                     f"the handler took longer than handler_timeout, {self._seconds:g} s, and was cancelled"
@@ -56,6 +60,7 @@ class TimeLimit:
         late = [task for task, ends_at in self._ends_at.items() if ends_at <= loop.time()]
         for task in late:
             del self._ends_at[task]
+            self._late.add(task)
             task.cancel()
         for ends_at in self._ends_at.values():  # of which the first is the earliest
             self._loop = loop

@@ -1,5 +1,5 @@
-"""One circuit breaker per sink: every call of the publisher goes through it. While the broker is unavailable, all lanes
-wait and one task probes it.
+"""The circuit breaker of a relay: every call of the publisher goes through it. While the broker is unavailable, all
+lanes wait and one task probes it.
 
 An outage counts no attempt for any message. The probe is `Publisher.open`, not a message, because a message may be
 what broke the connection.
@@ -64,8 +64,8 @@ class Breaker:
         """The broker is unavailable, as far as is known."""
         self.was_reached = True
         """False when the broker could not be reached at the start, until a probe has reached it."""
-        self.failures = 0
-        """Failed probes since the broker last answered a call."""
+        self.probes = 0
+        """Probes since the broker last answered a call."""
         self.given_up: BrokerUnavailable | None = None
         """The error to raise to the caller, when the broker was unavailable for longer than the limit."""
         self._unavailable_since = 0.0
@@ -108,7 +108,7 @@ class Breaker:
         """Publish when the broker is available, through the sink's publisher or the lane's own; with `alone`, while no
         other call is in progress.
 
-        Raises LeaseInDoubt when the lane's lease may not last, Interrupted when `stopping` is set in an outage, and
+        Raises LeaseInDoubt in the last fifth of the lane's lease, Interrupted when `stopping` is set in an outage, and
         what the publisher raises. An outage opens the breaker.
         """
         if alone or self.is_open or self._alone.locked():
@@ -129,7 +129,7 @@ class Breaker:
                 self._no_calls.set()
             if alone:
                 self._alone.release()
-        if self.failures:
+        if self.probes:
             self._recover()
         return refusals
 
@@ -169,8 +169,8 @@ class Breaker:
     def _recover(self) -> None:
         """A call was answered."""
         if (outage := self._reports.worked(self._clock.now())) is not None:
-            self._listeners.emit(events.BrokerRecovered(self._sink, probes=self.failures, waited_s=outage.seconds))
-        self.failures = 0
+            self._listeners.emit(events.BrokerRecovered(self._sink, probes=self.probes, waited_s=outage.seconds))
+        self.probes = 0
 
     def trip(self, outage: BrokerUnavailable) -> None:
         """A call failed. The first of several that fail together opens the breaker."""
@@ -178,7 +178,7 @@ class Breaker:
             return
         self.is_open = True
         self._closed.clear()
-        if not self.failures:
+        if not self.probes:
             self._unavailable_since = self._clock.now()
         self._probing = asyncio.create_task(self._probe(outage), name=f"postroad probe of sink {self._sink}")
 
@@ -204,9 +204,9 @@ class Breaker:
             left = self._limit - (self._clock.now() - self._unavailable_since)
             if left <= 0:
                 return self._give_up(outage)
-            self.failures += 1
+            self.probes += 1
             jitter = random.uniform(0.75, 1)  # noqa: S311 - many relays must not probe at once
-            pause = min(left, self._backoff.after(self.failures) * jitter)
+            pause = min(left, self._backoff.after(self.probes) * jitter)
             self._report(outage, pause, is_news=is_news)
             is_news = False
             await self._clock.wait(self._stopping, pause)

@@ -63,7 +63,7 @@ class FollowingLane(Lane):
                 break
             else:
                 await self._idle.wait(IDLE_SECONDS)
-        await self._progress.settle(now=True, last=True)
+        await self._progress.settle(now=True, with_tally=True)
 
     async def _look(self, notes: Notes) -> Look:
         """Look once, and move the cursor if the slot has confirmed more. Raises LaneChanged if the slot is lost."""

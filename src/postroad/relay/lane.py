@@ -243,7 +243,7 @@ class Lane:
                     continue
                 progress.pass_empty(page)
                 # Before the lane sleeps, all is tallied: the next message, and the next tally, may be hours away.
-                await progress.settle(now=not page.more, last=self._idle.nap is not None)
+                await progress.settle(now=not page.more, with_tally=self._idle.nap is not None)
                 due_in = deferred.due_in(self._clock.now())
                 if not (page.more or page.before.catching_up) and due_in != 0:
                     is_idle = not await self._publish_copies_when_idle()
@@ -253,9 +253,9 @@ class Lane:
                         await self._idle.wait(due_in)
                         self._reports_pages = self._wants_pages()
                 reading = convoy.read(progress.lease, page.after, self._limit)
-            await progress.settle(now=True, last=True)
+            await progress.settle(now=True, with_tally=True)
         except Interrupted as interrupted:
-            await progress.settle(now=True, last=True)
+            await progress.settle(now=True, with_tally=True)
             self._listeners.emit(events.LaneStopped(*self._where, reason=str(interrupted)))
         finally:  # only now: a read whose database is silent takes a while to be cancelled
             reading.cancel()

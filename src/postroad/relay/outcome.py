@@ -37,7 +37,9 @@ class Outcome(msgspec.Struct):
     skipped: Collection[int] = frozenset()
     """Messages that an operator has skipped or poisoned: they are not published."""
     confirmed: set[int] = msgspec.field(default_factory=set)
-    """Complete only if publishing was interrupted: otherwise every message is confirmed that is nothing else."""
+    """Names every confirmed message only after an interruption. Otherwise each message that is not refused, deferred,
+    held or skipped is confirmed, named here or not.
+    """
     refused: dict[int, Refusal] = msgspec.field(default_factory=dict)
     deferred: dict[int, Deferred] = msgspec.field(default_factory=dict)
     """The decision about each refused message."""

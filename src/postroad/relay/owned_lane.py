@@ -21,7 +21,7 @@ DOUBT_SECONDS: Final = 0.05
 
 
 class LeaseInDoubt(PostroadError):
-    """As far as this relay knows, the lease may end before a wave that begins now."""
+    """The last fifth of the lease has begun without a renewal, or the lane was reclaimed: no wave may begin."""
 
 
 class OwnedLane:

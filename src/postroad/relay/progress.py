@@ -155,9 +155,10 @@ class LaneProgress:
 
     # -- saving ------------------------------------------------------------------------------------------------------
 
-    async def settle(self, *, now: bool = False, last: bool = False) -> None:
-        """Save the cursor and what was decided, if that is due. Raises LaneChanged, and saves nothing, when the lane's
-        row is not as it was loaded.
+    async def settle(self, *, now: bool = False, with_tally: bool = False) -> None:
+        """Save the cursor and what was decided, if that is due; `now`: even before `settle_interval` has passed. The
+        tally is saved with it once a second; `with_tally`: this time, too. Raises LaneChanged, and saves nothing, when
+        the lane's row is not as it was loaded.
         """
         began = self._clock.now()
         if not now and began - self._saved_at < self._settle_interval:
@@ -165,7 +166,7 @@ class LaneProgress:
         cursor, saved = self.cursor, self.lease.cursor
         moved = self._unsaved or (cursor.position, cursor.late_position) != (saved.position, saved.late_position)
         counts, tallied, tally = self.counts, self._tallied, None
-        if last or began - self._tallied_at >= TALLY_SECONDS:
+        if with_tally or began - self._tallied_at >= TALLY_SECONDS:
             published, refused = counts.published - tallied.published, counts.refused - tallied.refused
             measured = tuple(self._latencies) if any(self._latencies) else None
             tally = Tally(published, refused, measured) if published or refused else None

@@ -7,7 +7,7 @@
 - Each refusal becomes a decision before the next wave is published.
 - In an outage messages wait, and no attempt is counted. Messages that break the connection again and again, or that the
   publisher fails on, are published in halves until the one at fault is found: it is refused, and the others go on.
-- No wave is published unless the lane's lease lasts, as far as this relay knows.
+- No wave begins in the last fifth of the lane's lease.
 """
 
 from __future__ import annotations

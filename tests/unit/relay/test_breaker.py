@@ -113,10 +113,10 @@ async def test_a_call_that_waits_for_its_turn_does_not_begin_in_an_outage(calls:
     calls.broker.may_open.set()
     while not await calls.running():
         pass
-    assert calls.breaker.failures == 1
+    assert calls.breaker.probes == 1
     await calls.answer(2)
     await waiting
-    assert calls.breaker.failures == 0
+    assert calls.breaker.probes == 0
     await calls.breaker.end()
 
 

@@ -72,8 +72,8 @@ class Records:
         return topic, body, headers
 
     def _binary_headers(self, message: StoredMessage, topic: str) -> dict[str, str]:
-        """The headers that `wrap` makes; in a fifth of the time, if there was a message like this one. Where each has
-        headers of its own, such as a correlation id, there was none, so not finding one must cost next to nothing.
+        """The headers that `wrap` makes; in a fifth of the time when an earlier message was like this one. Messages
+        with correlation ids are never alike, so a miss must cost next to nothing.
         """
         like = topic, message.headers_json, message.type, message.content_type, message.key is None
         known = self._known.get(like)
@@ -82,9 +82,9 @@ class Records:
                 raise CannotEncode(wrong)
             headers = wrap(message, "binary", PREFIX).headers
             headers[CONTENT_TYPE] = message.content_type
-            if len(self._known) == MOST_KNOWN:
+            if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            self._known[like] = headers
+            self._known[like] = headers.copy()
             return headers
         headers = known.copy()
         headers["ce_id"] = str(message.id)

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 __all__ = ["TransactionalPublisher"]
 
 BEGIN_SECONDS: Final = 2.0
-"""Less than the margin that a checked lease still has (`heartbeats.MARGIN`), if `lease` is 10 s or longer. A relay
-with a shorter one may fence its next owner, which then publishes the page again.
+"""Beginning that took longer publishes nothing before the lease is checked again. It may all the same have fenced the
+next owner of the lane, which then publishes the page again.
 """
 ABORT_SECONDS: Final = 5.0
 COMMIT_SECONDS: Final = 0.5

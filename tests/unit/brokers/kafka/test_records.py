@@ -11,7 +11,7 @@ import pytest
 from postroad.brokers.cloudevents import CannotEncode, wrap
 from postroad.brokers.kafka.answers import Answers
 from postroad.brokers.kafka.records import Records, check_topic, next_run
-from tests.destinations import stored
+from tests.destinations import CREATED_US, stored
 
 OWN_HEADERS: list[dict[str, str]] = [
     {},
@@ -24,9 +24,10 @@ OWN_HEADERS: list[dict[str, str]] = [
 @pytest.mark.parametrize("own", OWN_HEADERS)
 @pytest.mark.parametrize("key", [None, "order-1", "ü"])
 def test_headers_are_those_of_wrap(own: dict[str, str], key: str | None) -> None:
-    message = stored(1, key=key, headers=own)
-    for _ in range(2):  # the second time, a part of them is remembered
-        topic, value, headers = Records("{topic}", "binary", 1).of(message)
+    records = Records("{topic}", "binary", 1)
+    earlier = stored(2, key=None if key is None else "another", headers=own, created_us=CREATED_US + 1)
+    for message in (earlier, stored(1, key=key, headers=own)):  # of the second one, a part is remembered
+        topic, value, headers = records.of(message)
         assert headers == wrap(message, "binary", "ce_").headers | {"content-type": message.content_type}
         assert (topic, value) == ("order.created", message.payload)
 
