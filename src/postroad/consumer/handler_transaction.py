@@ -132,10 +132,10 @@ class HandlerTransaction:
         if len(calls) > 1:
             call = partial(_in_own_context, call)
         flush = getattr(tx, "flush", None)  # of a session: its entities may record events only then
-        done = 0
+        number = 0
         try:
-            for done, called in enumerate(calls):
-                with following(new[done]) if len(calls) == len(new) else nullcontext():
+            for number, called in enumerate(calls):
+                with following(new[number]) if len(calls) == len(new) else nullcontext():
                     yield call(*called)
                     state = state_through(tx, reported)
                     yield from check_transaction(self._inbox.schema, tx, state, recorded.transaction)
@@ -144,7 +144,7 @@ class HandlerTransaction:
         except BaseException as error:
             # If this handler has committed by itself, it has committed the effects of those before it as well, and
             # their inbox rows must stay.
-            self._fail(error, tx, reported, recorded.transaction, new[done:])
+            self._fail(error, tx, reported, recorded.transaction, new[number:])
             raise
         return recorded.new
 
