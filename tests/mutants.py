@@ -748,7 +748,7 @@ MUTANTS = [
            "async with self._one_shared if self._handlers.batch is None else nullcontext():",
            "async with nullcontext():", (SHARED,)),
     Mutant("what a handler's own commit has committed of others is handled again", HANDLER_TRANSACTION,
-           "recorded.transaction, new[done:])", "recorded.transaction, new)", (SHARED,)),
+           "recorded.transaction, new[number:])", "recorded.transaction, new)", (SHARED,)),
     Mutant("a handler in a shared transaction leaves its context to the next", HANDLER_TRANSACTION,
            "call = partial(_in_own_context, call)", "pass", (SHARED,)),
     Mutant("a message that may have crashed a process is handled together with others", DISPATCH,
