@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import suppress
 from typing import Any
 
@@ -109,3 +110,20 @@ async def test_without_a_limit() -> None:
 
 async def fails() -> None:
     raise ValueError("theirs")
+
+
+async def test_a_call_in_another_loop_does_not_end_this_one() -> None:
+    limit, begun, release = TimeLimit(60), threading.Event(), threading.Event()
+
+    async def handler() -> None:
+        begun.set()
+        await asyncio.to_thread(release.wait, 60)
+
+    async def elsewhere() -> None:
+        await called(limit, handler)
+
+    other = asyncio.create_task(asyncio.to_thread(asyncio.run, elsewhere()))
+    assert await asyncio.to_thread(begun.wait, 60)
+    await called(limit, asyncio.sleep, 0)
+    release.set()
+    await other
